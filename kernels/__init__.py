@@ -1,0 +1,1 @@
+"""Attention and solver kernels: plain-torch truth beside Triton, behind one dispatch."""

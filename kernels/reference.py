@@ -1,0 +1,140 @@
+"""Decode attention over a compressed visual cache in plain PyTorch: the truth the kernels obey.
+
+Symbols: B batch, Hq query heads, Hkv key heads, G = Hq // Hkv, T queries of this step, N visual
+tokens, M text slots, d head width, k kept Key channels, r kept Value channels.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Visual(NamedTuple):
+    """The visual part of one layer's cache, as the attention reads it.
+
+    keys: [B, Hkv, N, k]; or 1-D when heads differ in width: head (b, h) then holds a row-major
+        [N, key_widths[b, h]] block at element key_offsets[b, h].
+    values: [B, Hkv, N, r]; or 1-D with value_widths and value_offsets.
+    lengths: [B] int32, valid visual tokens; None when all N are.
+    basis: [B, Hkv, d, k]; the projected query is q @ basis (zero columns beyond a head's width).
+    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
+    index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
+    value_basis: [B, Hkv, r, d]; rotates the accumulated Values up, once.
+    value_mean: [B, Hkv, d]; added times the visual attention mass.
+    key_scale: [B, Hkv, k] float32; dequantises keys per channel (folds into the query).
+    value_scale: [B, Hkv, N] float32; dequantises values per token.
+    """
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor | None = None
+    basis: Tensor | None = None
+    mean: Tensor | None = None
+    index: Tensor | None = None
+    value_basis: Tensor | None = None
+    value_mean: Tensor | None = None
+    key_scale: Tensor | None = None
+    value_scale: Tensor | None = None
+    key_widths: Tensor | None = None
+    key_offsets: Tensor | None = None
+    value_widths: Tensor | None = None
+    value_offsets: Tensor | None = None
+    tokens: int | None = None  # N, needed only when keys are 1-D
+
+
+class Text(NamedTuple):
+    """Full-width prompt, text and generated tokens: keys, values [B, Hkv, M, d]; lengths [B] int32."""
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor | None = None
+
+
+def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width: int) -> Tensor:
+    """Expand 1-D per-head blocks to [B, Hkv, N, width], zero beyond each head's own width."""
+    out = flat.new_zeros(*widths.shape, tokens, width)
+    for b, row in enumerate(widths.tolist()):
+        for h, w in enumerate(row):
+            start = int(offsets[b, h])
+            out[b, h, :, :w] = flat[start : start + tokens * w].view(tokens, w)
+    return out
+
+
+def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
+    """Bring q [B, Hkv, G, T, d] to the visual Keys' basis: ([B, Hkv, G, T, k], bias or None)."""
+    projected = q
+    if visual.basis is not None:
+        projected = q @ visual.basis.to(q.dtype)[:, :, None]
+    elif visual.index is not None:
+        index = visual.index[:, :, None, None].expand(*q.shape[:-1], -1)
+        projected = q.gather(-1, index)
+    if visual.key_scale is not None:
+        projected = projected * visual.key_scale.to(q.dtype)[:, :, None, None]
+    if visual.mean is None:
+        return projected, None
+    return projected, q @ visual.mean.to(q.dtype)[:, :, None, :, None]
+
+
+def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
+    """One softmax over compressed visual and full-width text tokens.
+
+    q: [B, Hq, T, d], the last T text tokens' queries (query t sees text j < length - (T - 1 - t)).
+    Returns [B, Hq, T, d] in q's dtype; every product is taken in float32.
+    """
+    B, Hq, T, d = q.shape
+    Hkv = text.keys.shape[1]
+    query = q.float().view(B, Hkv, Hq // Hkv, T, d)
+    M = text.keys.shape[2]
+    scores = query @ text.keys.float().transpose(-1, -2)[:, :, None]  # [B, Hkv, G, T, M]
+    ends = torch.full((B,), M, device=q.device) if text.lengths is None else text.lengths
+    last = ends[:, None] - T + 1 + torch.arange(T, device=q.device)  # [B, T]
+    dead = torch.arange(M, device=q.device) >= last[:, :, None]
+    scores = scores.masked_fill(dead[:, None, None], float("-inf"))
+    if visual is None:
+        weights = (scores * scale).softmax(-1)
+        out = weights @ text.values.float().nan_to_num()[:, :, None]
+        return out.reshape(B, Hq, T, d).to(q.dtype)
+    visual_scores, values = _visual_scores(query, visual)
+    N = visual_scores.shape[-1]
+    weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
+    seen, read = weights[..., :N], weights[..., N:]
+    out = seen @ values[:, :, None]
+    if visual.value_basis is not None:
+        out = out @ visual.value_basis.float()[:, :, None]
+    if visual.value_mean is not None:
+        out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
+    out = out + read @ _alive(text.values, ends)[:, :, None]
+    return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
+    """Values as float32 with the slots beyond each length set to zero (they may hold anything)."""
+    values = values.float()
+    if lengths is None:
+        return values
+    slot = torch.arange(values.shape[2], device=values.device)
+    return values.masked_fill((slot >= lengths[:, None])[:, None, :, None], 0.0)
+
+
+def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
+    """Unscaled visual scores [B, Hkv, G, T, N] and dequantised values [B, Hkv, N, r]."""
+    keys, values = visual.keys, visual.values
+    if keys.dim() == 1:
+        width = visual.basis.shape[-1] if visual.basis is not None else visual.index.shape[-1]
+        keys = pad_heads(keys, visual.key_widths, visual.key_offsets, visual.tokens, width)
+    if values.dim() == 1:
+        width = visual.value_basis.shape[-2]
+        values = pad_heads(values, visual.value_widths, visual.value_offsets, visual.tokens, width)
+    values = _alive(values, visual.lengths)
+    if visual.value_scale is not None:
+        values = values * visual.value_scale[..., None]
+    projected, bias = project_query(query, visual)
+    scores = projected @ keys.float().transpose(-1, -2)[:, :, None]
+    if bias is not None:
+        scores = scores + bias
+    if visual.lengths is not None:
+        slot = torch.arange(scores.shape[-1], device=scores.device)
+        dead = slot >= visual.lengths[:, None]  # [B, N]
+        scores = scores.masked_fill(dead[:, None, None, None], float("-inf"))
+    return scores, values
