@@ -93,7 +93,7 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     scores = scores.masked_fill(dead[:, None, None], float("-inf"))
     if visual is None:
         weights = (scores * scale).softmax(-1)
-        out = weights @ text.values.float().nan_to_num()[:, :, None]
+        out = weights @ _alive(text.values, ends)[:, :, None]
         return out.reshape(B, Hq, T, d).to(q.dtype)
     visual_scores, values = _visual_scores(query, visual)
     N = visual_scores.shape[-1]
