@@ -1,0 +1,246 @@
+"""Figures: that they say what the data says, stay small, and can be told apart by everyone."""
+
+import base64
+import io
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import viz
+from viz import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme
+
+BASIC_TRACES = {"heatmap", "scatter", "bar"}
+DARK_GROUND = "#0d1117"
+
+
+def make_keys(n: int = 200, d: int = 128) -> np.ndarray:
+    """Low-rank Keys with two loud channels, 40 and 100."""
+    noise = np.random.default_rng(0)
+    low = noise.normal(size=(n, 6)) @ noise.normal(size=(6, d))
+    low[:, 40] += 30.0
+    low[:, 100] -= 25.0
+    return low.astype(np.float32)
+
+
+def rotate(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centred Keys in their eigenbasis, and the eigenvalues, largest first."""
+    centred = raw - raw.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    return centred @ vectors[:, ::-1], values[::-1]
+
+
+def every_drawing() -> dict[str, theme.Drawing]:
+    raw = make_keys()
+    rotated, values = rotate(raw)
+    noise = np.random.default_rng(1)
+    pixels = noise.integers(0, 255, (120, 200, 3), dtype=np.uint8)
+    curve = np.linspace(0, 1, 129)
+    part = np.array([0.2, 0.4])
+    before, after = keys.draw_pair(raw, rotated, 32)
+    return {
+        "raw": before,
+        "rotated": after,
+        "mask": masks.draw(noise.random((200, 128)) < 0.25, "spark"),
+        "energy": energy.draw({"rotatek": curve**0.2, "think": curve}, 32),
+        "spectrum": spectrum.draw(values, 32),
+        "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
+        "kept": picture.draw_kept(pixels, noise.random((6, 10)) < 0.5),
+        "attention": picture.draw_attention(pixels, noise.random((6, 10)) / 100),
+        "budget": budget.draw({"A": {"visual_k": 10, "text": 3}, "B": {"visual_k": 5}}),
+        "scores": scores.draw(curve, curve + 0.1, "rotatek"),
+        "frontier": frontier.draw(
+            {"rotatek": frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)}, 0.95
+        ),
+    }
+
+
+@pytest.mark.parametrize("name,drawing", every_drawing().items())
+def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing):
+    sent = json.loads(drawing.figure.to_json())
+    assert {trace["type"] for trace in sent["data"]} <= BASIC_TRACES
+    assert sent["layout"]["paper_bgcolor"] == sent["layout"]["plot_bgcolor"] == "rgba(0,0,0,0)"
+    assert sent["layout"]["height"] >= 120
+    assert drawing.reading.endswith(".") and 20 < len(drawing.reading) < 260
+    assert len(drawing.summary) > 40
+    assert not re.search(r"nan|inf\b", drawing.reading + drawing.summary)
+
+
+def luminance(hex_colour: str) -> float:
+    channel = np.array([int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("fill", [theme.INK, *theme.METHOD_COLOURS.values()])
+@pytest.mark.parametrize("ground", ["#ffffff", DARK_GROUND])
+def test_colours_can_be_read_on_both_grounds(fill: str, ground: str):
+    assert contrast(fill, ground) >= 3.0
+
+
+@pytest.mark.parametrize("fill,ink", [(fill, ink) for _, fill, ink in budget.PARTS.values()])
+def test_bytes_written_on_the_bars_can_be_read(fill: str, ink: str):
+    assert contrast(fill, ink) >= 4.5
+
+
+# Vienot, Brettel and Mollon 1999, on linear RGB.
+DEUTERANOPIA = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1]])
+PROTANOPIA = np.array([[0.10889, 0.89111, 0.0], [0.10889, 0.89111, 0.0], [0.00447, -0.00447, 1]])
+
+
+def lab(hex_colour: str, view: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of a colour seen through `view` [3, 3] of linear RGB."""
+    channel = np.array([int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ np.clip(view @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("view", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
+def test_methods_look_different_to_everyone(view: np.ndarray):
+    shown = set(theme.METHOD_COLOURS.values())
+    seen = [lab(fill, view) for fill in shown]
+    closest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
+    assert closest >= 14.0, closest
+
+
+def test_key_scale_brightens_steadily():
+    levels = [lab(fill, np.eye(3))[0] for _, fill in theme.KEY_SCALE]
+    assert min(np.diff(levels)) > 4.0
+    assert levels[0] < 8.0 and levels[-1] > 95.0
+
+
+def test_both_key_maps_share_one_scale():
+    raw = make_keys()
+    rotated, _ = rotate(raw)
+    before, after = keys.draw_pair(raw, rotated, 16)
+    bars = [drawing.figure.data[0].colorbar.ticktext for drawing in (before, after)]
+    assert bars[0] == bars[1]
+    assert "the first 16 columns hold 100 %" in after.reading
+    assert "100, 40" in before.summary or "40, 100" in before.summary
+
+
+def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak():
+    raw = np.zeros((2880, 128), dtype=np.float32)
+    raw[1717, 77] = 5.0
+    drawing = keys.draw_raw(raw, top=5.0)
+    shown = drawing.figure.data[0].z
+    assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
+    assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1
+    assert len(drawing.figure.to_json()) < 70_000
+    row = int(shown[:, 77].argmax())
+    trace = drawing.figure.data[0]
+    assert abs(trace.y0 + row * trace.dy - 1717) <= trace.dy
+
+
+def test_masks_tell_shared_from_ragged():
+    shared = np.zeros((50, 8), dtype=bool)
+    shared[:, [1, 4]] = True
+    ragged = np.zeros((50, 8), dtype=bool)
+    ragged[np.arange(50), np.arange(50) % 8] = True
+    assert masks.agreement(shared) == 1.0
+    assert masks.agreement(ragged) == pytest.approx(7 / 50)
+    assert "25 % of the cells" in masks.draw(shared, "think").summary
+    assert masks.agreement(np.zeros((0, 8), dtype=bool)) == 1.0
+
+
+def test_energy_reads_the_chosen_width_and_what_the_other_would_need():
+    ours = np.array([0.0, 0.8, 0.9, 0.95, 1.0])
+    theirs = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
+    drawing = energy.draw({"rotatek": ours, "think": theirs}, 1)
+    assert "With 1 of 4 channels RotateK captures 80 %" in drawing.reading
+    assert "ThinK 30 %" in drawing.reading and "need 3 channels" in drawing.reading
+
+
+@pytest.mark.parametrize("rank", [1, 3, 16])
+def test_effective_rank_counts_equal_eigenvalues(rank: int):
+    values = np.r_[np.full(rank, 2.5), np.zeros(16 - rank)]
+    assert spectrum.effective_rank(values) == pytest.approx(rank)
+    assert "0 %" in spectrum.draw(values, rank).reading
+
+
+def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
+    values = np.array([[0.9, 0.8], [0.2, 0.95]])
+    drawing = headmap.draw(values, "energy", 0, 1)
+    frame = drawing.figure.layout.shapes[0]
+    assert (frame.x0 + 0.5, frame.y0 + 0.5) == (0, 1)
+    assert "Layer 0, head 1 has a captured energy of 80 %" in drawing.reading
+    assert "layer 1, head 0 with 20 %" in drawing.reading
+    assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
+
+
+def test_the_image_under_a_figure_is_a_real_png():
+    pixels = np.random.default_rng(2).integers(0, 255, (90, 1400, 3), dtype=np.uint8)
+    small = picture.shrink(pixels)
+    assert max(small.shape) <= picture.MAX_SIDE
+    uri = theme.png_uri(small)
+    decoded = Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
+    assert np.array_equal(np.asarray(decoded), small)
+    flat = np.full((900, 900, 3), 77, dtype=np.uint8)
+    assert (picture.shrink(flat) == 77).all()
+
+
+def test_kept_tokens_are_counted_and_shaped_like_the_image():
+    kept = np.zeros((4, 8), dtype=bool)
+    kept[0] = True
+    drawing = picture.draw_kept(np.zeros((100, 400, 3), dtype=np.uint8), kept)
+    assert "8 of 32 visual tokens" in drawing.reading
+    assert "100 % of them in the upper half" in drawing.summary
+    assert drawing.figure.layout.yaxis.scaleratio == pytest.approx((100 / 4) / (400 / 8))
+    everything = picture.draw_kept(np.zeros((64, 64, 3), dtype=np.uint8), np.ones((4, 4), bool))
+    assert "All 16" in everything.reading
+
+
+def test_attention_reads_its_mass_and_copes_with_none():
+    attention = np.zeros((4, 4))
+    attention[2, 1] = 0.5
+    drawing = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), attention)
+    assert "50 % of the attention" in drawing.reading and "only 1 of 16" in drawing.reading
+    silent = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), np.zeros((4, 4)))
+    assert "0 % of the attention" in silent.reading
+
+
+def test_budget_adds_up():
+    full = {"visual_k": 4000, "visual_v": 4000, "text": 2000}
+    ours = {"visual_k": 1000, "visual_v": 4000, "text": 2000, "bases": 500}
+    drawing = budget.draw({"Uncompressed": full, "RotateK": ours})
+    drawn = {trace.name: list(trace.x) for trace in drawing.figure.data}
+    assert "masks" not in drawn
+    assert sum(values[1] for values in drawn.values()) == 7500
+    assert "7.5 kB" in drawing.reading and "25 % less" in drawing.reading
+    assert "visual V" in drawing.reading
+
+
+def test_score_error_is_relative_to_the_spread():
+    exact = np.array([0.0, 2.0, 4.0])
+    assert scores.relative_error(exact, exact) == 0.0
+    assert scores.relative_error(exact, np.full(3, 2.0)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "fraction,text",
+    [(0.0, "0 %"), (0.004, "0.4 %"), (0.254, "25 %"), (0.996, "99.6 %"), (1, "100 %")],
+)
+def test_percent_never_rounds_to_all_or_nothing(fraction: float, text: str):
+    assert theme.percent(fraction) == text
+
+
+@pytest.mark.parametrize("count,text", [(12, "12 B"), (98_304, "98.3 kB"), (1_310_720, "1.31 MB")])
+def test_size(count: int, text: str):
+    assert theme.size(count) == text
+
+
+def test_public_names():
+    assert all(hasattr(viz, name) for name in viz.__all__)

@@ -1,0 +1,22 @@
+"""Figures: arrays in, plotly figures and their words out.
+
+One figure a file. Every `draw` returns a `Drawing`: the figure, a one-sentence reading, and a
+summary in words for those who do not see it. Nothing here knows of models, requests or pages.
+"""
+
+from . import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme
+from .theme import Drawing
+
+__all__ = [
+    "Drawing",
+    "budget",
+    "energy",
+    "frontier",
+    "headmap",
+    "keys",
+    "masks",
+    "picture",
+    "scores",
+    "spectrum",
+    "theme",
+]

@@ -1,0 +1,83 @@
+"""Where the bytes of a KV cache are, column by column."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import Drawing, canvas, percent, size
+
+PARTS = {  # name, fill, and the ink that can be read on it
+    "visual_k": ("visual K", "#0a7f6d", "#ffffff"),
+    "visual_v": ("visual V", "#62c2b0", "#0a0f1e"),
+    "text": ("text", "#97a1b0", "#0a0f1e"),
+    "bases": ("bases", "#d3a52b", "#0a0f1e"),
+    "masks": ("masks", "#a8557f", "#ffffff"),
+}
+ROW = 54
+
+
+def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
+    """Stacked bars, one a column of the comparison, the first taken as the whole.
+
+    Args:
+        columns: column title -> bytes of each part, keys as in `PARTS`; a part left out is 0.
+    """
+    titles = list(columns)
+    totals = {title: sum(parts.values()) for title, parts in columns.items()}
+    whole = max(totals[titles[0]], 1)
+    widest = max(max(totals.values()), 1)
+    figure = canvas(62 + ROW * len(titles), legend=True, left=12, bottom=8)
+    for part, (name, fill, ink) in PARTS.items():
+        values = np.array([columns[title].get(part, 0) for title in titles], dtype=np.float64)
+        if not values.any():
+            continue
+        figure.add_trace(
+            go.Bar(
+                y=np.arange(len(titles)), x=values, name=name, orientation="h", width=0.6,
+                marker={"color": fill, "line": {"width": 0}},
+                text=[size(v) if v > 0.13 * widest else "" for v in values],
+                textposition="inside", insidetextanchor="middle", textangle=0,
+                textfont={"color": ink, "size": 12}, constraintext="none",
+                customdata=[size(v) for v in values],
+                hovertemplate=name + ": %{customdata}<extra></extra>",
+            )
+        )  # fmt: skip
+    rows = [_row_label(title, totals[title], whole, title == titles[0]) for title in titles]
+    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+    figure.update_xaxes(visible=False, range=[0, widest])
+    figure.update_yaxes(
+        tickvals=np.arange(len(titles)), ticktext=rows, range=[len(titles) - 0.55, -0.45],
+        showgrid=False, automargin=True, ticklabelstandoff=8,
+    )  # fmt: skip
+    return Drawing(figure, _reading(titles, totals, columns), _summary(titles, columns))
+
+
+def _row_label(title: str, total: int, whole: int, first: bool) -> str:
+    share = "" if first else f" · {percent(total / whole)}"
+    return f"{title}<br><b>{size(total)}{share}</b>"
+
+
+def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str:
+    if len(titles) < 2:
+        return f"The cache holds {size(totals[titles[0]])}."
+    last, first = titles[-1], titles[0]
+    saved = 1.0 - totals[last] / max(totals[first], 1)
+    parts = columns[last]
+    largest = max(PARTS, key=lambda part: parts.get(part, 0))
+    return (
+        f"{last} stores {size(totals[last])} where {first} stores {size(totals[first])}, "
+        f"{percent(saved)} less; most of what is left is {PARTS[largest][0]}."
+    )
+
+
+def _summary(titles: list[str], columns: Mapping[str, Mapping[str, int]]) -> str:
+    lines = []
+    for title in titles:
+        parts = [
+            f"{name} {size(columns[title][part])}"
+            for part, (name, _, _) in PARTS.items()
+            if columns[title].get(part, 0)
+        ]
+        lines.append(f"{title}: " + ", ".join(parts))
+    return "Stacked bars of KV cache bytes. " + "; ".join(lines) + "."

@@ -1,0 +1,84 @@
+"""A map of layers and heads: where the rotation captures much, and where it errs."""
+
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import KEY_SCALE, Drawing, canvas, colour_bar, percent, size
+
+
+class Quantity(NamedTuple):
+    """What the map shows: its name, whether more is better, and how a value is written."""
+
+    title: str
+    more_is_better: bool
+    kind: str  # "share" or "bytes"
+
+
+QUANTITIES = {
+    "energy": Quantity("captured energy", True, "share"),
+    "error": Quantity("score error", False, "share"),
+    "bytes": Quantity("KV bytes", False, "bytes"),
+}
+MAX_WRITTEN = 12  # layers across; beyond this the cells are too small to hold text
+
+
+def _written(value: float, kind: str) -> str:
+    return size(value) if kind == "bytes" else percent(value)
+
+
+def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
+    """The map, the chosen cell framed.
+
+    Args:
+        values: one value a layer and kv head, float [layers, heads].
+        quantity: a key of `QUANTITIES`.
+        layer: the chosen layer.
+        head: the chosen kv head.
+    """
+    layers, heads = values.shape
+    what = QUANTITIES[quantity]
+    text = np.vectorize(lambda v: _written(v, what.kind), otypes=[str])(values)
+    bar = colour_bar(what.title)
+    if what.kind == "share":
+        bar["tickformat"] = ".0%" if np.ptp(values) > 0.05 else ".1%"
+    written = layers <= MAX_WRITTEN
+    figure = canvas(max(150, 74 + 46 * min(heads, 8)), left=58)
+    figure.add_trace(
+        go.Heatmap(
+            z=values.T.astype(np.float32),
+            text=text.T,
+            texttemplate="%{text}" if written else None,
+            textfont={"size": 11},
+            xgap=2,
+            ygap=2,
+            colorscale=KEY_SCALE,
+            colorbar=bar,
+            showscale=not written,
+            hovertemplate="layer %{x}, head %{y}: %{text}<extra></extra>",
+        )
+    )
+    figure.add_shape(
+        type="rect", x0=layer - 0.5, x1=layer + 0.5, y0=head - 0.5, y1=head + 0.5,
+        line={"color": "#f4a01c", "width": 3},
+    )  # fmt: skip
+    figure.update_xaxes(title_text="layer", showgrid=False, dtick=1 if layers <= 16 else 4)
+    figure.update_yaxes(title_text="kv head", showgrid=False, autorange="reversed", dtick=1)
+    return Drawing(figure, *_words(values, what, layer, head))
+
+
+def _words(values: np.ndarray, what: Quantity, layer: int, head: int) -> tuple[str, str]:
+    here = _written(float(values[layer, head]), what.kind)
+    worst = values.argmin() if what.more_is_better else values.argmax()
+    row, column = np.unravel_index(worst, values.shape)
+    there = _written(float(values[row, column]), what.kind)
+    mean = _written(float(values.mean()), what.kind)
+    reading = f"Layer {layer}, head {head} has a {what.title} of {here}"
+    if (row, column) != (layer, head) and np.ptp(values) > 0:
+        reading += f"; the hardest is layer {row}, head {column} with {there}"
+    return (
+        reading + ". Choose a cell to look inside it.",
+        f"Map of {what.title} over {values.shape[0]} layers and {values.shape[1]} heads: mean "
+        f"{mean}, chosen cell {here}, hardest cell layer {row}, head {column} with {there}.",
+    )

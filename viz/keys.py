@@ -1,0 +1,125 @@
+"""Raw and rotated Keys as heat maps on one colour scale (the paper's figures 1 to 3)."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import (
+    KEY_SCALE,
+    Drawing,
+    canvas,
+    colour_bar,
+    percent,
+    pool_rows,
+    quantise,
+)
+
+MAX_ROWS = 320
+HEIGHT = 380
+
+
+def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
+    """The |K| drawn brightest in both maps: a few extreme cells must not darken the rest."""
+    both = np.concatenate([np.abs(raw).ravel(), np.abs(rotated).ravel()])
+    return float(np.percentile(both, 99.5)) if both.size else 1.0
+
+
+def channels_for_half(values: np.ndarray) -> int:
+    """How many channels of `values` [n, d], largest first, hold half of the squared size."""
+    energy = np.sort(np.square(values, dtype=np.float64).sum(axis=0))[::-1]
+    return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
+
+
+def _heat_map(values: np.ndarray, top: float, axis_title: str, tokens: int) -> go.Figure:
+    pooled = pool_rows(np.abs(values), MAX_ROWS)
+    step = tokens / max(len(pooled), 1)
+    figure = canvas(HEIGHT)
+    ticks = np.linspace(0.0, 255.0, 5)
+    bar = colour_bar("|K|")
+    bar |= {"tickvals": ticks, "ticktext": [f"{v * top / 255.0:.2g}" for v in ticks]}
+    figure.add_trace(
+        go.Heatmap(
+            z=quantise(pooled, top),
+            y0=0.5 * (step - 1.0),
+            dy=step,
+            zmin=0,
+            zmax=255,
+            colorscale=KEY_SCALE,
+            colorbar=bar,
+            hovertemplate="channel %{x}, token %{y:.0f}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title_text=axis_title, showgrid=False, nticks=9)
+    figure.update_yaxes(title_text="visual token", autorange="reversed", showgrid=False, nticks=6)
+    return figure
+
+
+def _mark_kept(figure: go.Figure, kept: int) -> None:
+    """Rule off the columns that stay from those that are dropped."""
+    figure.add_shape(
+        type="line", x0=kept - 0.5, x1=kept - 0.5, y0=0, y1=1, yref="paper",
+        line={"color": "#ffffff", "width": 1.5, "dash": "dot"},
+    )  # fmt: skip
+    figure.add_annotation(
+        x=kept + 0.5, y=0.985, yref="paper", xanchor="left", yanchor="top", showarrow=False,
+        text=f"dropped beyond k = {kept}", font={"color": "#ffffff", "size": 12},
+        bgcolor="rgba(10, 15, 30, 0.72)", borderpad=3,
+    )  # fmt: skip
+
+
+def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawing:
+    """|K| of one head before the rotation.
+
+    Args:
+        raw: Keys after RoPE [n, d].
+        top: the |K| drawn brightest (`scale_top`), the same for both maps.
+        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+    """
+    n, d = raw.shape
+    half = channels_for_half(raw)
+    loudest = np.argsort(-np.square(raw, dtype=np.float64).sum(axis=0))[:4]
+    names = ", ".join(str(channel) for channel in loudest)
+    figure = _heat_map(raw, top, "channel", tokens or n)
+    return Drawing(
+        figure,
+        f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, "
+        "and yet every other channel still lights up for some tokens.",
+        f"Heat map of the size of {n} visual Keys over {d} channels. The loudest channels are "
+        f"{names}; {half} of {d} channels hold half of the squared size.",
+    )
+
+
+def draw_rotated(
+    rotated: np.ndarray, kept: int, *, top: float, tokens: int | None = None
+) -> Drawing:
+    """|(K - mu) R| of one head, columns in the order of their eigenvalues.
+
+    Args:
+        rotated: centred Keys in the eigenbasis [n, d].
+        kept: k, the columns that the cache keeps.
+        top: the |K| drawn brightest, the same for both maps.
+        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+    """
+    n, d = rotated.shape
+    energy = np.square(rotated, dtype=np.float64).sum(axis=0)
+    share = percent(float(energy[:kept].sum() / max(energy.sum(), 1e-30)))
+    figure = _heat_map(rotated, top, "rotated channel", tokens or n)
+    if kept < d:
+        _mark_kept(figure, kept)
+    return Drawing(
+        figure,
+        f"The same Keys after the rotation: what matters has moved to the left, for every token "
+        f"at once, so the first {kept} columns hold {share} of the variation.",
+        f"Heat map of the same {n} Keys in the rotated basis of {d} channels. The first {kept} "
+        f"columns hold {share} of the variation; the rest is close to nothing.",
+    )
+
+
+def draw_pair(
+    raw: np.ndarray, rotated: np.ndarray, kept: int, *, tokens: int | None = None
+) -> tuple[Drawing, Drawing]:
+    """Both maps on one colour scale, which is what makes them comparable."""
+    top = scale_top(raw, rotated)
+    return (
+        draw_raw(raw, top=top, tokens=tokens),
+        draw_rotated(rotated, kept, top=top, tokens=tokens),
+    )

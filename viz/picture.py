@@ -1,0 +1,114 @@
+"""Figures laid over the visitor's own image: kept visual tokens, and attention."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import Drawing, canvas, percent, png_uri
+
+MAX_SIDE = 448
+HEIGHT = 400
+SHADE = "rgba(10, 15, 30, 0.80)"
+HEAT = (
+    (0.00, "rgba(10, 15, 30, 0.28)"),
+    (0.25, "rgba(120, 80, 40, 0.30)"),
+    (0.50, "rgba(245, 150, 30, 0.45)"),
+    (0.75, "rgba(240, 90, 30, 0.55)"),
+    (1.00, "rgba(214, 40, 50, 0.68)"),
+)
+GRID_CELLS = 400  # with more cells than this the lines between them would hide the picture
+
+
+def shrink(pixels: np.ndarray, side: int = MAX_SIDE) -> np.ndarray:
+    """uint8 RGB [height, width, 3] averaged down by a whole factor to at most about `side`."""
+    factor = int(np.ceil(max(pixels.shape[:2]) / side))
+    if factor <= 1:
+        return pixels
+    height, width = (max(1, length // factor) for length in pixels.shape[:2])
+    if min(pixels.shape[:2]) < factor:
+        return pixels[::factor, ::factor]
+    crop = pixels[: height * factor, : width * factor].astype(np.uint32)
+    blocks = crop.reshape(height, factor, width, factor, 3)
+    return (blocks.sum(axis=(1, 3)) // factor**2).astype(np.uint8)
+
+
+def _over_image(
+    pixels: np.ndarray, cells: np.ndarray, scale: tuple, hover: np.ndarray, gap: float
+) -> go.Figure:
+    """`pixels` under a heat map of `cells` [rows, cols] stretched over the whole image."""
+    rows, cols = cells.shape
+    figure = canvas(HEIGHT, left=8, bottom=8)
+    figure.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
+    figure.add_layout_image(
+        source=png_uri(shrink(pixels)), xref="x", yref="y", x=0, y=0, sizing="stretch",
+        sizex=cols, sizey=rows, layer="below",
+    )  # fmt: skip
+    figure.add_trace(
+        go.Heatmap(
+            z=cells, x0=0.5, y0=0.5, dx=1, dy=1, zmin=0, zmax=255, colorscale=scale,
+            showscale=False, text=hover, xgap=gap, ygap=gap,
+            hovertemplate="row %{y:.0f}, column %{x:.0f}: %{text}<extra></extra>",
+        )
+    )  # fmt: skip
+    cell_aspect = (pixels.shape[0] / rows) / (pixels.shape[1] / cols)
+    figure.update_xaxes(visible=False, range=[0, cols], constrain="domain")
+    figure.update_yaxes(
+        visible=False, range=[rows, 0], constrain="domain", scaleanchor="x",
+        scaleratio=cell_aspect,
+    )  # fmt: skip
+    return figure
+
+
+def draw_kept(pixels: np.ndarray, kept: np.ndarray) -> Drawing:
+    """The image with the cells of dropped visual tokens in shade.
+
+    Args:
+        pixels: the image, uint8 RGB [height, width, 3].
+        kept: True where the visual token is kept, bool [rows, cols].
+    """
+    words = np.where(kept, "kept", "dropped")
+    cells = kept.astype(np.uint8) * np.uint8(255)
+    gap = 0.7 if kept.size <= GRID_CELLS else 0.0
+    figure = _over_image(pixels, cells, ((0, SHADE), (1, "rgba(0,0,0,0)")), words, gap)
+    count, total = int(kept.sum()), kept.size
+    if count == total:
+        reading = f"All {total} visual tokens are kept, so the model still sees the whole image."
+    else:
+        reading = (
+            f"The model still sees the bright cells: {count} of {total} visual tokens. What is in "
+            "shade can no longer be looked up."
+        )
+    upper = float(kept[: kept.shape[0] // 2].sum()) / max(count, 1)
+    return Drawing(
+        figure,
+        reading,
+        f"The image under a grid of {kept.shape[0]} by {kept.shape[1]} visual tokens: {count} of "
+        f"{total} are kept ({percent(count / max(total, 1))}), {percent(upper)} of them in the "
+        "upper half.",
+    )
+
+
+def draw_attention(pixels: np.ndarray, attention: np.ndarray) -> Drawing:
+    """The image lit where attention falls.
+
+    Args:
+        pixels: the image, uint8 RGB [height, width, 3].
+        attention: mass on each visual token, non-negative float [rows, cols]; dropped tokens
+            hold 0. It need not sum to 1: the text keeps the rest.
+    """
+    mass = np.asarray(attention, dtype=np.float64)
+    total = float(mass.sum())
+    level = np.sqrt(mass / max(float(mass.max()), 1e-30))
+    words = np.vectorize(percent, otypes=[str])(mass)
+    cells = np.rint(255 * level).astype(np.uint8)
+    figure = _over_image(pixels, cells, HEAT, words, 0)
+    ordered = np.sort(mass.ravel())[::-1]
+    half = int(np.searchsorted(np.cumsum(ordered), 0.5 * total)) + 1 if total > 0 else 0
+    row, column = np.unravel_index(int(mass.argmax()), mass.shape)
+    return Drawing(
+        figure,
+        f"{percent(total)} of the attention goes to the image, half of it to only {half} of "
+        f"{mass.size} visual tokens.",
+        f"The image lit by attention over {mass.shape[0]} by {mass.shape[1]} visual tokens, "
+        f"strongest at row {row}, column {column} with {percent(float(mass.max()))}. The image "
+        f"receives {percent(total)} in all.",
+    )

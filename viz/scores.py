@@ -1,0 +1,53 @@
+"""Exact attention scores against the ones computed from compressed Keys."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import GRID, Drawing, canvas, colour, label, percent
+
+HEIGHT = 340
+MAX_POINTS = 1024
+
+
+def relative_error(exact: np.ndarray, approximate: np.ndarray) -> float:
+    """Root mean square of the error over that of the exact scores around their mean."""
+    spread = np.asarray(exact, dtype=np.float64) - np.mean(exact, dtype=np.float64)
+    error = np.asarray(approximate, dtype=np.float64) - exact
+    return float(np.sqrt(np.square(error).sum() / max(np.square(spread).sum(), 1e-300)))
+
+
+def draw(exact: np.ndarray, approximate: np.ndarray, method: str) -> Drawing:
+    """A scatter plot around the diagonal on which nothing would be lost.
+
+    Args:
+        exact: scores q.k / sqrt(d) of visual tokens with full Keys, float [n].
+        approximate: the same scores from the compressed cache, float [n].
+        method: name of the channel method.
+    """
+    pick = np.linspace(0, len(exact) - 1, min(len(exact), MAX_POINTS)).astype(int)
+    x, y = np.asarray(exact)[pick], np.asarray(approximate)[pick]
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    pad = 0.04 * max(high - low, 1e-6)
+    ends = [low - pad, high + pad]
+    figure = canvas(HEIGHT)
+    figure.add_trace(
+        go.Scatter(x=ends, y=ends, mode="lines", line={"color": GRID, "width": 2},
+                   hoverinfo="skip")
+    )  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=x.astype(np.float32), y=y.astype(np.float32), mode="markers",
+            marker={"color": colour(method), "size": 6, "opacity": 0.55},
+            hovertemplate="exact %{x:.2f}, compressed %{y:.2f}<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_xaxes(title_text="exact score", range=ends)
+    figure.update_yaxes(title_text=f"score with {label(method)}", range=ends)
+    error = relative_error(exact, approximate)
+    return Drawing(
+        figure,
+        f"Each point is one visual token; on the diagonal nothing is lost. {label(method)} is off "
+        f"by {percent(error)} of the spread of the scores.",
+        f"Scatter plot of {len(pick)} exact against {label(method)} attention scores: relative "
+        f"error {percent(error)}, scores between {low:.1f} and {high:.1f}.",
+    )

@@ -1,0 +1,56 @@
+"""The eigenvalue spectrum of one head: why a few rotated channels are enough."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .theme import ACCENT, Drawing, canvas, colour, faded, percent
+
+HEIGHT = 320
+FLOOR = 1e-7
+
+
+def effective_rank(eigenvalues: np.ndarray) -> float:
+    """Participation ratio (sum of eigenvalues)^2 / sum of their squares, between 1 and d."""
+    values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
+    return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-300))
+
+
+def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
+    """Bars on a logarithmic scale, the kept ones in the accent.
+
+    Args:
+        eigenvalues: of the (weighted) Key covariance, largest first, float [d].
+        kept: k, how many of them the cache keeps.
+    """
+    values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
+    d = len(values)
+    share = values / max(values.sum(), 1e-300)
+    rank = effective_rank(values)
+    figure = canvas(HEIGHT, legend=True, left=66)
+    for name, part, fill in (
+        (f"kept ({kept})", slice(0, kept), ACCENT),
+        (f"dropped ({d - kept})", slice(kept, d), faded(colour("full"), 0.5)),
+    ):
+        figure.add_trace(
+            go.Bar(
+                x=np.arange(1, d + 1)[part], y=np.maximum(share[part], FLOOR), name=name,
+                marker={"color": fill, "line": {"width": 0}}, width=0.82,
+                hovertemplate="direction %{x}: %{y:.2%}<extra></extra>",
+            )
+        )  # fmt: skip
+    low = max(float(share[share > 0].min()) if (share > 0).any() else FLOOR, FLOOR)
+    figure.update_layout(bargap=0)
+    figure.update_xaxes(title_text="direction, by eigenvalue", showgrid=False, range=[0, d + 1])
+    figure.update_yaxes(
+        title_text="share of energy", type="log", exponentformat="power",
+        range=[np.floor(np.log10(low)), 0.1], dtick=1, tickformat=".3~%",
+    )  # fmt: skip
+    lost = percent(float(share[kept:].sum()))
+    return Drawing(
+        figure,
+        f"The {d - kept} dropped directions together hold {lost} of the energy; the Keys behave "
+        f"as if they had about {rank:.0f} channels, not {d}.",
+        f"Bar chart of {d} eigenvalues on a logarithmic scale. The largest holds "
+        f"{percent(float(share[0]))}, the {kept} kept ones {percent(float(share[:kept].sum()))}, "
+        f"the dropped ones {lost}. Effective rank {rank:.1f}.",
+    )

@@ -1,0 +1,181 @@
+"""The one look of every figure: colours, type, and what a figure carries beside its picture.
+
+A figure is drawn on a transparent ground, because the page may be light or dark and the figure
+is not told. Every colour below therefore keeps a contrast of at least 3:1 against both white and
+the page's dark ground, and no two methods look alike to a colour-blind reader; both are tested.
+"""
+
+import base64
+import struct
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+INK = "#78818f"  # axis and annotation text: 4.0:1 on white, 4.6:1 on the dark ground
+GRID = "rgba(120, 129, 143, 0.20)"
+VEIL = "rgba(120, 129, 143, 0.13)"
+ACCENT = "#0ca38a"  # RotateK, and nothing else
+
+METHOD_COLOURS = {
+    "full": "#667080",
+    "none": "#667080",
+    "rotatek": ACCENT,
+    "think": "#d9780f",
+    "spark": "#b04fb2",
+    "fastv": "#2b66d9",
+    "visionzip": "#3e93dd",
+}
+METHOD_LABELS = {
+    "full": "Uncompressed",
+    "none": "All tokens",
+    "rotatek": "RotateK",
+    "think": "ThinK",
+    "spark": "SparK",
+    "fastv": "FastV",
+    "visionzip": "VisionZip",
+}
+METHOD_MARKERS = {
+    "full": "circle",
+    "none": "circle",
+    "rotatek": "circle",
+    "think": "square",
+    "spark": "diamond",
+    "fastv": "triangle-up",
+    "visionzip": "triangle-down",
+}
+
+# |K|: luminance rises steadily from ink through the accent to pale straw.
+KEY_SCALE = (
+    (0.000, "#0a0f1e"),
+    (0.125, "#10243d"),
+    (0.250, "#11455f"),
+    (0.375, "#0d6878"),
+    (0.500, "#0f8d85"),
+    (0.625, "#3fb085"),
+    (0.750, "#8ccd86"),
+    (0.875, "#d3e596"),
+    (1.000, "#fdfbd8"),
+)
+
+
+class Drawing(NamedTuple):
+    """A figure and its words: `reading` says what to see, `summary` stands in for the picture."""
+
+    figure: go.Figure
+    reading: str
+    summary: str
+
+
+def colour(method: str) -> str:
+    """The fixed colour of `method`; a method this file does not know is drawn in ink."""
+    return METHOD_COLOURS.get(method, INK)
+
+
+def label(method: str) -> str:
+    """The name of `method` as it is written in the literature."""
+    return METHOD_LABELS.get(method, method)
+
+
+def marker(method: str) -> str:
+    """The fixed plotly marker symbol of `method`, so that colour is never the only difference."""
+    return METHOD_MARKERS.get(method, "x")
+
+
+def faded(hex_colour: str, alpha: float) -> str:
+    """`#rrggbb` as an rgba string of opacity `alpha`."""
+    red, green, blue = (int(hex_colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {alpha:g})"
+
+
+def percent(fraction: float) -> str:
+    """`0.974` as `97 %`; one decimal where a whole number would read as all or nothing."""
+    value = 100.0 * fraction
+    near_edge = 0.0 < value < 0.95 or 99.05 < value < 99.95
+    return f"{value:.1f} %" if near_edge else f"{value:.0f} %"
+
+
+def size(count: float) -> str:
+    """A number of bytes in the largest unit that keeps it above one: `1.31 MB`, `98.3 kB`."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def canvas(height: int, *, legend: bool = False, left: int = 48, bottom: int = 40) -> go.Figure:
+    """An empty figure in the house style, `height` pixels tall and as wide as its container."""
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        height=height,
+        autosize=True,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": FONT, "size": 12, "color": INK},
+        margin={"l": left, "r": 14, "t": 34 if legend else 12, "b": bottom},
+        showlegend=legend,
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        hoverlabel={"font": {"family": FONT, "size": 12}, "bordercolor": "rgba(0,0,0,0)"},
+        dragmode=False,
+        modebar={"remove": ["zoom", "pan", "select", "lasso", "zoomin", "zoomout", "autoscale"]},
+    )
+    axis = {
+        "gridcolor": GRID,
+        "zeroline": False,
+        "linecolor": GRID,
+        "ticks": "",
+        "fixedrange": True,
+        "title_standoff": 8,
+    }
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+    return figure
+
+
+def colour_bar(title: str) -> dict:
+    """The slim colour bar that every heat map shares."""
+    return {
+        "title": {"text": title, "side": "right", "font": {"size": 11}},
+        "thickness": 9,
+        "len": 1.0,
+        "outlinewidth": 0,
+        "ticks": "",
+        "tickfont": {"size": 11},
+        "xpad": 6,
+    }
+
+
+def pool_rows(values: np.ndarray, rows: int) -> np.ndarray:
+    """Max-pool `values` [n, d] down to at most `rows` rows; a bright cell never disappears."""
+    if len(values) <= rows:
+        return values
+    edges = np.linspace(0, len(values), rows + 1).astype(int)[:-1]
+    return np.maximum.reduceat(values, edges, axis=0)
+
+
+def quantise(values: np.ndarray, top: float) -> np.ndarray:
+    """Non-negative `values` as uint8, `top` and above becoming 255: an eighth of float64."""
+    return np.clip(np.rint(values * (255.0 / max(top, 1e-30))), 0, 255).astype(np.uint8)
+
+
+def png_uri(pixels: np.ndarray) -> str:
+    """uint8 RGB `pixels` [height, width, 3] as a PNG data URI (PNG specification, filter 0)."""
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, 1 + 3 * width), dtype=np.uint8)
+    rows[:, 1:] = pixels.reshape(height, 3 * width)
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        check = zlib.crc32(kind + body)
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6))
+        + chunk(b"IEND", b"")
+    )
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
