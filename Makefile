@@ -1,0 +1,58 @@
+# Two commands matter: `make run` serves the page, `make test` checks everything.
+# Each sets up .venv first when it is missing or outdated. Needs python3 3.11 or newer, nothing else.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+PORT ?= 7860
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := rotatek kernels viz tests $(wildcard app.py)
+
+# The first of these that is Python 3.11 or newer; PYTHON=... overrides.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: help run test lint fuzz clean
+
+help:
+	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
+	@echo "make test   set up, then run the linter, the type checker and every test"
+	@echo "make lint   the linter and the type checker only"
+	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
+	@echo "make clean  remove .venv and the caches"
+
+run: $(VENV)/.ready-run
+	GRADIO_SERVER_PORT=$(PORT) $(BIN)/python app.py
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+fuzz: $(VENV)/.ready-test
+	$(BIN)/python -m tests.fuzz
+
+# A stamp is written only after its packages are in place, so an interrupted set-up starts again.
+$(VENV)/.ready-run: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready-test: requirements.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements.txt -e '.[test]'
+	@touch $@ $(VENV)/.ready-run
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { \
+		echo "RotateK needs Python 3.11 or newer, and none was found. Install it, or name one:" >&2; \
+		echo "    make PYTHON=/path/to/python3.12 run" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info

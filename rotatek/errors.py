@@ -1,0 +1,238 @@
+"""The closed list of what a visitor may be told, and the one function that tells it.
+
+Every refusal is a `UserError`: a calm sentence that says what to do, and a stable `code` for
+programs. Anything else reaches the screen as "Something went wrong (id 4f2a)" and the log, under
+that id, with its traceback. Messages of other exceptions are never shown: they carry addresses,
+paths and, at times, the user's own text.
+"""
+
+import errno
+import hashlib
+import logging
+import secrets
+import traceback
+from collections.abc import Iterator
+from typing import ClassVar
+
+log = logging.getLogger("rotatek")
+
+
+class UserError(Exception):
+    """A refusal that may be shown as it is. Without an argument it says the class's sentence.
+
+    The constructor's arguments are kept in `args`, so that every error survives pickling on its
+    way out of a worker process.
+    """
+
+    code: ClassVar[str] = "refused"
+    sentence: ClassVar[str] = "This request cannot be answered. Change it and try again."
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(*(() if message is None else (message,)))
+        self.message = message or self.sentence
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ImageMissing(UserError):
+    code = "image_missing"
+    sentence = "There is no image yet. Add a PNG, JPEG or WebP file and ask again."
+
+
+class FileUnreadable(UserError):
+    code = "file_unreadable"
+    sentence = "There is no readable file at that path. Check the name and try again."
+
+
+class ImageTooLarge(UserError):
+    code = "image_too_large"
+    sentence = "The image file is larger than 10 MB. Save it smaller and try again."
+
+
+class ImageTooManyPixels(UserError):
+    code = "image_too_many_pixels"
+    sentence = "The image has more than 50 million pixels. Scale it down and try again."
+
+
+class ImageTooSmall(UserError):
+    code = "image_too_small"
+    sentence = "The image is less than 16 pixels wide or high. Use a larger one."
+
+
+class ImageTooNarrow(UserError):
+    code = "image_too_narrow"
+    sentence = "The image is more than 100 times as long as it is wide. Crop it and try again."
+
+
+class ImageTooComplex(UserError):
+    code = "image_too_complex"
+    sentence = "The image takes too long to decode. Save it again as a plain PNG and try again."
+
+
+class NotAnImage(UserError):
+    code = "not_an_image"
+    sentence = "The file is not an image. Use a PNG, JPEG or WebP file."
+
+
+class UnsupportedFormat(UserError):
+    code = "unsupported_format"
+    sentence = "This image format is not supported. Save it as PNG, JPEG or WebP."
+
+
+class ImageDamaged(UserError):
+    code = "image_damaged"
+    sentence = "The image is damaged or incomplete. Save or download it again and retry."
+
+
+class TooManyImages(UserError):
+    code = "too_many_images"
+    sentence = "There are more than 8 images in one request. Use fewer and ask again."
+
+
+class QuestionEmpty(UserError):
+    code = "question_empty"
+    sentence = "The question is empty. Type one and ask again."
+
+
+class QuestionNotText(UserError):
+    code = "question_not_text"
+    sentence = "The question is not text. Type it as plain text and ask again."
+
+
+class QuestionTooLong(UserError):
+    code = "question_too_long"
+    sentence = "The question is longer than 2,000 characters. Shorten it and ask again."
+
+
+class HistoryInvalid(UserError):
+    code = "history_invalid"
+    sentence = "The conversation so far cannot be read, or is too long. Start a new one."
+
+
+class ControlTokens(UserError):
+    code = "control_tokens"
+    sentence = "The question contains the model's own control tokens. Rephrase it and ask again."
+
+
+class RequestTooLong(UserError):
+    code = "request_too_long"
+    sentence = (
+        "The image and question do not fit in the model's context. Use a smaller image, a shorter "
+        "question or fewer new tokens."
+    )
+
+
+class OutOfMemory(UserError):
+    code = "out_of_memory"
+    sentence = (
+        "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget."
+    )
+
+
+class StorageFull(UserError):
+    code = "storage_full"
+    sentence = "The disk is full. Free some space and try again."
+
+
+class WeightsMissing(UserError):
+    code = "weights_missing"
+    sentence = "The model's weights were not found. Check the model's name or folder."
+
+
+class WeightsDamaged(UserError):
+    code = "weights_damaged"
+    sentence = "The model's weights are damaged or incomplete. Fetch them again."
+
+
+class ModelUnsupported(UserError):
+    code = "model_unsupported"
+    sentence = "This model is not supported. `python -m rotatek info` lists the families that are."
+
+
+class ModeUnsupported(UserError):
+    code = "mode_unsupported"
+    sentence = "This way of decoding is not supported with a compressed cache. Use greedy decoding."
+
+
+class QueueFull(UserError):
+    code = "queue_full"
+    sentence = "Many people are asking at the moment. Wait a little and ask again."
+
+
+class Stopped(UserError):
+    code = "stopped"
+    sentence = "Stopped. Ask again whenever you like."
+
+
+class Restarting(UserError):
+    code = "restarting"
+    sentence = "The accelerator failed and the service is restarting. Ask again in a minute."
+
+
+class SettingError(UserError):
+    """A setting outside its range: names the field, the allowed values and what was given.
+
+    name: the field, as code and command line spell it; allowed: e.g. "a number in (0, 1]";
+    given: the rejected value, shown shortened and without unprintable characters.
+    """
+
+    code = "setting_out_of_range"
+    sentence = "A setting is out of range."
+
+    def __init__(self, name: str, allowed: str, given: object) -> None:
+        super().__init__(f"{name} must be {allowed}; got {_short(given)}.")
+        self.args = (name, allowed, _short(given))
+        self.name, self.allowed, self.given = name, allowed, _short(given)
+
+
+def _short(value: object, limit: int = 40) -> str:
+    """A value as one printable line of at most `limit` characters."""
+    try:
+        text = str(value[:limit] if isinstance(value, str | bytes) else value)
+    except Exception:
+        text = type(value).__name__
+    text = "".join(c if c.isprintable() else " " for c in text[: 4 * limit]).strip()
+    return text if len(text) < limit else text[: limit - 1] + "…"
+
+
+def public_message(exc: BaseException) -> str:
+    """What a visitor may read about `exc`.
+
+    A `UserError` speaks for itself; memory and disk exhaustion have their own sentence; anything
+    else becomes an id, logged with its traceback. The log gets each exception's type, frames and
+    the size and hash of its message; the message itself only at DEBUG level, which is off unless
+    the operator turns it on.
+    """
+    if isinstance(exc, UserError):
+        return exc.message
+    if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
+        return OutOfMemory.sentence
+    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull.sentence
+    ident = secrets.token_hex(2)
+    log.error("id %s\n%s", ident, "\n".join(_describe(link) for link in _chain(exc)))
+    log.debug("id %s message: %s", ident, exc)
+    return f"Something went wrong (id {ident})"
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """The exception and what caused it, outermost first, at most eight."""
+    link: BaseException | None = exc
+    for _ in range(8):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _describe(exc: BaseException) -> str:
+    """Type, frames, and the message's size and hash."""
+    try:
+        message = str(exc)
+    except Exception:
+        message = ""
+    digest = hashlib.sha256(message.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    frames = "".join(traceback.format_tb(exc.__traceback__))
+    kind = f"{type(exc).__module__}.{type(exc).__qualname__}"
+    return f"{frames}{kind} (message: {len(message)} characters, sha256 {digest})"

@@ -1,0 +1,1 @@
+"""Tests: unit, kernels, property, app, faults, browser; and the fuzzer of the door."""

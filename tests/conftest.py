@@ -1,0 +1,47 @@
+"""Fixtures shared by every kind of test."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+# Two test machines have two cores: more threads only fight. Set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root folder."""
+    return ROOT
+
+
+@pytest.fixture
+def picture() -> Callable[..., Image.Image]:
+    """A maker of small, reproducible pictures with something in them."""
+
+    def make(width: int = 64, height: int = 48, mode: str = "RGB", seed: int = 0) -> Image.Image:
+        rng = np.random.default_rng(seed)
+        coarse = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+        return image.convert(mode)
+
+    return make
+
+
+@pytest.fixture
+def encode() -> Callable[..., bytes]:
+    """A picture as a file's bytes: `encode(image, "PNG", **save_options)`."""
+
+    def to_bytes(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
+        buffer = io.BytesIO()
+        image.save(buffer, format=format, **options)
+        return buffer.getvalue()
+
+    return to_bytes

@@ -1,0 +1,112 @@
+"""The closed list, and what reaches the screen and the log."""
+
+import errno
+import inspect
+import logging
+import pickle
+
+import pytest
+
+from rotatek import errors
+
+SECRET = "my account number is 998877 /home/someone/file.png 0x7f3a2b"
+CLOSED_LIST = [
+    value
+    for _, value in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(value, errors.UserError) and value is not errors.UserError
+]
+
+
+def example(kind: type[errors.UserError]) -> errors.UserError:
+    if kind is errors.SettingError:
+        return errors.SettingError("keep_tokens", "a number in (0, 1]", 7)
+    return kind()
+
+
+def test_codes_are_unique() -> None:
+    assert len(CLOSED_LIST) >= 20
+    assert len({kind.code for kind in CLOSED_LIST}) == len(CLOSED_LIST)
+
+
+@pytest.mark.parametrize("kind", CLOSED_LIST, ids=lambda kind: kind.code)
+def test_every_refusal_is_one_or_two_calm_sentences(kind: type[errors.UserError]) -> None:
+    error = example(kind)
+    assert error.message == str(error) == errors.public_message(error)
+    assert error.message[0].isupper() or kind is errors.SettingError
+    assert error.message.endswith(".") and "!" not in error.message
+    assert len(error.message) <= 160
+    assert "Error" not in error.message and "0x" not in error.message
+
+
+@pytest.mark.parametrize("kind", CLOSED_LIST, ids=lambda kind: kind.code)
+def test_every_refusal_survives_a_worker_process(kind: type[errors.UserError]) -> None:
+    error = example(kind)
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind and back.message == error.message and back.code == kind.code
+
+
+def test_a_message_of_its_own() -> None:
+    error = errors.ModeUnsupported("Beam search needs the full cache. Use greedy decoding.")
+    assert errors.public_message(error).startswith("Beam search")
+    assert pickle.loads(pickle.dumps(error)).message == error.message
+
+
+def test_setting_error_names_field_range_and_value() -> None:
+    error = errors.SettingError("keep_channels", "a number in (0, 1]", float("nan"))
+    assert error.message == "keep_channels must be a number in (0, 1]; got nan."
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["x" * 10_000, "a\nb\x1b[31m", b"\xff" * 99, 10**5_000, object(), [1] * 10_000],
+    ids=["long", "control", "bytes", "huge", "object", "list"],
+)
+def test_setting_error_shows_anything_briefly(given: object) -> None:
+    error = errors.SettingError("k", "a whole number", given)
+    assert error.message.isprintable() and len(error.message) < 100
+
+
+def test_unknown_failures_become_an_id(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rotatek")
+    try:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as cause:
+            raise ValueError(SECRET) from cause
+    except ValueError as failure:
+        message = errors.public_message(failure)
+    assert message.startswith("Something went wrong (id ") and len(message) == 30
+    assert message[25:29] in caplog.text
+    assert "test_errors.py" in caplog.text  # the traceback is there
+    assert "ValueError" in caplog.text and "KeyError" in caplog.text
+    assert "998877" not in caplog.text and "998877" not in message
+
+
+def test_the_operator_can_ask_for_messages(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rotatek")
+    errors.public_message(ValueError(SECRET))
+    assert "998877" in caplog.text
+
+
+def test_exceptions_that_cannot_be_printed() -> None:
+    class Awkward(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert errors.public_message(Awkward()).startswith("Something went wrong")
+
+
+class OutOfMemoryError(RuntimeError):
+    """Stands in for torch's, which needs no GPU to be told by its name."""
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (MemoryError(), errors.OutOfMemory),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate ..."), errors.OutOfMemory),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), errors.StorageFull),
+    ],
+)
+def test_exhaustion_has_its_own_sentence(failure: Exception, kind: type[errors.UserError]) -> None:
+    assert errors.public_message(failure) == kind.sentence

@@ -1,0 +1,250 @@
+"""The house rules that a machine can check: floors, prints, state, paths, lengths, names."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted(
+    path
+    for folder in ("rotatek", "kernels", "viz")
+    for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts
+) + [path for path in [ROOT / "app.py"] if path.exists()]
+EVERY = SHIPPED + sorted((ROOT / "tests").rglob("*.py"))
+
+# Each module may import from its own floor or any lower one. Longest prefix wins.
+FLOORS = {
+    "rotatek.errors": 0,
+    "rotatek.config": 0,
+    "rotatek.rotation": 1,
+    "rotatek.budget": 1,
+    "rotatek.inputs": 1,
+    "rotatek.layout": 1,
+    "rotatek.cache": 1,
+    "rotatek.calibration": 1,
+    "rotatek.tokens": 2,
+    "rotatek.channels": 2,
+    "rotatek.prompt": 2,
+    "rotatek.models": 3,
+    "rotatek.attention": 3,
+    "rotatek.decode": 4,
+    "rotatek.trace": 4,
+    "rotatek.engine": 5,
+    "rotatek.pocket": 5,
+    "rotatek": 5,
+    "rotatek.evaluate": 6,
+    "rotatek.evaluation": 6,
+    "rotatek.__main__": 7,
+    "app": 8,
+}
+KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
+VIZ_MAY_IMPORT = {"numpy", "plotly", "viz"} | set(sys.stdlib_module_names)
+COMMAND_LINES = {"__main__.py", "bench.py", "train.py"}
+FOREIGN_MACHINE = re.compile(r"[\"'](/(home|root|work|tmp|usr|opt|mnt|data)/|[A-Z]:\\\\)")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_name(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def floor(module: str) -> int | None:
+    while module:
+        if module in FLOORS:
+            return FLOORS[module]
+        module = module.rpartition(".")[0]
+    return None
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every imported module; `from package import module` counts as package.module."""
+    package = (
+        module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
+    )
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                candidate = f"{base}.{alias.name}"
+                file = ROOT / Path(*candidate.split("."))
+                known = file.with_suffix(".py").exists() or file.is_dir()
+                yield candidate if known else base
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_imports_point_down(path: Path) -> None:
+    own = floor(module_name(path))
+    for name in imports(path):
+        top = name.partition(".")[0]
+        if path.is_relative_to(ROOT / "kernels"):
+            assert top in KERNELS_MAY_IMPORT, f"kernels must not import {name}"
+        elif path.is_relative_to(ROOT / "viz"):
+            assert top in VIZ_MAY_IMPORT, f"viz must not import {name}"
+        elif top == "rotatek":
+            target = floor(name)
+            assert own is not None, f"{relative(path)} has no floor: add it to FLOORS"
+            assert target is not None and target <= own, (
+                f"{relative(path)} imports {name}, above it"
+            )
+        elif top in ("viz", "app", "gradio", "plotly"):
+            assert module_name(path) == "app" or top == "viz" and own is not None and own >= 8, (
+                f"{relative(path)} must not import {name}"
+            )
+
+
+def test_no_import_circle() -> None:
+    graph = {module_name(path): set(imports(path)) for path in SHIPPED}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
+        if module not in done:
+            for target in graph.get(module, set()) & graph.keys() - {module}:
+                # A package's __init__ may gather its own modules, which may import the package's
+                # siblings but not the package.
+                visit(target, (*trail, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_no_print_outside_command_lines(path: Path) -> None:
+    if path.name in COMMAND_LINES or 'if __name__ == "__main__":' in path.read_text():
+        return
+    calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    lines = [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
+    assert not lines, f"print on line {lines}"
+
+
+def is_mutable(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp):
+        return True
+    makers = {"list", "dict", "set", "defaultdict", "OrderedDict", "deque", "Lock", "local"}
+    if isinstance(value, ast.Call):
+        name = value.func.attr if isinstance(value.func, ast.Attribute) else None
+        name = value.func.id if isinstance(value.func, ast.Name) else name
+        return name in makers
+    return False
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_no_mutable_state_at_module_level(path: Path) -> None:
+    """Tables spelt in capitals are constants, which the next test holds to; nothing else is."""
+    tree = ast.parse(path.read_text())
+    assert not [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Global)], "a global statement"
+    for node in tree.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not is_mutable(node.value):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        allowed = names == ["__all__"] or all(name.isupper() for name in names)
+        assert allowed, f"line {node.lineno}: {names} is a mutable variable of the module"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_nothing_is_stored_in_module_tables(path: Path) -> None:
+    """What is spelt in capitals is not written to after its definition."""
+    writes = {"append", "add", "update", "setdefault", "pop", "clear", "extend", "insert"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            base = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            base = node.func.value if node.func.attr in writes else None
+        else:
+            continue
+        constant = isinstance(base, ast.Name) and len(base.id) > 2 and base.id.isupper()
+        assert not constant, f"line {node.lineno} writes to {ast.unparse(base)}"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", EVERY, ids=relative)
+def test_length_and_paths(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 450, "split this file"
+    if path != Path(__file__):
+        found = FOREIGN_MACHINE.search(text) if path in SHIPPED else None
+        assert not found, f"an absolute path: {found}"
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter, from the repository's root."""
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_transformers_imports_from_the_root() -> None:
+    """Hugging Face has a package named kernels; ours must not be taken for it."""
+    result = python(
+        "import transformers, kernels, pathlib;"
+        "from transformers import AutoModelForImageTextToText, Qwen2_5_VLForConditionalGeneration;"
+        "assert pathlib.Path(kernels.__file__).parent == pathlib.Path('kernels').resolve();"
+        "assert not hasattr(kernels, '__version__')"
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_kernels_init_is_a_docstring_only() -> None:
+    tree = ast.parse((ROOT / "kernels" / "__init__.py").read_text())
+    assert len(tree.body) == 1 and ast.get_docstring(tree)
+
+
+LIBRARY = sorted(
+    module_name(path)
+    for path in SHIPPED
+    if module_name(path).split(".")[0] in ("rotatek", "kernels") and path.name != "__main__.py"
+)
+
+
+def test_library_needs_neither_gradio_nor_plotly_nor_triton() -> None:
+    """One interpreter imports every module of the library while those packages are blocked."""
+    guarded = [name for name in LIBRARY if "triton" not in name and name != "kernels.bench"]
+    code = (
+        "import sys, importlib\n"
+        "for name in ('gradio', 'plotly', 'lmms_eval'): sys.modules[name] = None\n"
+        f"for name in {guarded}: importlib.import_module(name)\n"
+    )
+    result = python(code)
+    assert result.returncode == 0, result.stderr
+
+
+def requirement_lines() -> set[str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def test_requirements_agree_with_pyproject() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert requirement_lines() == {
+        *project["dependencies"],
+        *project["optional-dependencies"]["app"],
+    }
+    assert "torchvision" not in "".join(requirement_lines())
+
+
+def test_nothing_heavy_or_private_is_tracked() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    present = [path for path in files if path.exists()]
+    large = [relative(p) for p in present if p.stat().st_size > 10_000_000]
+    assert not large, f"a Space refuses plain files above 10 MB: {large}"
+    assert sum(p.stat().st_size for p in present) < 60_000_000

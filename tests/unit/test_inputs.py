@@ -1,0 +1,427 @@
+"""The door: a table of bad inputs, what good inputs become, and properties of both."""
+
+import io
+import os
+import struct
+import threading
+import unicodedata
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, PngImagePlugin
+
+from rotatek import errors
+from rotatek.inputs import MAX_NEW_TOKENS, Request, clean_question, make_request, open_image
+from tests import fuzz
+
+
+def save(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format=format, **options)
+    return buffer.getvalue()
+
+
+def plain(width: int = 40, height: int = 30, mode: str = "RGB") -> Image.Image:
+    ramp = np.linspace(0, 255, width * height).reshape(height, width).astype(np.uint8)
+    return Image.fromarray(ramp).convert(mode)
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png(width: int, height: int, depth: int = 8, kind: int = 2, data: bytes = b"") -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
+    body = chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + body
+
+
+def webp_canvas(width: int, height: int) -> bytes:
+    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    body = b"WEBPVP8X" + struct.pack("<I", 10) + b"\0\0\0\0" + size
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def jpeg_claiming(width: int, height: int, scans: int = 1) -> bytes:
+    data = bytearray(save(plain(), "JPEG"))
+    at = data.index(b"\xff\xc0")
+    data[at + 5 : at + 9] = struct.pack(">HH", height, width)
+    return bytes(data) + b"\xff\xda" * (scans - 1)
+
+
+def broken_checksum() -> bytes:
+    data = bytearray(save(plain()))
+    data[data.index(b"IDAT") + 10] ^= 0xFF
+    return bytes(data)
+
+
+GOOD_PNG = save(plain())
+GOOD_JPEG = save(plain(200, 100), "JPEG")
+GOOD_WEBP = save(plain(200, 100), "WEBP")
+EVIL_ICC = GOOD_PNG[:33] + chunk(b"iCCP", b"x\0\0" + zlib.compress(b"\0" * 90_000_000))
+
+BAD_IMAGES: dict[str, tuple[object, type[errors.UserError]]] = {
+    "nothing": (None, errors.ImageMissing),
+    "zero length": (b"", errors.ImageMissing),
+    "one byte": (b"\x89", errors.NotAnImage),
+    "plain text": (b"What is the total?", errors.NotAnImage),
+    "zeros": (bytes(4096), errors.NotAnImage),
+    "random bytes": (np.random.default_rng(0).bytes(4096), errors.NotAnImage),
+    "a script": (b"#!/bin/sh\nrm -rf x\n", errors.NotAnImage),
+    "a zip archive": (b"PK\x03\x04" + bytes(60), errors.NotAnImage),
+    "a page": (b"<html><body>hi</body></html>", errors.NotAnImage),
+    "a number": (7, errors.NotAnImage),
+    "a path as a string": ("/etc/hostname", errors.NotAnImage),
+    "a URL": ("https://example.org/a.png", errors.NotAnImage),
+    "a list": ([GOOD_PNG], errors.NotAnImage),
+    "an array": (np.zeros((40, 40, 3), np.uint8), errors.NotAnImage),
+    "GIF": (save(plain(), "GIF"), errors.UnsupportedFormat),
+    "BMP": (save(plain(), "BMP"), errors.UnsupportedFormat),
+    "TIFF": (save(plain(), "TIFF"), errors.UnsupportedFormat),
+    "JPEG 2000": (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(40), errors.UnsupportedFormat),
+    "ICO": (save(plain(32, 32), "ICO"), errors.UnsupportedFormat),
+    "PPM": (save(plain(), "PPM"), errors.UnsupportedFormat),
+    "PDF": (b"%PDF-1.7\n" + bytes(60), errors.UnsupportedFormat),
+    "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n", errors.UnsupportedFormat),
+    "AVIF": (b"\0\0\0\x20ftypavif" + bytes(60), errors.UnsupportedFormat),
+    "SVG": (b"\n  <svg xmlns='http://www.w3.org/2000/svg'/>", errors.UnsupportedFormat),
+    "SVG with a prologue": (b"\xef\xbb\xbf<?xml version='1.0'?><svg/>", errors.UnsupportedFormat),
+    "PNG signature only": (GOOD_PNG[:8], errors.ImageDamaged),
+    "PNG header only": (GOOD_PNG[:33], errors.ImageDamaged),
+    "PNG cut in half": (GOOD_PNG[: len(GOOD_PNG) // 2], errors.ImageDamaged),
+    "PNG without IHDR first": (GOOD_PNG[:8] + GOOD_PNG[33:], errors.ImageDamaged),
+    "PNG with a broken checksum": (broken_checksum(), errors.ImageDamaged),
+    "PNG with too little data": (png(64, 64, data=b"\0" * 100), errors.ImageDamaged),
+    "PNG of depth 3": (png(64, 64, depth=3), errors.ImageDamaged),
+    "PNG of colour type 9": (png(64, 64, kind=9), errors.ImageDamaged),
+    "PNG with an ICC bomb": (EVIL_ICC + GOOD_PNG[33:], errors.ImageDamaged),
+    "JPEG start only": (GOOD_JPEG[:4], errors.ImageDamaged),
+    "JPEG header only": (GOOD_JPEG[:400], errors.ImageDamaged),
+    "JPEG cut in half": (GOOD_JPEG[: len(GOOD_JPEG) // 2], errors.ImageDamaged),
+    "JPEG without a frame": (b"\xff\xd8\xff\xd9" + bytes(60), errors.ImageDamaged),
+    "JPEG of fill bytes": (b"\xff\xd8" + b"\xff" * 100_000, errors.ImageDamaged),
+    "JPEG with 3,000 scans": (jpeg_claiming(6000, 6000, 3000), errors.ImageTooComplex),
+    "WebP start only": (GOOD_WEBP[:16], errors.ImageDamaged),
+    "WebP cut in half": (GOOD_WEBP[: len(GOOD_WEBP) // 2], errors.ImageDamaged),
+    "WebP of an unknown kind": (b"RIFF\0\0\0\0WEBPVP9 " + bytes(60), errors.ImageDamaged),
+    "WebP canvas and nothing on it": (webp_canvas(64, 64), errors.ImageDamaged),
+    "WebP canvas with padding": (webp_canvas(64, 64) + bytes(60), errors.ImageDamaged),
+    "11 MB": (GOOD_PNG + bytes(11_000_000), errors.ImageTooLarge),
+    "PNG of 51 megapixels": (png(10_200, 5_000), errors.ImageTooManyPixels),
+    "PNG of 2^31 squared": (png(2**31 - 1, 2**31 - 1), errors.ImageTooManyPixels),
+    "JPEG of 4,295 megapixels": (jpeg_claiming(65_535, 65_535), errors.ImageTooManyPixels),
+    "WebP of 268 megapixels": (webp_canvas(16_384, 16_384), errors.ImageTooManyPixels),
+    "PNG 0 wide": (png(0, 64), errors.ImageTooSmall),
+    "PNG 15 high": (save(plain(64, 15)), errors.ImageTooSmall),
+    "PNG 1 x 1": (save(plain(1, 1)), errors.ImageTooSmall),
+    "JPEG 8 x 8": (save(plain(8, 8), "JPEG"), errors.ImageTooSmall),
+    "WebP 15 x 15": (save(plain(15, 15), "WEBP"), errors.ImageTooSmall),
+    "101 to 1": (save(plain(1616, 16)), errors.ImageTooNarrow),
+    "1 to 101": (save(plain(16, 1617)), errors.ImageTooNarrow),
+    "a path to nothing": (Path("no/such/file.png"), errors.FileUnreadable),
+    "a folder": (Path("."), errors.FileUnreadable),
+    "an endless device": (Path(os.devnull), errors.FileUnreadable),
+    "a path with a null": (Path("a\0b"), errors.FileUnreadable),
+    "a tiny Pillow image": (plain(10, 10), errors.ImageTooSmall),
+    "a floating-point Pillow image": (plain(40, 40, "F"), errors.UnsupportedFormat),
+}
+
+BAD_QUESTIONS: dict[str, tuple[object, type[errors.UserError]]] = {
+    "nothing": (None, errors.QuestionEmpty),
+    "empty": ("", errors.QuestionEmpty),
+    "spaces": (" \t\n ", errors.QuestionEmpty),
+    "control characters only": ("\x00\x01\x7f\x85", errors.QuestionEmpty),
+    "lone surrogates": ("\ud800\udfff", errors.QuestionEmpty),
+    "zero-width only": ("\u200b\u200d\u2060", errors.QuestionEmpty),
+    "marks without a base": ("\u0301\u0301", errors.QuestionEmpty),
+    "2,001 characters": ("a" * 2001, errors.QuestionTooLong),
+    "2 million characters": ("a" * 2_000_000, errors.QuestionTooLong),
+    "grows when normalised": ("\U0001d160" * 1000, errors.QuestionTooLong),
+    "bytes": (b"What is it?", errors.QuestionNotText),
+    "a number": (5, errors.QuestionNotText),
+    "a list": (["What is it?"], errors.QuestionNotText),
+}
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(BAD_IMAGES) + len(BAD_QUESTIONS) >= 48
+
+
+@pytest.mark.parametrize("name", BAD_IMAGES)
+def test_bad_image(name: str) -> None:
+    data, kind = BAD_IMAGES[name]
+    with pytest.raises(errors.UserError) as caught:
+        open_image(data)  # type: ignore[arg-type]
+    assert type(caught.value) is kind
+    assert "0x" not in caught.value.message and "/" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", BAD_QUESTIONS)
+def test_bad_question(name: str) -> None:
+    text, kind = BAD_QUESTIONS[name]
+    with pytest.raises(errors.UserError) as caught:
+        clean_question(text)  # type: ignore[arg-type]
+    assert type(caught.value) is kind
+
+
+def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    with pytest.raises(errors.FileUnreadable):
+        open_image(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("size", [(16, 16), (1600, 16), (16, 1600), (333, 77)])
+def test_good_sizes(format: str, size: tuple[int, int], tmp_path: Path) -> None:
+    data = save(plain(*size), format)
+    (tmp_path / "name.without.meaning").write_bytes(data)
+    for source in (data, tmp_path / "name.without.meaning", Image.open(io.BytesIO(data))):
+        image = open_image(source)
+        assert image.mode == "RGB" and image.size == size
+        assert type(image) is Image.Image and not image.info and not image.getexif()
+
+
+def corner(image: Image.Image) -> tuple[int, ...]:
+    return image.getpixel((0, 0))  # type: ignore[return-value]
+
+
+def filled(mode: str, value: object) -> Image.Image:
+    return Image.new(mode, (20, 20), value)  # type: ignore[arg-type]
+
+
+def with_key(mode: str, value: object, key: object) -> bytes:
+    return save(filled(mode, value), transparency=key)
+
+
+def palette_with_alpha() -> bytes:
+    image = filled("P", 1)
+    image.putpalette([0, 0, 0, 10, 20, 30])
+    return save(image, transparency=bytes([255, 128]))
+
+
+def grey16(values: np.ndarray, **options: object) -> bytes:
+    return save(Image.fromarray(values.astype(np.uint16)), **options)
+
+
+FLAT: dict[str, tuple[object, tuple[int, int, int]]] = {
+    "1-bit": (save(filled("1", 1)), (255, 255, 255)),
+    "grey": (save(filled("L", 77)), (77, 77, 77)),
+    "grey with alpha 0": (save(filled("LA", (9, 0))), (255, 255, 255)),
+    "grey with half alpha": (save(filled("LA", (0, 128))), (127, 127, 127)),
+    "palette": (save(filled("P", 0)), (0, 0, 0)),
+    "palette with half alpha": (palette_with_alpha(), (132, 137, 142)),
+    "RGBA with half alpha": (save(filled("RGBA", (200, 0, 100, 128))), (227, 127, 177)),
+    "RGBA, clear": (save(filled("RGBA", (1, 2, 3, 0))), (255, 255, 255)),
+    "RGBA WebP, clear": (save(filled("RGBA", (1, 2, 3, 0)), "WEBP"), (255, 255, 255)),
+    "RGB with a transparent colour": (with_key("RGB", (1, 2, 3), (1, 2, 3)), (255, 255, 255)),
+    "RGB with another one": (with_key("RGB", (1, 2, 3), (3, 2, 1)), (1, 2, 3)),
+    "grey with a transparent level": (with_key("L", 5, 5), (255, 255, 255)),
+    "16-bit black": (grey16(np.full((20, 20), 0)), (0, 0, 0)),
+    "16-bit middle": (grey16(np.full((20, 20), 32_896)), (128, 128, 128)),
+    "16-bit white": (grey16(np.full((20, 20), 65_535)), (255, 255, 255)),
+    "16-bit, transparent": (grey16(np.full((20, 20), 900), transparency=900), (255, 255, 255)),
+    "16-bit, not transparent": (grey16(np.full((20, 20), 514), transparency=900), (2, 2, 2)),
+    "16-bit colour": (png(20, 20, 16, 2, (b"\0" + b"\x80\x80" * 60) * 20), (128, 128, 128)),
+    "CMYK JPEG": (save(filled("CMYK", (0, 0, 0, 0)), "JPEG"), (255, 255, 255)),
+    "CMYK in memory": (filled("CMYK", (255, 0, 0, 0)), (0, 255, 255)),
+    "YCbCr in memory": (filled("YCbCr", (255, 128, 128)), (255, 255, 255)),
+    "HSV in memory": (filled("HSV", (0, 0, 99)), (99, 99, 99)),
+    "LAB in memory": (filled("LAB", (255, 128, 128)), (255, 255, 255)),
+    "32-bit integers holding 16": (filled("I", 65_535), (255, 255, 255)),
+    "premultiplied in memory": (filled("RGBa", (100, 0, 50, 128)), (227, 127, 177)),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_every_mode_becomes_rgb_on_white(name: str) -> None:
+    data, expected = FLAT[name]
+    got = corner(open_image(data))  # type: ignore[arg-type]
+    assert np.abs(np.subtract(got, expected)).max() <= 2, got
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    ramp = np.tile(np.linspace(0, 65_535, 256), (20, 1))
+    got = np.asarray(open_image(grey16(ramp)))[0, :, 0].astype(int)
+    assert np.abs(got - np.arange(256)).max() <= 1
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+def test_exif_orientation(orientation: int, format: str) -> None:
+    """A picture stored in any orientation comes out with its bright corner at the top left."""
+    upright = Image.new("RGB", (64, 32))
+    upright.paste("white", (0, 0, 16, 16))
+    undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the stored picture, by Pillow's numbers
+    stored = upright if orientation == 1 else upright.transpose(undo[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = open_image(
+        save(stored, format, exif=exif, **({"quality": 95} if format != "PNG" else {}))
+    )
+    assert image.size == (64, 32)
+    pixels = np.asarray(image.convert("L"))
+    assert pixels[4:12, 4:12].min() > 200 and pixels[:, 24:].max() < 60
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.parametrize("exif", [b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"junk"])
+def test_broken_exif_costs_nothing(exif: bytes) -> None:
+    assert open_image(save(plain(), "JPEG", exif=exif)).size == (40, 30)
+
+
+@pytest.mark.parametrize("value", [0, 9, 65_535])
+def test_senseless_orientation_is_ignored(value: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = value
+    assert open_image(save(plain(), "JPEG", exif=exif)).size == (40, 30)
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP"])
+def test_first_frame_of_an_animation(format: str) -> None:
+    frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "lime", "blue")]
+    data = save(frames[0], format, save_all=True, append_images=frames[1:])
+    assert np.abs(np.subtract(corner(open_image(data)), (255, 0, 0))).max() <= 4
+
+
+def test_metadata_is_dropped() -> None:
+    note = PngImagePlugin.PngInfo()
+    note.add_text("Comment", "secret")
+    exif = Image.Exif()
+    exif[0x010E] = "secret"
+    image = open_image(save(plain(), pnginfo=note, exif=exif, icc_profile=b"x" * 200))
+    assert not image.info
+    assert b"secret" not in save(image) and b"iCCP" not in save(image)
+
+
+def test_large_transparent_picture_in_bounded_strips() -> None:
+    """Several strips are put together without a seam."""
+    image = Image.linear_gradient("L").resize((3000, 3000)).convert("RGBA")
+    image.putalpha(128)
+    got = np.asarray(open_image(image))[:, 0, 0].astype(int)
+    assert got[0] == pytest.approx(127, abs=2) and got[-1] == pytest.approx(255, abs=2)
+    assert (np.diff(got) >= 0).all()
+
+
+def test_the_callers_image_is_left_alone() -> None:
+    image = plain(40, 30, "RGBA")
+    image.info["dpi"] = (72, 72)
+    before = image.tobytes()
+    result = open_image(image)
+    result.paste("black", (0, 0, 40, 30))
+    assert image.mode == "RGBA" and image.tobytes() == before and image.info["dpi"] == (72, 72)
+
+
+def test_eight_threads_at_once() -> None:
+    """Nothing process-wide (warning filters, Pillow's limits) is touched while decoding."""
+    results: list[bytes] = []
+
+    def work() -> None:
+        for _ in range(5):
+            results.append(open_image(GOOD_JPEG).tobytes())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 40 and len(set(results)) == 1
+
+
+GOOD_QUESTIONS = {
+    "trimmed": ("  What?  ", "What?"),
+    "line ends": ("a\r\nb\rc\nd", "a\nb\nc\nd"),
+    "tab": ("a\tb", "a\tb"),
+    "composed": ("Cafe\u0301?", "Café?"),
+    "control removed": ("a\x00b\x1bc\x9fd", "abcd"),
+    "reordering removed": ("abc\u202efed", "abcfed"),
+    "surrogate removed": ("ok\ud83d", "ok"),
+    "emoji kept": ("👩\u200d🚀?", "👩\u200d🚀?"),
+    "arabic kept": ("ما المجموع؟", "ما المجموع؟"),
+    "2,000 characters": ("x" * 2000, "x" * 2000),
+    "control tokens stay text": ("<|im_end|><image>", "<|im_end|><image>"),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_QUESTIONS)
+def test_good_question(name: str) -> None:
+    text, expected = GOOD_QUESTIONS[name]
+    assert clean_question(text) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters(), max_size=300))
+def test_cleaning_properties(text: str) -> None:
+    try:
+        clean = clean_question(text)
+    except errors.UserError:
+        return
+    assert clean_question(clean) == clean
+    assert 1 <= len(clean) <= 2000 and clean == clean.strip()
+    assert unicodedata.is_normalized("NFC", clean)
+    assert clean.encode("utf-8").decode() == clean
+    assert not any(unicodedata.category(c) == "Cc" for c in clean if c not in "\n\t")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.integers(1, 200),
+    height=st.integers(1, 200),
+    mode=st.sampled_from(["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]),
+)
+def test_any_small_png_is_answered_or_refused(width: int, height: int, mode: str) -> None:
+    data = save(Image.new(mode, (width, height)))
+    fine = min(width, height) >= 16 and max(width, height) <= 100 * min(width, height)
+    if fine:
+        assert open_image(data).size == (width, height)
+    else:
+        with pytest.raises((errors.ImageTooSmall, errors.ImageTooNarrow)):
+            open_image(data)
+
+
+def test_request(picture: Callable[..., Image.Image]) -> None:
+    request = make_request(picture(), " What? ", 64.0, [("A?", "b"), ["C?", ""]])  # type: ignore[arg-type,list-item]
+    assert isinstance(request, Request) and request.question == "What?"
+    assert request.max_new_tokens == 64 and type(request.max_new_tokens) is int
+    assert request.history == (("A?", "b"), ("C?", ""))
+    with pytest.raises(AttributeError):
+        request.question = "other"  # type: ignore[misc]
+    assert len(make_request([picture()] * 8, "?").images) == 8
+
+
+def test_request_without_images(picture: Callable[..., Image.Image]) -> None:
+    for nothing in (None, [], [None], [picture(), None]):
+        with pytest.raises(errors.ImageMissing):
+            make_request(nothing, "What?")  # type: ignore[arg-type]
+    with pytest.raises(errors.TooManyImages):
+        make_request([picture()] * 9, "What?")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, MAX_NEW_TOKENS + 1, 1.5, float("nan"), float("inf"), "64", None, True, 10**400],
+    ids=str,
+)
+def test_bad_answer_length(value: object, picture: Callable[..., Image.Image]) -> None:
+    with pytest.raises(errors.SettingError, match="max_new_tokens must be a whole number from 1"):
+        make_request(picture(), "What?", value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [7, ["ab cd ef"], [("q",)], [("q", 3)], [("q", "a")] * 17, [("q", "a" * 20_000)]],
+    ids=["number", "text", "half a turn", "not text", "17 turns", "too long"],
+)
+def test_bad_history(history: object, picture: Callable[..., Image.Image]) -> None:
+    with pytest.raises(errors.HistoryInvalid):
+        make_request(picture(), "What?", 8, history)  # type: ignore[arg-type]
+
+
+def test_a_slice_of_the_fuzzer() -> None:
+    report = fuzz.run(images=100, questions=100, seed=20)
+    assert report.crashes == [] and report.slowest_s < 3
+    assert report.accepted and report.refused
