@@ -1,0 +1,143 @@
+"""The attention function registered with transformers, and the model's preparation for it.
+
+`Cache.update` sees Keys but no queries, so compression runs here, at the end of each layer's own
+prefill attention: the layer travels on the Key tensor that `update` returned. With any other cache
+the function is plain SDPA, so one loaded model serves baseline and compressed columns alike.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from rotatek.errors import ModelUnsupported
+
+NAME: Final = "rotatek"
+
+
+class Layer(Protocol):
+    """What may travel on a Key tensor: it knows what to do with its own attention call."""
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [B, T, Hq, d]; `full()` runs plain attention over query, key, value."""
+        ...
+
+
+def tag(key: Tensor, layer: Layer) -> Tensor:
+    """A view of `key` that carries `layer` to the attention function."""
+    view = key.view_as(key)
+    view.rotatek_layer = layer  # type: ignore[attr-defined]
+    return view
+
+
+def rotatek_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention for transformers' interface: [B, T, Hq, d] and no weights."""
+
+    def full() -> Tensor:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )[0]
+
+    layer: Layer | None = getattr(key, "rotatek_layer", None)
+    return (full() if layer is None else layer.attend(module, query, key, value, full)), None
+
+
+def register() -> None:
+    """Make the function known to transformers; the mask too, or padding would be dropped."""
+    AttentionInterface.register(NAME, rotatek_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """The language model's decoder layers.
+
+    Raises:
+        ModelUnsupported: where they cannot be found.
+    """
+    decoder = model.get_decoder()
+    layers = getattr(decoder, "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise ModelUnsupported(
+            f"{type(model).__name__} has no decoder layers that RotateK can read. "
+            "`python -m rotatek info` lists the families that work."
+        )
+    return layers
+
+
+def prepare(model: PreTrainedModel) -> PreTrainedModel:
+    """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
+
+    Switches the language model's attention to `rotatek_attention` and gives each decoder layer one
+    stateless hook through which a cache may narrow the rows of its own forward pass.
+
+    Raises:
+        ModelUnsupported: where the attention cannot be switched.
+    """
+    register()
+    decoder = model.get_decoder()
+    if decoder.config._attn_implementation == NAME:
+        return model
+    decoder.set_attn_implementation(NAME)
+    if decoder.config._attn_implementation != NAME:
+        raise ModelUnsupported(f"{type(model).__name__} does not take a registered attention.")
+    for index, layer in enumerate(decoder_layers(model)):
+        layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
+    return model
+
+
+def _narrowing_hook(index: int) -> Callable:
+    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+
+    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+        plan = getattr(kwargs.get("past_key_values"), "plan", None)
+        narrowing = None if plan is None else plan.narrowing(index)
+        if narrowing is None:
+            return None
+        source, mask = narrowing
+        hidden = args[0] if args else kwargs["hidden_states"]
+        kwargs = {**kwargs, "attention_mask": mask}
+        if hidden.shape[1] != source.shape[1]:
+            hidden = _take_rows(hidden, source)
+        if kwargs.get("position_embeddings") is not None:
+            kwargs["position_embeddings"] = tuple(
+                _take_rows(part, source) for part in kwargs["position_embeddings"]
+            )
+        if kwargs.get("position_ids") is not None:
+            kwargs["position_ids"] = _take_rows(kwargs["position_ids"][..., None], source)[..., 0]
+        if args:
+            return (hidden, *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": hidden}
+
+    return hook
+
+
+def _take_rows(states: Tensor, source: Tensor) -> Tensor:
+    """Rows `source` [B, n] of states [B or 1, L, c]."""
+    source = source.to(states.device)
+    states = states.expand(source.shape[0], -1, -1)
+    return states.gather(1, source[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def causal_mask(valid: Tensor) -> Tensor | None:
+    """Bool mask [B, 1, L, L] for rows of which `valid` [B, L] are real; None if all are."""
+    if bool(valid.all()):
+        return None
+    length = valid.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=valid.device).tril()
+    mask = causal & valid[:, None, None, :]
+    # A padding row sees itself, or its softmax would be NaN.
+    return mask | torch.eye(length, dtype=torch.bool, device=valid.device)

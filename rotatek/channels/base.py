@@ -1,0 +1,52 @@
+"""What every channel method gets at the end of a layer's prefill, and what it must give back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from kernels.reference import Visual
+from rotatek.cache import Store
+from rotatek.config import Settings
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """One layer's visual tokens and recent queries, when its prefill attention has run.
+
+    keys, values: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B]. queries: [B, Hq, W, d], the
+    most recent prompt rows, of which window_alive [B, W] are real. layer: index from 0.
+    value_metric: S^2 [Hkv, d, d] of the output projection, or None where it is not known.
+    basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+    """
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    queries: Tensor
+    window_alive: Tensor
+    layer: int
+    value_metric: Tensor | None = None
+    basis: Tensor | None = None
+
+
+class ChannelMethod(Protocol):
+    """A way to store fewer numbers per visual Key. One file and one registry line each."""
+
+    name: str
+    label: str
+    summary: str
+
+    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+        """Store one layer's visual tokens."""
+        ...
+
+    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
+        """Called once, when every layer has been compressed."""
+        ...
+
+
+def full_visual(prefill: Prefill) -> Visual:
+    """The visual tokens as they are."""
+    return Visual(prefill.keys, prefill.values, prefill.lengths)

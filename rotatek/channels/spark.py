@@ -1,0 +1,129 @@
+"""SparK: a different subset of Key channels for every token (Liao et al., arXiv 2508.15212).
+
+score[h, n, c] = k[h, n, c]^2 * L2 over W of the group-mean query channel c; the top k channels of
+each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned channel becomes
+  recovery="sign": sign(k) * sqrt(mean over the token's pruned channels of score / L2_c), the
+      authors' recommended form, at one sign bit per pruned channel; or
+  recovery="mean": the signed mean of the token's pruned values, the form RotateK compares with.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Visual
+from rotatek.cache import Store
+from rotatek.channels.base import Prefill, full_visual
+from rotatek.config import Settings, channels_kept
+
+
+def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
+    """L2_c [B, Hkv, d]: norm over the window of the group-mean query channel."""
+    B, Hq, W, d = queries.shape
+    mean = queries.float().view(B, kv_heads, Hq // kv_heads, W, d).mean(2)
+    return mean.masked_fill(~alive[:, None, :, None], 0.0).square().sum(2).sqrt()
+
+
+def spark_mask(keys: Tensor, norms: Tensor, k: int) -> Tensor:
+    """[B, Hkv, N, d] bool: the k channels each token keeps."""
+    scores = keys.float().square() * norms[:, :, None]
+    index = scores.topk(k, dim=-1).indices
+    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, index, True)
+
+
+def pack_bits(bits: Tensor) -> Tensor:
+    """Pack bool [..., n] into uint8 [..., ceil(n / 8)], lowest bit first."""
+    short = -bits.shape[-1] % 8
+    bits = torch.nn.functional.pad(bits, (0, short)).unflatten(-1, (-1, 8))
+    place = 2 ** torch.arange(8, device=bits.device, dtype=torch.uint8)
+    return (bits * place).sum(-1, dtype=torch.uint8)
+
+
+def unpack_bits(packed: Tensor, n: int) -> Tensor:
+    """The inverse of `pack_bits`: bool [..., n]."""
+    place = torch.arange(8, device=packed.device, dtype=torch.uint8)
+    return (packed[..., None] >> place & 1).bool().flatten(-2)[..., :n]
+
+
+def _where(mask: Tensor) -> Tensor:
+    """For each true entry, its rank among the row's true entries (anything elsewhere)."""
+    return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+@dataclass
+class SparkStore(Store):
+    """Kept values, packed masks, and what rebuilds the pruned channels.
+
+    visual.keys: [B, Hkv, N, k] kept values in channel order. mask: [B, Hkv, N, d / 8] uint8.
+    level: [B, Hkv, N] per-token fill. signs: packed bits of the pruned channels, or None.
+    norms: [B, Hkv, d] float32 L2_c, or None.
+    """
+
+    mask: Tensor
+    level: Tensor
+    signs: Tensor | None
+    norms: Tensor | None
+
+    def read(self) -> Visual:
+        """Rebuild dense Keys [B, Hkv, N, d], as every step of this method must."""
+        kept, d = self.visual.keys, self.visual.values.shape[-1]
+        mask = unpack_bits(self.mask, d)
+        fill = self.level[..., None].float()
+        if self.signs is not None and self.norms is not None:
+            scale = self.norms.rsqrt().nan_to_num(posinf=0.0)
+            signs = unpack_bits(self.signs, d - kept.shape[-1]) if kept.shape[-1] < d else mask
+            negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
+            fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
+        keys = torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype))
+        return self.visual._replace(keys=keys)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything that is held."""
+        yield from super().tensors()
+        for tensor in (self.mask, self.level, self.signs, self.norms):
+            if tensor is not None:
+                yield "masks", tensor
+
+    def select(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Apply a batch selection to every tensor."""
+        super().select(change)
+        self.mask, self.level = change(self.mask), change(self.level)
+        self.signs = None if self.signs is None else change(self.signs)
+        self.norms = None if self.norms is None else change(self.norms)
+
+
+@dataclass(frozen=True)
+class Spark:
+    """Token-wise pruning with recovery."""
+
+    name: str = "spark"
+    label: str = "SparK"
+    summary: str = "Its own channels for every token, at the price of masks and rebuilt Keys."
+
+    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+        """Keep each token's k highest-scoring channels."""
+        keys, d = prefill.keys, prefill.keys.shape[-1]
+        k = channels_kept(d, settings.keep_channels)
+        norms = channel_norms(prefill.queries, keys.shape[1], prefill.window_alive)
+        mask = spark_mask(keys, norms, k)
+        order = mask.long().argsort(dim=-1, descending=True, stable=True)  # kept first, in order
+        kept, pruned = keys.gather(-1, order[..., :k]), keys.gather(-1, order[..., k:])
+        signs = None
+        if settings.recovery == "sign":
+            scores = keys.float().square() * norms[:, :, None]
+            level = scores.masked_fill(mask, 0.0).sum(-1).div(max(1, d - k)).sqrt()
+            signs = pack_bits(pruned < 0)
+        else:
+            level = pruned.float().sum(-1) / max(1, d - k)
+        return SparkStore(
+            full_visual(prefill)._replace(keys=kept.contiguous()),
+            pack_bits(mask),
+            level.to(keys.dtype),
+            signs,
+            norms if signs is not None else None,
+        )
+
+    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
+        """Nothing is shared between layers."""

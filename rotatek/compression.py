@@ -1,0 +1,297 @@
+"""`RotateKCache`: the cache a caller hands to `generate`, and how its layers fill themselves.
+
+    inputs = processor(...)                                   # a prompt with images
+    cache = RotateKCache(model, inputs, Settings(keep_channels=0.25))
+    model.generate(**inputs, past_key_values=cache)
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+
+from kernels.dispatch import attend
+from rotatek.attention import causal_mask, decoder_layers, prepare, tag
+from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes
+from rotatek.channels import CHANNELS, ChannelMethod, Prefill
+from rotatek.config import WINDOW, Settings
+from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError
+from rotatek.layout import Layout, Rows
+from rotatek.tokens import TOKENS, TokenPruner
+
+
+class Recorder(Protocol):
+    """Looks at each layer's visual tokens before they are compressed."""
+
+    def record(self, prefill: Prefill) -> None:
+        """Called once a layer, in order."""
+        ...
+
+
+class TokenPlan:
+    """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
+
+    def __init__(self, layout: Layout, settings: Settings, layers: int) -> None:
+        self.settings = settings
+        self.pruner: TokenPruner = TOKENS[settings.tokens]
+        self.layers = layers
+        self.length = layout.length
+        self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
+        self._layout: Layout | None = layout
+        self._full_rows: tuple[Rows, Rows, Rows] | None = layout.rows()
+        self._rows = self._full_rows
+        self._source: Tensor | None = None
+        self._mask: Tensor | None = None
+        self.visual = int((layout.visual & layout.valid)[0].sum())
+        self.visual_kept = self.visual
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a decoder layer will drop rows."""
+        return self.pruner.stage == "decoder" and self.settings.keep_tokens < 1
+
+    def rows(self) -> tuple[Rows, Rows, Rows]:
+        """Visual, text and window rows of the layer now being filled."""
+        assert self._rows is not None
+        return self._rows
+
+    def narrowing(self, layer: int) -> tuple[Tensor, Tensor | None] | None:
+        """Source rows [B, L'] and mask for a layer behind the pruning, during prefill only."""
+        if self._source is None or layer < self.settings.fastv_layer:
+            return None
+        return self._source, self._mask
+
+    def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
+        """See one layer's prefill attention; choose rows when it is the pruner's turn."""
+        if self.prunes and layer == min(self.settings.fastv_layer, self.layers - 1) - 1:
+            assert self._layout is not None
+            kept = self.pruner.choose(query, keys, self._layout, self.settings, scale)
+            narrow, self._source = self._layout.take(kept)
+            self._mask = causal_mask(narrow.valid)
+            self._rows = narrow.rows()
+            self.kept_rows = kept.cpu()
+            self.visual_kept = int((kept & self._layout.visual)[0].sum())
+        if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
+            self._layout = self._full_rows = self._rows = self._source = self._mask = None
+
+
+@dataclass
+class Filling:
+    """How one cache's layers are compressed, and the stores they have filled so far."""
+
+    method: ChannelMethod
+    settings: Settings
+    recorder: Recorder | None
+    stores: list[Store] = field(default_factory=list)
+
+    def compress(self, prefill: Prefill) -> Store:
+        """Store one layer's visual tokens."""
+        if self.recorder is not None:
+            self.recorder.record(prefill)
+        self.stores.append(self.method.compress(prefill, self.settings))
+        return self.stores[-1]
+
+    def finish(self) -> None:
+        """Settle what layers share, once all of them are filled."""
+        self.method.finish(self.stores, self.settings)
+        self.stores.clear()
+
+
+class PlannedLayer(CompressedLayer):
+    """A cache layer that runs its own attention: full at prefill, compressed afterwards."""
+
+    def __init__(self, index: int, plan: TokenPlan, filling: Filling) -> None:
+        super().__init__(index, plan.length)
+        self.plan, self.filling = plan, filling
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens and send this layer along to the attention function."""
+        if not self.is_filled and self.index == 0 and key_states.shape[2] != self.plan.length:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
+        keys, values = super().update(key_states, value_states)
+        return tag(keys, self), values
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [B, T, Hq, d]."""
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        if self.text is None:
+            out = full()
+            self.absorb(module, query, key, value)
+            self.plan.observe(self.index, query, key, scale)
+            return out
+        self.text.append(key, value)
+        visual = None if self.store is None else self.store.read()
+        return attend(query, visual, self.text.read(), scale).transpose(1, 2)
+
+    def absorb(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Keep one prefill's states: visual tokens compressed, the others at full width."""
+        visual, text, window = (_on(rows, key.device) for rows in self.plan.rows())
+        self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths)
+        if visual.index.shape[1] > 0:
+            self._store(module, visual, window, query, key, value)
+        if self.index == self.plan.layers - 1:
+            self.filling.finish()
+
+    def _store(
+        self, module: nn.Module, visual: Rows, window: Rows, query: Tensor, key: Tensor, value: Tensor
+    ) -> None:
+        metric = None
+        if self.filling.settings.values == "rotate":
+            metric = _value_metric(module, key)
+        prefill = Prefill(
+            visual.gather(key),
+            visual.gather(value),
+            visual.lengths,
+            window.gather(query),
+            window.alive,
+            self.index,
+            metric,
+        )
+        self.store = self.filling.compress(prefill)
+
+
+def _on(rows: Rows, device: torch.device) -> Rows:
+    return Rows(rows.index.to(device), rows.lengths.to(device))
+
+
+def _value_metric(module: nn.Module, key: Tensor) -> Tensor | None:
+    """Sum over each group's heads of W_o^T W_o, [Hkv, d, d]; None for a quantised W_o."""
+    weight = getattr(getattr(module, "o_proj", None), "weight", None)
+    if weight is None or not weight.is_floating_point():
+        return None
+    heads, d = key.shape[1], key.shape[3]
+    blocks = weight.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)  # [Hkv, G, hidden, d]
+    return (blocks.transpose(-1, -2) @ blocks).sum(1)
+
+
+class RotateKCache(Cache):
+    """A KV cache whose visual part is compressed at the end of prefill.
+
+    Args:
+        model: a loaded vision-language model; it is prepared on first use.
+        inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
+            the batch is padded; or `visual` [B, L] bool in place of `input_ids`.
+        settings: which tokens and channels stay.
+        recorder: sees every layer's visual tokens before they are compressed.
+        plan: an existing token plan, where several caches share one prefill.
+
+    Raises:
+        SettingError: for a method that is not registered.
+        ModelUnsupported: for a model that cannot be prepared.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        inputs: Mapping[str, Tensor],
+        settings: Settings | None = None,
+        *,
+        recorder: Recorder | None = None,
+        plan: TokenPlan | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        check_methods(settings)
+        prepare(model)
+        count = len(decoder_layers(model))
+        self.settings = settings
+        self.plan = plan or TokenPlan(layout_of(model, inputs), settings, count)
+        filling = Filling(CHANNELS[settings.channels], settings, recorder)
+        super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything the cache holds."""
+        for layer in self.layers:
+            yield from layer.tensors()
+
+    def bytes(self) -> ByteCount:
+        """Live bytes by part, and their total."""
+        return count_bytes(list(self.tensors()))
+
+    def close(self) -> None:
+        """Drop every tensor."""
+        for layer in self.layers:
+            layer.reset()
+
+
+class _SharedLayer(CompressedLayer):
+    """One layer of a `SharedPrefill`: runs full attention once and fills every member's layer."""
+
+    def __init__(self, index: int, plan: TokenPlan, members: Sequence[Any]) -> None:
+        super().__init__(index, plan.length)
+        self.plan, self.members = plan, members
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens for every member."""
+        for layer in (self, *self.members):
+            if isinstance(layer, CompressedLayer):
+                layer.logical = self.plan.length
+        return tag(key_states, self), value_states
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [B, T, Hq, d]."""
+        out = full()
+        for layer in self.members:
+            if isinstance(layer, PlannedLayer):
+                layer.absorb(module, query, key, value)
+            else:
+                layer.update(key, value)
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        self.plan.observe(self.index, query, key, scale)
+        return out
+
+
+class SharedPrefill(Cache):
+    """One prefill that fills several caches of the same token plan; decode with the members.
+
+    members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
+    """
+
+    def __init__(self, plan: TokenPlan, members: Sequence[Cache]) -> None:
+        self.plan = plan
+        for cache in members:
+            if not isinstance(cache, RotateKCache):
+                cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
+        super().__init__(
+            layers=[
+                _SharedLayer(i, plan, [cache.layers[i] for cache in members])
+                for i in range(plan.layers)
+            ]
+        )
+
+
+def check_methods(settings: Settings) -> None:
+    """Refuse names that no registry has.
+
+    Raises:
+        SettingError: naming what there is.
+    """
+    for name, registry in (("tokens", TOKENS), ("channels", CHANNELS)):
+        if getattr(settings, name) not in registry:
+            raise SettingError(name, "one of " + ", ".join(registry), getattr(settings, name))
+
+
+def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
+    """Where the visual tokens of a processor's output are.
+
+    Raises:
+        ModelUnsupported: where the model has no image token.
+    """
+    visual = inputs.get("visual")
+    if visual is None:
+        token = getattr(model.config, "image_token_id", None)
+        if token is None:
+            raise ModelUnsupported(f"{type(model).__name__} has no image token.")
+        visual = inputs["input_ids"] == token
+    mask = inputs.get("attention_mask")
+    valid = torch.ones_like(visual) if mask is None else mask.bool()
+    return Layout(visual.bool(), valid, WINDOW)

@@ -1,0 +1,97 @@
+"""Prefill and greedy decoding, one token at a time, over any cache."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from rotatek.models import Embedded, VisionLanguageModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoding step: tokens [B] (-1 where a sample had ended), the logits they came from
+    [B, vocabulary], and the milliseconds of the forward pass that made those logits."""
+
+    tokens: list[int]
+    logits: Tensor
+    ms: float
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for queued work, so that a clock reads what it should."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@torch.inference_mode()
+def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[Tensor, float]:
+    """Run the prompt into `cache`. Returns next-token logits [B, vocabulary] and milliseconds."""
+    started = time.perf_counter()
+    mask = None if bool(embedded.valid.all()) else embedded.valid.long()
+    out = vlm.model(
+        inputs_embeds=embedded.embeds,
+        position_ids=embedded.positions,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    synchronise(vlm.device)
+    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+
+
+def decode(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    cache: Cache,
+    logits: Tensor,
+    max_new_tokens: int,
+    stop: threading.Event | None = None,
+) -> Iterator[Step]:
+    """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
+
+    Vision ids are never produced. The same request gives the same tokens on the same machine.
+    """
+    banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
+    position, mask = embedded.next_position, None
+    if not bool(embedded.valid.all()):
+        mask = embedded.valid.long()
+    ended = [False] * logits.shape[0]
+    ms = 0.0
+    for count in range(max_new_tokens):
+        if stop is not None and stop.is_set():
+            return
+        chosen = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
+        tokens = [-1 if done else token for token, done in zip(chosen.tolist(), ended, strict=True)]
+        yield Step(tokens, logits, ms)
+        ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
+        if all(ended) or count == max_new_tokens - 1:
+            return
+        started = time.perf_counter()
+        if mask is not None:
+            mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+        logits = decode_one_token(vlm, chosen, position, cache, mask)
+        position = position + 1
+        ms = 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def decode_one_token(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
+) -> Tensor:
+    """Feed tokens [B] at positions [B]; next-token logits [B, vocabulary], work completed."""
+    out = vlm.model(
+        input_ids=tokens[:, None],
+        position_ids=vlm.positions_at(position),
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    synchronise(vlm.device)
+    return out.logits[:, -1].float()

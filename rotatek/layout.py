@@ -1,0 +1,70 @@
+"""Which rows of a prompt are visual, which are text, and which are padding, per sample."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row numbers of some tokens: index [B, n] int64 (in order, padded with 0), lengths [B] int32."""
+
+    index: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def where(cls, mask: Tensor) -> "Rows":
+        """The rows at which `mask` [B, L] is true."""
+        lengths = mask.sum(-1)
+        order = mask.long().argsort(dim=-1, descending=True, stable=True)
+        index = order[:, : int(lengths.max())]
+        alive = torch.arange(index.shape[1], device=mask.device) < lengths[:, None]
+        return cls(index.masked_fill(~alive, 0), lengths.to(torch.int32))
+
+    @property
+    def alive(self) -> Tensor:
+        """[B, n] bool: the entries that name a real row."""
+        return torch.arange(self.index.shape[1], device=self.index.device) < self.lengths[:, None]
+
+    def gather(self, states: Tensor) -> Tensor:
+        """Pick these rows of states [B, H, L, d]: a copy [B, H, n, d], zero beyond each length."""
+        index = self.index[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
+        return states.gather(2, index).masked_fill(~self.alive[:, None, :, None], 0)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tokens of one prefill. visual, valid: [B, L] bool (valid: not padding)."""
+
+    visual: Tensor
+    valid: Tensor
+    window: int
+
+    @property
+    def length(self) -> int:
+        """L, padding included."""
+        return self.visual.shape[1]
+
+    def rows(self) -> tuple[Rows, Rows, Rows]:
+        """Visual tokens, text tokens, and the last `window` tokens (whose queries weigh channels)."""
+        last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
+        return (
+            Rows.where(self.visual & self.valid),
+            Rows.where(~self.visual & self.valid),
+            Rows.where(last & self.valid),
+        )
+
+    def take(self, kept: Tensor) -> tuple["Layout", Tensor]:
+        """Keep only rows where `kept` [B, L]; samples are padded on the left to one length.
+
+        Returns the new layout and the source row of each new row, [B, L'].
+        """
+        lengths = kept.sum(-1)
+        order = kept.long().argsort(dim=-1, stable=True)  # dropped rows first, kept ones in order
+        source = order[:, -int(lengths.max()) :]
+        alive = kept.gather(1, source)
+        layout = Layout(
+            self.visual.gather(1, source) & alive, self.valid.gather(1, source) & alive, self.window
+        )
+        return layout, source

@@ -1,0 +1,177 @@
+"""What the rest of the library knows of a vision-language model, whatever its family."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rotatek.errors import RequestTooLong
+from rotatek.inputs import Request
+from rotatek.prompt import encode_chat, expand_images
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where one image's visual tokens sit: rows x columns over the picture, in reading order."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Preprocessed images: the vision tower's tensors, and the tokens each image becomes."""
+
+    tensors: dict[str, Tensor]
+    counts: tuple[int, ...]
+    grids: tuple[Grid, ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One encoded request: ids [1, L], visual [1, L] bool."""
+
+    ids: Tensor
+    visual: Tensor
+    pixels: Pixels
+
+    @property
+    def visual_tokens(self) -> int:
+        """N before any pruning."""
+        return int(self.visual.sum())
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What the language model reads.
+
+    embeds: [B, L, hidden]; positions: [B, L] or [3, B, L] (M-RoPE); visual, valid: [B, L] bool;
+    next_position: [B] the position of the first generated token.
+    """
+
+    embeds: Tensor
+    positions: Tensor
+    visual: Tensor
+    valid: Tensor
+    next_position: Tensor
+
+    def inputs(self) -> dict[str, Tensor]:
+        """As `RotateKCache` wants them."""
+        return {"visual": self.visual, "attention_mask": self.valid}
+
+
+class VisionLanguageModel(ABC):
+    """A loaded model with its tokenizer and image processor."""
+
+    family: ClassVar[str]
+    template: ClassVar[str | None] = None  # used where the checkpoint brings none
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: object, name: str
+    ) -> None:
+        self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
+
+    @property
+    def device(self) -> torch.device:
+        """Where prompts go."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def image_token(self) -> int:
+        """The id that stands for one visual token."""
+        return int(self.model.config.image_token_id)
+
+    @property
+    def text_config(self) -> object:
+        """The language model's configuration."""
+        return self.model.config.get_text_config()
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        ids = self.model.generation_config.eos_token_id
+        if ids is None:
+            ids = self.tokenizer.eos_token_id
+        return frozenset(ids if isinstance(ids, list) else [ids])
+
+    @property
+    @abstractmethod
+    def banned_ids(self) -> tuple[int, ...]:
+        """Vision ids, which an answer must not contain."""
+
+    @abstractmethod
+    def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
+        """Turn pictures into the vision tower's tensors."""
+
+    @abstractmethod
+    def features(self, pixels: Pixels) -> Tensor:
+        """Projected visual tokens of all images, [N, hidden]."""
+
+    @abstractmethod
+    def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
+        """Positions of a prompt's tokens and of the first generated one; see `Embedded`."""
+
+    def prompt(self, request: Request, limit: int | None = None) -> Prompt:
+        """Encode a request.
+
+        Raises:
+            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
+        """
+        pixels = self.preprocess(request.images)
+        template = self.tokenizer.chat_template or self.template
+        ids = encode_chat(self.tokenizer, request, template)
+        ids = expand_images(ids, self.image_token, pixels.counts)
+        context = getattr(self.text_config, "max_position_embeddings", None) or len(ids)
+        if len(ids) + request.max_new_tokens > min(context, limit or context):
+            raise RequestTooLong
+        tensor = torch.tensor([ids], device=self.device)
+        return Prompt(tensor, tensor == self.image_token, pixels)
+
+    @torch.inference_mode()
+    def embed(self, prompt: Prompt) -> Embedded:
+        """Run the vision tower and place its tokens in the prompt."""
+        embeds = self.model.get_input_embeddings()(prompt.ids)
+        features = self.features(prompt.pixels).to(embeds)
+        embeds = embeds.masked_scatter(prompt.visual[..., None], features)
+        positions, after = self.positions(prompt)
+        valid = torch.ones_like(prompt.visual)
+        return Embedded(embeds, positions, prompt.visual, valid, after)
+
+    def positions_at(self, position: Tensor) -> Tensor:
+        """Position ids for one new token at `position` [B]: [B, 1]."""
+        return position[:, None]
+
+
+def pad_left(states: Tensor, length: int, dim: int) -> Tensor:
+    """Zeros before `states` along `dim` up to `length`."""
+    shape = list(states.shape)
+    shape[dim] = length - shape[dim]
+    return torch.cat([states.new_zeros(shape), states], dim)
+
+
+def collate(prompts: Sequence[Embedded]) -> Embedded:
+    """One left-padded batch of single prompts."""
+    length = max(p.embeds.shape[1] for p in prompts)
+    padded = [
+        replace(
+            p,
+            embeds=pad_left(p.embeds, length, 1),
+            positions=pad_left(p.positions, length, -1),
+            visual=pad_left(p.visual, length, 1),
+            valid=pad_left(p.valid, length, 1),
+        )
+        for p in prompts
+    ]
+    batch = -2 if prompts[0].positions.dim() == 3 else 0
+    return Embedded(
+        torch.cat([p.embeds for p in padded]),
+        torch.cat([p.positions for p in padded], batch),
+        torch.cat([p.visual for p in padded]),
+        torch.cat([p.valid for p in padded]),
+        torch.cat([p.next_position for p in padded]),
+    )

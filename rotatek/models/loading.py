@@ -1,0 +1,89 @@
+"""Finding and loading a checkpoint: safetensors only, no remote code, clear refusals."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rotatek.attention import prepare
+from rotatek.errors import ModelUnsupported, WeightsDamaged, WeightsMissing
+from rotatek.models.base import VisionLanguageModel
+from rotatek.models.qwen2_5_vl import Qwen25VL
+
+POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model the page offers. source: a folder, or a hub id pinned to `revision`."""
+
+    name: str
+    label: str
+    source: str
+    revision: str | None = None
+
+
+CHECKPOINTS: Final[dict[str, Checkpoint]] = {
+    c.name: c
+    for c in (
+        Checkpoint("pocket", "Pocket (embedded, 18 M)", str(POCKET)),
+        Checkpoint("qwen2.5-vl-7b", "Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct"),
+    )
+}
+_FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], type]]] = {
+    Qwen25VL.family: (Qwen25VL, Qwen2VLImageProcessorPil),
+}
+
+
+def load(
+    model: str | os.PathLike[str] = "pocket",
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> VisionLanguageModel:
+    """Load a model by registered name, folder or hub id, and prepare it for compressed caches.
+
+    device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
+    dtype: bfloat16 on a GPU, float32 on a CPU.
+
+    Raises:
+        WeightsMissing, WeightsDamaged, ModelUnsupported: each saying what to do.
+    """
+    checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or (torch.float32 if str(device) == "cpu" else torch.bfloat16)
+    source, revision = checkpoint.source, checkpoint.revision
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+        family, processor = _family(config.model_type)
+        network = AutoModelForImageTextToText.from_pretrained(
+            source,
+            revision=revision,
+            dtype=dtype,
+            device_map=str(device),
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+        images = processor.from_pretrained(source, revision=revision)
+    except (SafetensorError, RuntimeError) as exc:
+        raise WeightsDamaged from exc
+    except (OSError, ValueError) as exc:
+        raise WeightsMissing(
+            f"The model {checkpoint.name!r} could not be loaded. Give a registered name "
+            f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
+        ) from exc
+    return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _family(model_type: str) -> tuple[type[VisionLanguageModel], type]:
+    """The adapter for a configuration's model type."""
+    if model_type not in _FAMILIES:
+        raise ModelUnsupported(
+            f"Models of type {model_type!r} are not supported. Supported: {', '.join(_FAMILIES)}."
+        )
+    return _FAMILIES[model_type]

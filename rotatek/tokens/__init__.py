@@ -1,0 +1,13 @@
+"""The first slider: how many visual tokens stay, and who chooses them. In drop-down order."""
+
+from typing import Final
+
+from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.fastv import FastV
+from rotatek.tokens.none import KeepAll
+
+TOKENS: Final[dict[str, TokenPruner]] = {
+    pruner.name: pruner for pruner in (KeepAll(), FastV())
+}
+
+__all__ = ["TOKENS", "TokenPruner"]

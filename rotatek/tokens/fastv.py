@@ -1,0 +1,52 @@
+"""FastV: drop visual tokens that the last prompt token hardly attends to (arXiv 2403.06764).
+
+Layers below K keep everything; the attention of layer K - 1, last prompt row, mean over heads,
+ranks the visual tokens, and the best stay in their original order and at their original positions.
+Only that one query row is scored: no n x n matrix is formed.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rotatek.config import Settings, tokens_kept
+from rotatek.layout import Layout
+
+
+def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
+    """Attention [B, L] of each sample's last real row over all real rows, mean over heads.
+
+    query: [B, Hq, L, d]; keys: [B, Hkv, L, d]; valid: [B, L] bool.
+    """
+    B, Hq, L, d = query.shape
+    Hkv = keys.shape[1]
+    last = (valid.long() * torch.arange(L, device=valid.device)).argmax(-1)
+    row = query[torch.arange(B, device=last.device), :, last].float()
+    scores = row.view(B, Hkv, Hq // Hkv, d) @ keys.float().transpose(-1, -2)
+    scores = (scores * scale).masked_fill(~valid[:, None, None], float("-inf"))
+    return scores.softmax(-1).mean((1, 2))
+
+
+@dataclass(frozen=True)
+class FastV:
+    """Prunes inside the language model, after its first K layers."""
+
+    name: str = "fastv"
+    label: str = "FastV"
+    summary: str = "Drops what the question does not look at, after the first layers."
+    stage: Literal["decoder"] = "decoder"
+
+    def choose(
+        self, query: Tensor, keys: Tensor, layout: Layout, settings: Settings, scale: float
+    ) -> Tensor:
+        """Keep round(keep * N) visual tokens of each sample, and every other real row."""
+        visual = layout.visual & layout.valid
+        scores = last_row_attention(query, keys, layout.valid, scale)
+        rank = scores.masked_fill(~visual, -1.0).argsort(dim=-1, descending=True, stable=True)
+        keep = [tokens_kept(n, settings.keep_tokens) for n in visual.sum(-1).tolist()]
+        keep = torch.tensor(keep, device=visual.device)
+        best = torch.arange(visual.shape[1], device=visual.device) < keep[:, None]
+        kept = torch.zeros_like(visual).scatter_(1, rank, best)
+        return (kept & visual) | (layout.valid & ~visual)
