@@ -56,6 +56,7 @@ _TRANSPOSE: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_REORDERING: Final = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 _STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch memory is bounded
 
 
@@ -122,8 +123,8 @@ def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
 def clean_question(text: str) -> str:
     """Normalise one question: NFC, no control characters, 1 to 2,000 characters.
 
-    Line breaks and tabs stay; other control characters, lone surrogates and the characters that
-    reorder displayed text are removed. Idempotent. Raises a `UserError`.
+    Line breaks and tabs stay; other control characters, lone surrogates, private-use characters and
+    those that reorder displayed text are removed. Idempotent. Raises a `UserError`.
     """
     if text is None:
         raise errors.QuestionEmpty
@@ -298,11 +299,10 @@ def _clean_text(text: str) -> str:
 
 
 def _is_control(c: str) -> bool:
-    """Controls, surrogates, separators of old terminals, and marks that reorder displayed text."""
-    return (
-        unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")
-        or c in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
-    )
+    """Controls, surrogates, private use (`rotatek.prompt` marks its own places with it), separators
+    of old terminals, and marks that reorder displayed text."""
+    category = unicodedata.category(c)
+    return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING
 
 
 def _is_visible(c: str) -> bool:

@@ -340,6 +340,7 @@ GOOD_QUESTIONS = {
     "control removed": ("a\x00b\x1bc\x9fd", "abcd"),
     "reordering removed": ("abc\u202efed", "abcfed"),
     "surrogate removed": ("ok\ud83d", "ok"),
+    "private use removed": ("a\ue0000\ue001b\U0010fffd", "a0b"),
     "emoji kept": ("👩\u200d🚀?", "👩\u200d🚀?"),
     "arabic kept": ("ما المجموع؟", "ما المجموع؟"),
     "2,000 characters": ("x" * 2000, "x" * 2000),
