@@ -1,15 +1,137 @@
-"""Chooses the attention that runs: Triton where it can, the reference everywhere else."""
+"""Chooses the attention that runs: Triton where it can, the reference everywhere else.
 
+A `Dispatcher` holds the choice and its reason, so that a page can show it. The first failure of
+the kernel, or a disagreement with the reference in `self_test`, moves its owner to the reference
+for the rest of the process; nothing is probed at import, so a worker may fork after importing this
+module.
+"""
+
+import importlib
+import importlib.util
+import logging
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor
 
 from kernels.reference import Text, Visual, attend_reference
 
+log = logging.getLogger(__name__)
+
+TRITON, REFERENCE = "triton", "reference"
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs on a device, and why, in a sentence that may be shown to a user."""
+
+    backend: str
+    reason: str
+
+
+class Dispatcher:
+    """Runs decode attention and remembers what may run; one per engine."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._fault = "" if enabled else "The GPU kernels are switched off."
+        self._bypass = ""
+
+    def attend(self, q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
+        """Decode attention; see `kernels.reference.attend_reference` for shapes.
+
+        Out-of-memory errors pass through: they are the caller's to handle, not a kernel's fault.
+        """
+        if q.device.type != "cuda" or self._fault or q.shape[2] != 1:
+            return attend_reference(q, visual, text, scale)
+        try:
+            launch = importlib.import_module("kernels.launch")
+            refusal = self._refusal(launch, q, visual, text)
+            if not refusal:
+                return launch.attend_triton(q, visual, text, scale)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self._fail(f"The GPU kernel failed ({type(error).__name__}).")
+            log.exception("attention kernel failed; the reference takes over")
+        return attend_reference(q, visual, text, scale)
+
+    def status(self, device_type: str = "cuda") -> Status:
+        """The backend in use on a device type, with the reason."""
+        if device_type != "cuda":
+            return Status(REFERENCE, "No GPU: attention runs in plain PyTorch.")
+        if self._fault:
+            return Status(REFERENCE, self._fault)
+        if importlib.util.find_spec("triton") is None:
+            return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
+        return Status(TRITON, self._bypass or "GPU kernels are in use.")
+
+    def self_test(self, device: torch.device | str) -> Status:
+        """Compare kernel and reference on `device`; on any disagreement use the reference.
+
+        Takes a few compilations (seconds, cached on disk by Triton) the first time.
+        """
+        device = torch.device(device)
+        if device.type == "cuda" and not self._fault:
+            for dtype, k, r in ((torch.bfloat16, 32, None), (torch.float16, 48, 32)):
+                if not self._agrees(device, dtype, k, r):
+                    break
+        return self.status(device.type)
+
+    def _agrees(self, device: torch.device, dtype: torch.dtype, k: int, r: int | None) -> bool:
+        """Whether one small case agrees; a disagreement is recorded as a fault."""
+        q, visual, text = sample(device, dtype, k, r)
+        scale = q.shape[-1] ** -0.5
+        got = self.attend(q, visual, text, scale).float()
+        if self._fault:
+            return False
+        error = (got - attend_reference(q, visual, text, scale).float()).abs().max()
+        if not bool(error <= TOLERANCE[dtype]):
+            self._fail("The GPU kernel disagreed with the reference in its self-test.")
+            log.error("self-test: error %g for %s, k = %d, r = %s", float(error), dtype, k, r)
+        return not self._fault
+
+    def _refusal(self, launch, q: Tensor, visual: Visual | None, text: Text) -> str | None:
+        """Why this call goes to the reference; said once in the log and kept for `status`."""
+        reason = launch.supported(q, visual, text)
+        if reason and not self._bypass:
+            self._bypass = f"GPU kernels are in use, except where a cache has {reason}."
+            log.warning("attention kernel bypassed: %s", reason)
+        return reason
+
+    def _fail(self, sentence: str) -> None:
+        self._fault = f"{sentence} Attention runs in plain PyTorch until a restart."
+
+
+def sample(
+    device: torch.device, dtype: torch.dtype, k: int, r: int | None
+) -> tuple[Tensor, Visual, Text]:
+    """A small ragged case from a private generator: q, visual (k of 128 channels), text."""
+    B, Hkv, G, N, M, d = 2, 2, 4, 300, 40, 128
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    lengths = torch.tensor([N, 77], dtype=torch.int32, device=device)
+    basis = torch.linalg.qr(torch.randn(B, Hkv, d, d, generator=generator))[0]
+    visual = Visual(draw(B, Hkv, N, k), draw(B, Hkv, N, r or d), lengths)
+    visual = visual._replace(basis=basis[..., :k].to(device, dtype), mean=draw(B, Hkv, d) / 4)
+    if r is not None:
+        up = draw(B, Hkv, r, d) / d**0.5
+        visual = visual._replace(value_basis=up, value_mean=draw(B, Hkv, d))
+    text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
+    return draw(B, Hkv * G, 1, d), visual, text
+
+
+_default = Dispatcher()
+
 
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
-    """Decode attention; see `kernels.reference.attend_reference` for shapes."""
-    return attend_reference(q, visual, text, scale)
+    """Decode attention through the default dispatcher (library use); an engine owns its own."""
+    return _default.attend(q, visual, text, scale)
 
 
 def backend(device_type: str) -> str:
     """The attention in use on a device type: "triton" or "reference"."""
-    return "reference"
+    return _default.status(device_type).backend

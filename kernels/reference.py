@@ -41,10 +41,11 @@ class Visual(NamedTuple):
     value_widths: Tensor | None = None
     value_offsets: Tensor | None = None
     tokens: int | None = None  # N, needed only when keys are 1-D
+    width_multiple: int = 1  # every width and offset of 1-D blocks is a multiple of it (a hint)
 
 
 class Text(NamedTuple):
-    """Full-width prompt, text and generated tokens: keys, values [B, Hkv, M, d]; lengths [B] int32."""
+    """Full-width prompt and generated text: keys, values [B, Hkv, M, d]; lengths [B] int32."""
 
     keys: Tensor
     values: Tensor

@@ -1,0 +1,371 @@
+"""Triton kernels of decode attention: one launch over token splits, one that merges them.
+
+Names: p_ pointer, b_ block in registers, o_ offsets, m_ mask, i_ index, s_ stride. Symbols as in
+`kernels.reference`; GP = G padded to a tensor-core tile of 16 rows, DP, KP1 + KP2 and RP the padded
+widths of d, k and r. Scores are kept in log2 units, so every exponential is a bare exp2.
+
+Grid of the split kernel: (splits, B * Hkv). Splits below `text_splits` read the full-width text,
+the others the visual cache. A split is empty when it starts past its row's length: it writes
+nothing, and the merge, which knows the lengths, never looks at it. So one CUDA graph serves growing
+text.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def _dot(b_a, b_b, b_acc, TYPE: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr):
+    """acc + a @ b in TYPE; WIDEN for the interpreter, which cannot multiply bfloat16."""
+    b_a = b_a.to(TYPE)
+    b_b = b_b.to(TYPE)
+    if WIDEN:
+        b_a = b_a.to(tl.float32)
+        b_b = b_b.to(tl.float32)
+    return tl.dot(b_a, b_b, b_acc, input_precision=PREC)
+
+
+@triton.jit
+def _softmax_step(b_s, m_valid, b_m, b_l):
+    """Online softmax over scores b_s [GP, BLOCK]: (weights, rescale of the past, max, sum)."""
+    b_s = tl.where(m_valid[None, :], b_s, float("-inf"))
+    b_next = tl.maximum(b_m, tl.max(b_s, 1))
+    b_past = tl.exp2(b_m - b_next)
+    b_p = tl.exp2(b_s - b_next[:, None])
+    return b_p, b_past, b_next, b_l * b_past + tl.sum(b_p, 1)
+
+
+@triton.jit
+def _load_rows(p_base, o_row, s_row, o_col, width, hi, FULL: tl.constexpr):
+    """Rows [BLOCK, width] of a cache; zero past `hi`. The stream is read once: evict it first."""
+    p_tile = p_base + o_row[:, None] * s_row + o_col[None, :]
+    if FULL:
+        return tl.load(p_tile, mask=(o_row < hi)[:, None], other=0.0, eviction_policy="evict_first")
+    else:
+        m_tile = (o_row < hi)[:, None] & (o_col < width)[None, :]
+        return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _weigh_values(
+    b_acc, b_past, b_p, b_v, o_row, p_scale, s_scale, hi, PT: tl.constexpr, WIDEN: tl.constexpr
+):
+    """acc * past + p @ v. Per-token scales join p, normalised so that they fit PT (float16)."""
+    b_acc = b_acc * b_past[:, None]
+    if p_scale is None:
+        return _dot(b_p, b_v, b_acc, PT, "ieee", WIDEN)
+    else:
+        b_scale = tl.load(p_scale + o_row * s_scale, mask=o_row < hi, other=0.0)
+        top = tl.maximum(tl.max(b_scale, 0), 1e-30)
+        b_p = b_p * (b_scale / top)[None, :]
+        return b_acc + _dot(b_p, b_v, tl.zeros_like(b_acc), PT, "ieee", WIDEN) * top
+
+
+@triton.jit
+def _project(
+    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k, k,
+    D: tl.constexpr, DP: tl.constexpr, GP: tl.constexpr, CT: tl.constexpr, PREC: tl.constexpr,
+    WIDEN: tl.constexpr, s_qh,
+):  # fmt: skip
+    """q in the Keys' basis, one block of channels: [GP, len(o_k)] float32."""
+    o_g = tl.arange(0, GP)
+    m_k = o_k < k
+    if p_index is not None:
+        o_c = tl.load(p_index + o_k, mask=m_k, other=0)
+        m_q = m_g[:, None] & m_k[None, :]
+        b_q = tl.load(p_q + o_g[:, None] * s_qh + o_c[None, :], mask=m_q, other=0.0)
+        b_q = b_q.to(tl.float32)
+    elif p_basis is not None:
+        o_d = tl.arange(0, DP)
+        m_d = o_d < D
+        m_q = m_g[:, None] & m_d[None, :]
+        b_x = tl.load(p_q + o_g[:, None] * s_qh + o_d[None, :], mask=m_q, other=0.0)
+        p_r = p_basis + o_d[:, None] * s_rd + o_k[None, :] * s_rk
+        b_r = tl.load(p_r, mask=m_d[:, None] & m_k[None, :], other=0.0)
+        b_zero = tl.zeros([GP, o_k.shape[0]], tl.float32)
+        b_q = _dot(b_x, b_r, b_zero, CT, PREC, WIDEN)
+    else:
+        m_q = m_g[:, None] & m_k[None, :]
+        b_q = tl.load(p_q + o_g[:, None] * s_qh + o_k[None, :], mask=m_q, other=0.0)
+        b_q = b_q.to(tl.float32)
+    if p_key_scale is not None:
+        b_q = b_q * tl.load(p_key_scale + o_k, mask=m_k, other=0.0)[None, :]
+    return b_q
+
+
+@triton.jit
+def _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, CP: tl.constexpr):
+    """One split's (max, sum, accumulator); o_slot [GP] is its row of the scratch."""
+    o_c = tl.arange(0, CP)
+    tl.store(p_max + o_slot, b_m, mask=m_g)
+    tl.store(p_sum + o_slot, b_l, mask=m_g)
+    p_tile = p_acc + o_slot.to(tl.int64)[:, None] * WIDTH + o_c[None, :]
+    tl.store(p_tile, b_acc, mask=m_g[:, None] & (o_c < WIDTH)[None, :])
+
+
+@triton.jit
+def split_kernel(
+    p_q, p_keys, p_values, p_lengths,
+    p_basis, p_index, p_key_scale, p_value_scale,
+    p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
+    p_text_keys, p_text_values, p_text_lengths,
+    p_acc, p_max, p_sum,
+    s_qb, s_qh,
+    s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
+    s_rb, s_rh, s_rd, s_rk,
+    s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+    N, M, visual_size, text_size, text_splits, Hkv, scale_log2,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
+    WIDTH: tl.constexpr, KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
+    PT: tl.constexpr, KPREC: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr, TEXT_STAGES: tl.constexpr,
+    ONE_TILE: tl.constexpr, ALIGN: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Attention of one token split for the G query heads of one key head, before the merge."""
+    if PDL:
+        gdc_launch_dependents()
+    i_s = tl.program_id(0)
+    i_bh = tl.program_id(1)
+    i_b = i_bh // Hkv
+    i_h = i_bh % Hkv
+    splits = tl.num_programs(0)
+    o_g = tl.arange(0, GP)
+    m_g = o_g < G
+    p_q += i_b.to(tl.int64) * s_qb + i_h * G * s_qh
+    o_slot = (i_bh * G + o_g) * splits + i_s
+    b_m = tl.full([GP], float("-inf"), tl.float32)
+    b_l = tl.zeros([GP], tl.float32)
+    if i_s < text_splits:
+        if PDL:
+            gdc_wait()
+        end = M
+        if p_text_lengths is not None:
+            end = tl.load(p_text_lengths + i_b)
+        lo = i_s * text_size
+        hi = tl.minimum(lo + text_size, end)
+        if lo < hi:
+            o_d = tl.arange(0, DP)
+            m_q = m_g[:, None] & (o_d < D)[None, :]
+            b_q = tl.load(p_q + o_g[:, None] * s_qh + o_d[None, :], mask=m_q, other=0.0).to(TT)
+            p_k = p_text_keys + i_b.to(tl.int64) * s_tkb + i_h.to(tl.int64) * s_tkh
+            p_v = p_text_values + i_b.to(tl.int64) * s_tvb + i_h.to(tl.int64) * s_tvh
+            p_k += lo.to(tl.int64) * s_tkm
+            p_v += lo.to(tl.int64) * s_tvm
+            left = hi - lo
+            b_acc = tl.zeros([GP, DP], tl.float32)
+            for start in tl.range(0, left, BLOCK_M, num_stages=TEXT_STAGES):
+                o_m = start + tl.arange(0, BLOCK_M)
+                b_k = _load_rows(p_k, o_m, s_tkm, o_d, D, left, D == DP)
+                b_v = _load_rows(p_v, o_m, s_tvm, o_d, D, left, D == DP)
+                b_zero = tl.zeros([GP, BLOCK_M], tl.float32)
+                b_s = _dot(b_q, b_k.T, b_zero, TT, "ieee", WIDEN) * scale_log2
+                b_p, b_past, b_m, b_l = _softmax_step(b_s, o_m < left, b_m, b_l)
+                b_acc = _weigh_values(b_acc, b_past, b_p, b_v, o_m, None, 0, left, TT, WIDEN)
+            _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, DP)
+    else:
+        end = N
+        if p_lengths is not None:
+            end = tl.load(p_lengths + i_b)
+        lo = (i_s - text_splits) * visual_size
+        hi = tl.minimum(lo + visual_size, end)
+        k = K
+        r = R
+        if p_key_widths is not None:
+            k = tl.multiple_of(tl.load(p_key_widths + i_bh), ALIGN)
+            s_kn = k
+            p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh).to(tl.int64), ALIGN)
+        else:
+            p_k = p_keys + i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
+        if p_value_widths is not None:
+            r = tl.multiple_of(tl.load(p_value_widths + i_bh), ALIGN)
+            s_vn = r
+            p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh).to(tl.int64), ALIGN)
+        else:
+            p_v = p_values + i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
+        if lo < hi:
+            p_k += lo.to(tl.int64) * s_kn
+            p_v += lo.to(tl.int64) * s_vn
+            if p_value_scale is not None:
+                p_value_scale += i_b.to(tl.int64) * s_sb + i_h.to(tl.int64) * s_sh + lo * s_sn
+            if p_basis is not None:
+                p_basis += i_b.to(tl.int64) * s_rb + i_h.to(tl.int64) * s_rh
+            if p_index is not None:
+                p_index += i_bh * K
+            if p_key_scale is not None:
+                p_key_scale += i_bh * K
+            left = hi - lo
+            o_k1 = tl.arange(0, KP1)
+            o_r = tl.arange(0, RP)
+            K1_FULL: tl.constexpr = (p_key_widths is None) and (KP1 <= K)
+            K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
+            R_FULL: tl.constexpr = (p_value_widths is None) and (R == RP)
+            o_n = tl.arange(0, BLOCK_N)
+            if ONE_TILE:  # the cache loads leave before the query is ready
+                b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+                if KP2:
+                    o_k2 = KP1 + tl.arange(0, KP2)
+                    b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
+                b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+            if PDL:
+                gdc_wait()
+            b_q1 = _project(
+                p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k1, K,
+                D, DP, GP, PT, KPREC, WIDEN, s_qh,
+            )  # fmt: skip
+            if KP2:
+                b_q2 = _project(
+                    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g,
+                    KP1 + tl.arange(0, KP2), K, D, DP, GP, PT, KPREC, WIDEN, s_qh,
+                )  # fmt: skip
+            b_f = tl.full([GP], 1.0, tl.float32) * scale_log2
+            if p_key_scale is not None:  # float16 operands: bring every row's largest to one
+                b_top = tl.max(tl.abs(b_q1), 1)
+                if KP2:
+                    b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 1))
+                b_top = tl.maximum(b_top, 1e-30)
+                b_f = b_f * b_top
+                b_q1 = b_q1 / b_top[:, None]
+                if KP2:
+                    b_q2 = b_q2 / b_top[:, None]
+            b_q1 = b_q1.to(KT)
+            if KP2:
+                b_q2 = b_q2.to(KT)
+            b_acc = tl.zeros([GP, RP], tl.float32)
+            if ONE_TILE:
+                b_zero = tl.zeros([GP, BLOCK_N], tl.float32)
+                b_s = _dot(b_q1, b_k1.T, b_zero, KT, "ieee", WIDEN)
+                if KP2:
+                    b_s = _dot(b_q2, b_k2.T, b_s, KT, "ieee", WIDEN)
+                b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], o_n < left, b_m, b_l)
+                b_acc = _weigh_values(
+                    b_acc, b_past, b_p, b_v, o_n, p_value_scale, s_sn, left, VT, WIDEN
+                )
+            else:
+                for start in tl.range(0, left, BLOCK_N, num_stages=STAGES):
+                    o_n = start + tl.arange(0, BLOCK_N)
+                    b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+                    b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+                    b_zero = tl.zeros([GP, BLOCK_N], tl.float32)
+                    b_s = _dot(b_q1, b_k1.T, b_zero, KT, "ieee", WIDEN)
+                    if KP2:
+                        o_k2 = KP1 + tl.arange(0, KP2)
+                        b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
+                        b_s = _dot(b_q2, b_k2.T, b_s, KT, "ieee", WIDEN)
+                    b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], o_n < left, b_m, b_l)
+                    b_acc = _weigh_values(
+                        b_acc, b_past, b_p, b_v, o_n, p_value_scale, s_sn, left, VT, WIDEN
+                    )
+            _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, RP)
+        else:
+            if PDL:
+                gdc_wait()
+
+
+@triton.jit
+def _split_weights(
+    p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size, visual_end, text_end,
+    bias,
+):  # fmt: skip
+    """(log2 max with the bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
+    m_s = o_s < splits
+    m_visual = o_s >= text_splits
+    start = tl.where(m_visual, (o_s - text_splits) * visual_size, o_s * text_size)
+    m_live = m_s & (start < tl.where(m_visual, visual_end, text_end))
+    b_m = tl.load(p_max + row * splits + o_s, mask=m_s, other=float("-inf"))
+    b_l = tl.load(p_sum + row * splits + o_s, mask=m_s, other=0.0)
+    b_m = tl.where(m_live, b_m + tl.where(m_visual, bias, 0.0), float("-inf"))
+    return b_m, tl.where(m_live, b_l, 0.0), m_visual, m_live
+
+
+@triton.jit
+def merge_kernel(
+    p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
+    p_mean, p_value_basis, p_value_mean,
+    s_qb, s_qh, s_ob, s_oh, s_ub, s_uh, s_ur, s_ud,
+    N, M, visual_size, text_size, text_splits, splits, Hq, scale_log2,
+    G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
+    SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Fold the splits of one query head, add the bias q . mu once, rotate the Values up once."""
+    if PDL:
+        gdc_launch_dependents()
+    row = tl.program_id(0)
+    i_b = row // Hq
+    i_hq = row % Hq
+    kv_row = i_b * (Hq // G) + i_hq // G
+    o_d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    m_d = o_d < D
+    bias = 0.0
+    if PDL:
+        gdc_wait()
+    visual_end = N
+    text_end = M
+    if p_lengths is not None:
+        visual_end = tl.load(p_lengths + i_b)
+    if p_text_lengths is not None:
+        text_end = tl.load(p_text_lengths + i_b)
+    if p_mean is not None:
+        o_c = tl.arange(0, DP)
+        p_qh = p_q + i_b.to(tl.int64) * s_qb + i_hq * s_qh
+        b_q = tl.load(p_qh + o_c, mask=o_c < D, other=0.0).to(tl.float32)
+        b_mean = tl.load(p_mean + kv_row * D + o_c, mask=o_c < D, other=0.0).to(tl.float32)
+        bias = tl.sum(b_q * b_mean, 0) * scale_log2
+    o_s = tl.arange(0, SP)
+    b_m, b_l, m_visual, m_live = _split_weights(
+        p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size,
+        visual_end, text_end, bias,
+    )  # fmt: skip
+    top = tl.max(b_m, 0)
+    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+    total = tl.sum(b_w * b_l, 0)
+    inverse = 1.0 / tl.where(total > 0, total, 1.0)
+    p_row = p_acc + row.to(tl.int64) * splits * WIDTH
+    b_out = tl.zeros([BLOCK_D], tl.float32)
+    for s0 in tl.static_range(0, SP, SC):
+        o_c = s0 + tl.arange(0, SC)
+        if SC != SP:
+            b_m, b_l, m_visual, m_live = _split_weights(
+                p_max, p_sum, row, o_c, splits, text_splits, visual_size, text_size,
+                visual_end, text_end, bias,
+            )  # fmt: skip
+            b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+        m_use = m_live
+        if p_value_basis is not None:
+            m_use = m_use & (m_visual == 0)
+        p_tile = p_row + o_c[:, None] * WIDTH + o_d[None, :]
+        m_tile = (o_c < splits)[:, None] & m_d[None, :]
+        b_acc = tl.load(p_tile, mask=m_tile, other=0.0)
+        b_out += tl.sum(tl.where(m_use[:, None], b_acc, 0.0) * b_w[:, None], 0)
+    if p_value_basis is not None:
+        p_up = p_value_basis + i_b.to(tl.int64) * s_ub + (i_hq // G).to(tl.int64) * s_uh
+        for r0 in tl.static_range(0, R, BLOCK_R):
+            o_r = r0 + tl.arange(0, BLOCK_R)
+            m_r = o_r < R
+            b_low = tl.zeros([BLOCK_R], tl.float32)
+            for s0 in tl.static_range(0, SP, SC):
+                o_c = s0 + tl.arange(0, SC)
+                b_m, b_l, m_visual, m_live = _split_weights(
+                    p_max, p_sum, row, o_c, splits, text_splits, visual_size, text_size,
+                    visual_end, text_end, bias,
+                )  # fmt: skip
+                b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+                p_tile = p_row + o_c[:, None] * WIDTH + o_r[None, :]
+                b_acc = tl.load(p_tile, mask=(o_c < splits)[:, None] & m_r[None, :], other=0.0)
+                m_use = (m_live & m_visual)[:, None]
+                b_low += tl.sum(tl.where(m_use, b_acc, 0.0) * b_w[:, None], 0)
+            p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
+            b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
+            b_out += tl.sum(b_low[:, None] * b_up, 0)
+    if p_value_mean is not None:
+        b_m, b_l, m_visual, m_live = _split_weights(
+            p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size,
+            visual_end, text_end, bias,
+        )  # fmt: skip
+        b_mass = tl.where(m_live & m_visual, tl.exp2(b_m - top) * b_l, 0.0)
+        b_mean = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
+        b_out += b_mean * tl.sum(b_mass, 0)
+    p_o = p_out + i_b.to(tl.int64) * s_ob + i_hq * s_oh + o_d
+    tl.store(p_o, (b_out * inverse).to(p_out.dtype.element_ty), mask=m_d)

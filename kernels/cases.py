@@ -1,0 +1,212 @@
+"""Cases of the correctness grid, their float64 truth and plain PyTorch's own error beside it."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Text, Visual, pad_heads
+
+DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
+FP8 = torch.float8_e4m3fn
+PACKS = ("rotated", "dense", "index", "values", "flat", "fp8", "int8", "fp8 values")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of decode attention; `pack` says how the visual cache is stored.
+
+    strided: caches are views of larger token-major buffers. ragged: rows differ in length and the
+    slots past each length hold NaN.
+    """
+
+    dtype: torch.dtype
+    B: int = 2
+    Hkv: int = 2
+    G: int = 4
+    N: int = 65
+    M: int = 7
+    d: int = 128
+    k: int = 32
+    r: int | None = None
+    pack: str = "rotated"
+    strided: bool = False
+    ragged: bool = False
+
+
+def grid() -> list[Case]:
+    """The full grid, for hardware: every axis of the design's table, crossed where it matters."""
+    cases = []
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for G, N, k in product((1, 4, 7, 8), (0, 1, 15, 16, 17, 63, 64, 65), (8, 32, 48, 128)):
+            cases.append(Case(dtype, B=1 + N % 2, G=G, N=N, k=k, M=(1, 7, 200)[(N + k) % 3]))
+        for G, N, M in product((4, 7), (864, 2880, 4097), (1, 7, 200)):
+            cases += [Case(dtype, G=G, N=N, M=M, k=k, ragged=M == 7) for k in (16, 32, 48, 64, 80)]
+        for pack, N, ragged in product(PACKS, (1, 17, 864, 2880), (False, True)):
+            base = Case(dtype, N=N, M=40, pack=pack, ragged=ragged, strided=ragged)
+            cases += [base, replace(base, G=7, B=3, k=48, r=24 if pack == "values" else base.r)]
+        cases += [
+            Case(dtype, d=d, k=k, N=300) for d, k in ((64, 16), (80, 24), (96, 96), (256, 64))
+        ]
+        cases += [Case(dtype, B=B, Hkv=8, N=700, strided=True) for B in (1, 5, 16)]
+    return cases
+
+
+def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None, Text]:
+    """q, visual and text of a case, from a private generator."""
+    generator = torch.Generator().manual_seed(seed)
+    B, Hkv, d, N, k = case.B, case.Hkv, case.d, case.N, min(case.k, case.d)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    def cache(tokens: int, width: int) -> Tensor:
+        if case.strided:  # [B, T, H, w] storage with room to grow
+            return draw(B, tokens + 3, Hkv, width)[:, :tokens].transpose(1, 2)
+        return draw(B, Hkv, tokens, width)
+
+    def send(tensor: Tensor) -> Tensor:
+        return tensor.to(case.dtype).to(device)
+
+    q = draw(B, 1, Hkv * case.G, d).transpose(1, 2) if case.strided else draw(B, Hkv * case.G, 1, d)
+    text_keys, text_values = cache(case.M, d), cache(case.M, d)
+    rows = torch.arange(B)
+    ends = (case.M - rows * case.M // 3).clamp(min=1).to(torch.int32) if case.ragged else None
+    text = Text(_dead(text_keys, ends), _dead(text_values, ends))
+    text = Text(send(text.keys), send(text.values), None if ends is None else ends.to(device))
+    if N == 0:
+        return send(q), None, text
+    lengths = (N - rows * (N // 2)).clamp(min=0).to(torch.int32) if case.ragged else None
+    if case.pack == "dense":
+        k = d
+    r = case.r or (d // 2 if case.pack in ("values", "flat") else d)
+    keys, values = _dead(cache(N, k), lengths), _dead(cache(N, r), lengths)
+    visual = Visual(send(keys), send(values), None if lengths is None else lengths.to(device))
+    basis = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :k].contiguous()
+    if case.pack == "index":
+        index = draw(B, Hkv, d).argsort(-1)[..., :k].sort(-1).values
+        return send(q), visual._replace(index=index.to(device)), text
+    if case.pack != "dense":
+        visual = visual._replace(basis=send(basis), mean=send(draw(B, Hkv, d) / 4))
+    if case.pack in ("values", "flat"):
+        up = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :r, :]
+        visual = visual._replace(value_basis=send(up), value_mean=send(draw(B, Hkv, d)))
+    if case.pack == "flat":
+        visual = _flatten(visual, keys, values, case, device)
+    if case.pack in ("fp8", "int8", "fp8 values"):
+        visual = _quantise(visual, case.pack, lengths)
+    return send(q), visual, text
+
+
+def _dead(tensor: Tensor, lengths: Tensor | None) -> Tensor:
+    """NaN in the slots past each row's length."""
+    if lengths is None:
+        return tensor
+    slot = torch.arange(tensor.shape[2])
+    return tensor.masked_fill((slot >= lengths[:, None])[:, None, :, None], float("nan"))
+
+
+def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case, device: str) -> Visual:
+    """Per-head widths: multiples of 8, cycling up to the full width, in one 1-D buffer each."""
+    B, Hkv, N, k = keys.shape
+    r = values.shape[-1]
+    slot = torch.arange(B * Hkv).view(B, Hkv)
+    fields: dict[str, Tensor] = {}
+    for name, tensor, width in (("key", keys, k), ("value", values, r)):
+        widths = (width - 8 * (slot % max(width // 8, 1))).clamp(min=8)
+        blocks = [tensor[b, h, :, : widths[b, h]] for b in range(B) for h in range(Hkv)]
+        sizes = torch.tensor([block.numel() for block in blocks])
+        fields[f"{name}_offsets"] = (sizes.cumsum(0) - sizes).view(B, Hkv).to(device)
+        fields[f"{name}_widths"] = widths.to(torch.int32).to(device)
+        flat = torch.cat([block.reshape(-1) for block in blocks])
+        fields[f"{name}s"] = flat.to(case.dtype).to(device)
+    assert visual.basis is not None and visual.value_basis is not None
+    alive = torch.arange(k, device=device) < fields["key_widths"][..., None, None]
+    basis = visual.basis.masked_fill(~alive, 0.0)
+    dead = torch.arange(r, device=device) >= fields["value_widths"][..., None]
+    up = visual.value_basis.masked_fill(dead[..., None], 0.0)
+    return visual._replace(**fields, basis=basis, value_basis=up, tokens=N, width_multiple=8)
+
+
+def _quantise(visual: Visual, pack: str, lengths: Tensor | None) -> Visual:
+    """8-bit Keys with a scale a channel, 8-bit Values with a scale a token; dead slots random."""
+    stored, top = (torch.int8, 127.0) if pack == "int8" else (FP8, 448.0)
+    keys = visual.keys.float().nan_to_num(0.0)
+    values = visual.values.float().nan_to_num(0.0)
+    key_scale = keys.abs().amax(2).clamp(min=1e-6) / top
+    value_scale = values.abs().amax(-1).clamp(min=1e-6) / top
+
+    def pack_to(tensor: Tensor) -> Tensor:
+        return (tensor.round() if stored == torch.int8 else tensor).clamp(-top, top).to(stored)
+
+    visual = visual._replace(
+        values=pack_to(values / value_scale[..., None]), value_scale=value_scale
+    )
+    if pack == "fp8 values":
+        return visual
+    return visual._replace(keys=pack_to(keys / key_scale[:, :, None]), key_scale=key_scale)
+
+
+def attend_plain(
+    q: Tensor, visual: Visual | None, text: Text, scale: float, dtype: torch.dtype
+) -> Tensor:
+    """The textbook formula with every product in `dtype`, T = 1: float64 gives the truth."""
+    B, Hq, _, d = q.shape
+    Hkv = text.keys.shape[1]
+    query = q.to(dtype).view(B, Hkv, Hq // Hkv, d)
+    keys, values = (
+        _masked(text.keys, text.lengths, dtype),
+        _masked(text.values, text.lengths, dtype),
+    )
+    scores = query @ keys.mT * scale
+    scores = scores.masked_fill(_dead_mask(keys, text.lengths), float("-inf"))
+    if visual is None:
+        return (scores.softmax(-1) @ values).view(B, Hq, 1, d)
+    seen = _visual_scores(query, visual, scale, dtype)
+    weights = torch.cat([seen, scores], -1).softmax(-1)
+    N = seen.shape[-1]
+    stored = visual.values
+    if stored.dim() == 1:
+        width = visual.value_basis.shape[-2]
+        stored = pad_heads(stored, visual.value_widths, visual.value_offsets, N, width)
+    stored = _masked(stored, visual.lengths, dtype)
+    if visual.value_scale is not None:
+        stored = stored * visual.value_scale.to(dtype)[..., None]
+    out = weights[..., :N] @ stored
+    if visual.value_basis is not None:
+        out = out @ visual.value_basis.to(dtype)
+    if visual.value_mean is not None:
+        out = out + weights[..., :N].sum(-1, keepdim=True) * visual.value_mean.to(dtype)[:, :, None]
+    return (out + weights[..., N:] @ values).view(B, Hq, 1, d)
+
+
+def _visual_scores(query: Tensor, visual: Visual, scale: float, dtype: torch.dtype) -> Tensor:
+    """[B, Hkv, G, N] scores of the visual tokens, every product in `dtype`."""
+    keys = visual.keys
+    if keys.dim() == 1:
+        width = visual.basis.shape[-1]
+        keys = pad_heads(keys, visual.key_widths, visual.key_offsets, visual.tokens, width)
+    keys = _masked(keys, visual.lengths, dtype)
+    if visual.key_scale is not None:
+        keys = keys * visual.key_scale.to(dtype)[:, :, None]
+    low = query
+    if visual.basis is not None:
+        low = query @ visual.basis.to(dtype)
+    if visual.index is not None:
+        low = query.gather(-1, visual.index[:, :, None].expand(-1, -1, query.shape[2], -1))
+    scores = low @ keys.mT
+    if visual.mean is not None:
+        scores = scores + query @ visual.mean.to(dtype)[..., None]
+    return (scores * scale).masked_fill(_dead_mask(keys, visual.lengths), float("-inf"))
+
+
+def _dead_mask(cache: Tensor, lengths: Tensor | None) -> Tensor:
+    """[B, 1, 1, T] true past each length."""
+    slot = torch.arange(cache.shape[2], device=cache.device)
+    ends = cache.shape[2] if lengths is None else lengths[:, None]
+    return (slot >= ends).expand(cache.shape[0], -1)[:, None, None]
+
+
+def _masked(cache: Tensor, lengths: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return cache.to(dtype).masked_fill(_dead_mask(cache, lengths).mT, 0.0)

@@ -1,0 +1,107 @@
+"""`python -m kernels.check [--device cuda] [--json FILE]`: the correctness grid on hardware.
+
+Every case is compared with float64. Its error may be at most twice that of plain PyTorch in the
+same type, plus 1e-5, and at most an absolute bar a type; NaN never passes. Scratch memory is poisoned.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.cases import DEVICE_BAR, Case, attend_plain, grid, make
+
+Attend = Callable[..., Tensor]
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Every floating torch.empty holds NaN while this lasts."""
+    plain = torch.empty
+
+    def poisoned(*args: Any, **kwargs: Any) -> Tensor:
+        tensor = plain(*args, **kwargs)
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+
+    torch.empty = poisoned  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.empty = plain
+
+
+def errors(case: Case, attend: Attend, device: str, seed: int = 0) -> tuple[float, float]:
+    """(largest error of `attend`, largest error of plain PyTorch in the case's type)."""
+    q, visual, text = make(case, device, seed)
+    scale = case.d**-0.5
+    truth = attend_plain(q, visual, text, scale, torch.float64)
+    plain = attend_plain(q, visual, text, scale, case.dtype)
+    with poisoned_memory():
+        got = attend(q, visual, text, scale)
+    if got.shape != q.shape or got.dtype != q.dtype or not bool(got.isfinite().all()):
+        return float("inf"), 0.0
+    gap = float((got.double() - truth).abs().max())
+    return gap, float((plain.double() - truth).abs().max())
+
+
+def passes(case: Case, gap: float, plain: float) -> bool:
+    """The bar: 2x plain PyTorch + 1e-5, and the type's absolute one (8-bit packs: the former)."""
+    return gap <= 2 * plain + 1e-5 and gap <= DEVICE_BAR[case.dtype]
+
+
+def run(attend: Attend, device: str, cases: list[Case]) -> dict[str, Any]:
+    """Check all cases: counts, the worst error ratio a type, and every failure in full."""
+    worst: dict[str, dict[str, float]] = defaultdict(lambda: {"error": 0.0, "over_plain": 0.0})
+    failures = []
+    for seed, case in enumerate(cases):
+        gap, plain = errors(case, attend, device, seed)
+        row = worst[str(case.dtype).removeprefix("torch.")]
+        row["error"] = max(row["error"], gap)
+        row["over_plain"] = max(row["over_plain"], gap / (plain + 1e-5))
+        if not passes(case, gap, plain):
+            fields = {**asdict(case), "dtype": str(case.dtype)}
+            failures.append({"case": fields, "error": gap, "plain": plain})
+    return {
+        "cases": len(cases),
+        "failed": len(failures),
+        "worst": dict(worst),
+        "failures": failures,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--every", type=int, default=1, help="take every n-th case")
+    options = parser.parse_args()
+    # imported here so that --help works where Triton does not
+    from kernels.launch import attend_triton  # noqa: PLC0415
+    from kernels.solver_check import solver_report  # noqa: PLC0415
+
+    report = run(attend_triton, options.device, grid()[:: options.every])
+    report["solver"] = solver_report(options.device)
+    if options.device == "cuda":
+        report["hardware"] = torch.cuda.get_device_name()
+    report["torch"] = torch.__version__
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    for row in report["failures"][:10]:
+        print("FAIL", row)
+    print(f"attention: {report['cases'] - report['failed']} of {report['cases']} pass")
+    for name, row in report["worst"].items():
+        print(f"  {name}: error {row['error']:.2e}, {row['over_plain']:.2f}x plain PyTorch")
+    print("solver:", json.dumps(report["solver"]))
+    return 1 if report["failed"] or report["solver"]["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Launches the decode attention of `kernels.attention`: fixed configurations, splits, scratch.
+
+No autotuning at run time and no state: a configuration is looked up by architecture and widths,
+the number of splits follows from shapes and the multiprocessor count alone (never from lengths,
+which stay on the device), and the scratch is allocated per call. So a call can be captured in a
+CUDA graph.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention import merge_kernel, split_kernel
+from kernels.reference import Text, Visual
+
+LOG2_E = 1.4426950408889634
+QUANTISED = (torch.float8_e4m3fn, torch.int8)
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
+
+
+@dataclass(frozen=True)
+class Config:
+    """How one architecture reads one cache width.
+
+    block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fit one
+    multiprocessor at once (a cost-model figure, not a limit).
+    """
+
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 3
+    per_sm: int = 3
+    block_m: int = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Token ranges of one launch: split i < text_splits reads text, the rest visual tokens."""
+
+    text_splits: int
+    text_size: int
+    visual_splits: int
+    visual_size: int
+
+    @property
+    def splits(self) -> int:
+        return self.text_splits + self.visual_splits
+
+
+# (architecture, head width d, kept Key channels k), bf16 with full Values; measured on the device.
+CONFIGS: dict[tuple[int, int, int], Config] = {
+    (90, 128, 32): Config(block_n=64, warps=4, stages=3, per_sm=3),
+    (90, 128, 48): Config(block_n=64, warps=4, stages=3, per_sm=3),
+    (90, 128, 64): Config(block_n=64, warps=4, stages=3, per_sm=3),
+    (90, 128, 128): Config(block_n=64, warps=4, stages=3, per_sm=2),
+}
+
+
+@lru_cache(maxsize=256)
+def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
+    """The table's row; else one sized from a token's bytes (Keys and Values of one key head).
+
+    Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
+    """
+    full = 2 * (k + d)
+    if (arch, d, k) in CONFIGS and row_bytes == full:
+        return CONFIGS[arch, d, k]
+    large = arch in (90, 100, 103)
+    tile_bytes, stages = (24 << 10, 3) if large else (16 << 10, 2)
+    block = max(16, min(256, 1 << ((tile_bytes // row_bytes).bit_length() - 1)))
+    return Config(block_n=block, warps=4, stages=stages, per_sm=3 if large else 2, block_m=16)
+
+
+def _rounded(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
+@lru_cache(maxsize=4096)
+def plan_splits(
+    groups: int, N: int, M: int, sms: int, config: Config, row_bytes: int, text_bytes: int
+) -> Plan:
+    """The split count with the smallest modelled time, for B * Hkv `groups`.
+
+    One multiprocessor streams ~35 bytes a ns; a program costs ~0.7 us of latency, shared by the
+    `per_sm` that run together; every split adds partials that the merge reads back.
+    """
+    best, best_ns = None, float("inf")
+    for wanted in range(1, min(-(-N // config.block_n), 512) + 1):
+        plan = _plan(N, M, wanted, config, row_bytes, text_bytes)
+        if plan.visual_splits != wanted:
+            continue
+        programs = -(-groups * plan.splits // sms)
+        bytes_each = max(plan.visual_size * row_bytes, plan.text_size * text_bytes)
+        stream_ns = programs * bytes_each / 35.0
+        latency_ns = 700.0 * -(-programs // config.per_sm)
+        merge_ns = 12.0 * plan.splits + groups * plan.splits * 0.6
+        ns = stream_ns + latency_ns + merge_ns
+        if ns < best_ns:
+            best, best_ns = plan, ns
+    return best or _plan(N, M, 1, config, row_bytes, text_bytes)
+
+
+def _plan(N: int, M: int, wanted: int, config: Config, row_bytes: int, text_bytes: int) -> Plan:
+    """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
+    size = _rounded(-(-N // wanted), config.block_n)
+    text_size = max(_rounded(size * row_bytes // text_bytes, config.block_m), 2 * config.block_m)
+    return Plan(-(-M // text_size), text_size, -(-N // size), size)
+
+
+@lru_cache(maxsize=16)
+def device_facts(device: torch.device) -> tuple[int, int]:
+    """(architecture as 90, multiprocessors); architecture 0 is the interpreter."""
+    if device.type != "cuda":
+        return 0, INTERPRETED
+    found = torch.cuda.get_device_properties(device)
+    return 10 * found.major + found.minor, found.multi_processor_count
+
+
+def _padded(width: int) -> int:
+    """Next power of two, at least a tensor core's 16."""
+    return max(16, triton.next_power_of_2(width))
+
+
+def _key_blocks(k: int) -> tuple[int, int]:
+    """k as two powers of two, so that 48 costs 32 + 16 and not 64: (first, second or 0)."""
+    first = max(16, 1 << (k.bit_length() - 1))
+    return first, (_padded(k - first) if k > first else 0)
+
+
+def _unit(tensor: Tensor) -> Tensor:
+    """The tensor itself when its last stride is one, else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def _compute_type(stored: Tensor, query: Tensor) -> torch.dtype:
+    """float16 for 8-bit caches (its conversions are cheap and exact), else the cache's own type."""
+    if query.dtype == torch.float32:
+        return torch.float32
+    return torch.float16 if stored.dtype in QUANTISED else stored.dtype
+
+
+def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
+    """Why this call is not for the kernel; None when it is."""
+    if q.shape[2] != 1:
+        return "more than one query token"
+    if q.shape[1] // text.keys.shape[1] > 64:
+        return "more than 64 query heads a key head"
+    if q.shape[-1] > 256:
+        return "head width above 256"
+    stored = [text.keys, text.values] + ([] if visual is None else [visual.keys, visual.values])
+    if any(t.dtype not in TYPES and t.dtype not in QUANTISED for t in [q, *stored]):
+        return "a type the kernel does not read"
+    if any(t.dtype != q.dtype for t in stored if t.dtype in TYPES):
+        return "cache and query of different types"
+    return None
+
+
+def attend_triton(
+    q: Tensor,
+    visual: Visual | None,
+    text: Text,
+    scale: float,
+    config: Config | None = None,
+    splits: int | None = None,
+    pdl: bool | None = None,
+) -> Tensor:
+    """Decode attention, T = 1; shapes as `kernels.reference.attend_reference`.
+
+    config, splits (visual) and pdl override the table: for benchmarks and tests.
+    Raises ValueError where `supported` names a reason.
+    """
+    reason = supported(q, visual, text)
+    if reason:
+        raise ValueError(reason)
+    if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
+        visual = Visual(text.keys, text.values, text.lengths)
+        text = Text(text.keys[:, :, :0], text.values[:, :, :0])
+    return _launch(q, visual, text, scale, config, splits, pdl)
+
+
+def _tokens(visual: Visual) -> int:
+    return visual.tokens if visual.keys.dim() == 1 else visual.keys.shape[2]
+
+
+def _widths(visual: Visual) -> tuple[int, int]:
+    """(k, r): for 1-D caches the widest head's, from the bases."""
+    if visual.keys.dim() > 1:
+        k = visual.keys.shape[-1]
+    else:
+        k = (visual.basis if visual.basis is not None else visual.index).shape[-1]
+    r = visual.values.shape[-1] if visual.values.dim() > 1 else visual.value_basis.shape[-2]
+    return k, r
+
+
+def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
+    if tensor is None or tensor.dim() == 1:
+        return (0,) * count
+    return tensor.stride()[:count]
+
+
+def _launch(
+    q: Tensor,
+    visual: Visual,
+    text: Text,
+    scale: float,
+    config: Config | None,
+    splits: int | None,
+    pdl: bool | None,
+) -> Tensor:
+    B, Hq, _, d = q.shape
+    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
+    G = Hq // Hkv
+    k, r = _widths(visual)
+    arch, sms = device_facts(q.device)
+    row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
+    text_bytes = 2 * d * q.element_size()
+    config = config or configuration(arch, d, k, row_bytes)
+    if q.dtype == torch.float32 and arch:
+        config = replace(config, block_n=32, block_m=16, stages=2)
+    if splits is None:
+        plan = plan_splits(B * Hkv, N, M, sms, config, row_bytes, text_bytes)
+    else:
+        plan = _plan(N, M, splits, config, row_bytes, text_bytes)
+    pdl = arch >= 90 if pdl is None else pdl
+    q = _unit(q)
+    visual = visual._replace(
+        keys=_unit(visual.keys),
+        values=_unit(visual.values),
+        index=_whole(visual.index),
+        mean=_whole(visual.mean),
+        value_mean=_whole(visual.value_mean),
+        key_scale=_whole(visual.key_scale),
+        **{name: _whole(getattr(visual, name)) for name in _TABLES},
+    )
+    text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
+    width = max(d, r) if plan.text_splits or visual.value_basis is None else r
+    rows = B * Hq * plan.splits
+    scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=q.device)
+    acc, top, total = scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
+    basis = visual.basis
+    mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
+    key_type = _compute_type(visual.keys, q)
+    first, second = _key_blocks(k)
+    extra = {"launch_pdl": True} if pdl else {}
+    split_kernel[plan.splits, B * Hkv](
+        q, visual.keys, visual.values, visual.lengths,
+        basis, visual.index, visual.key_scale, visual.value_scale,
+        visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
+        text.keys, text.values, text.lengths, acc, top, total,
+        q.stride(0), q.stride(1),
+        *_strides(visual.keys, 3), *_strides(visual.values, 3), *_strides(visual.value_scale, 3),
+        *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
+        N, M, plan.visual_size, plan.text_size, plan.text_splits, Hkv, scale * LOG2_E,
+        G=G, GP=_padded(G), D=d, DP=_padded(d), K=k, KP1=first, KP2=second, R=r, RP=_padded(r),
+        WIDTH=width, KT=TYPES[key_type], VT=TYPES[_compute_type(visual.values, q)],
+        TT=TYPES[q.dtype], PT=tl.float32 if mixed else TYPES[q.dtype],
+        KPREC="tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
+        BLOCK_N=config.block_n, BLOCK_M=config.block_m, STAGES=config.stages, TEXT_STAGES=2,
+        ONE_TILE=plan.visual_size == config.block_n, ALIGN=visual.width_multiple, PDL=pdl,
+        WIDEN=arch == 0, num_warps=config.warps, **extra,
+    )  # fmt: skip
+    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
+    _merge(q, visual, text, out, (acc, top, total), plan, width, scale, pdl)
+    return out
+
+
+_TABLES = ("key_widths", "key_offsets", "value_widths", "value_offsets")
+
+
+def _merge(
+    q: Tensor,
+    visual: Visual,
+    text: Text,
+    out: Tensor,
+    partials: tuple[Tensor, Tensor, Tensor],
+    plan: Plan,
+    width: int,
+    scale: float,
+    pdl: bool,
+) -> None:
+    """One program a query head and slice of the output; see `merge_kernel`."""
+    B, Hq, _, d = q.shape
+    Hkv = text.keys.shape[1]
+    padded = max(2, triton.next_power_of_2(plan.splits))
+    up = visual.value_basis
+    block = _padded(d) if up is not None or B * Hq > 256 else min(_padded(d), 32)
+    extra = {"launch_pdl": True} if pdl else {}
+    merge_kernel[B * Hq, triton.cdiv(d, block)](
+        *partials, out, q, visual.lengths, text.lengths,
+        visual.mean, up, visual.value_mean,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
+        _tokens(visual), text.keys.shape[2], plan.visual_size, plan.text_size,
+        plan.text_splits, plan.splits, Hq, scale * LOG2_E,
+        G=Hq // Hkv, D=d, DP=_padded(d), R=_widths(visual)[1], WIDTH=width,
+        SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block, BLOCK_R=16, PDL=pdl,
+        num_warps=4, **extra,
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Decode attention against float64, over a representative part of the hardware grid."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from kernels.cases import PACKS, Case, attend_plain, make
+from kernels.check import errors, passes
+from kernels.dispatch import Dispatcher
+from kernels.launch import Config, _plan, attend_triton, plan_splits
+from kernels.reference import attend_reference
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+
+SHAPES = [
+    Case(F32, N=1, M=1, k=8, G=1),
+    Case(F32, N=17, M=7, k=48, G=7, ragged=True),
+    Case(F32, N=65, M=200, k=128, G=8, strided=True),
+    Case(F32, N=0, M=7),
+    Case(F32, N=300, k=80, G=4, strided=True, ragged=True),
+    Case(F32, N=64, d=80, k=24, G=2),
+    Case(F16, N=15, M=7, k=32, G=4),
+    Case(F16, N=63, M=200, k=24, G=7),
+    Case(BF16, N=16, M=1, k=16, G=8),
+    Case(BF16, N=864, M=40, k=32, G=4, B=1, ragged=True),
+    Case(BF16, N=17, M=7, k=48, G=7, strided=True),
+    Case(BF16, N=0, M=200, G=7, ragged=True),
+    Case(BF16, N=65, M=7, k=64, d=64),
+]
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_error_is_at_most_twice_plain_pytorch(case: Case) -> None:
+    gap, plain = errors(case, attend_triton, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("pack", PACKS)
+def test_every_way_to_store_the_cache(pack: str, dtype: torch.dtype) -> None:
+    case = Case(dtype, N=50, M=20, k=48, G=4, pack=pack, ragged=True, strided=True)
+    gap, plain = errors(case, attend_triton, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)
+
+
+@pytest.mark.parametrize("case", [*SHAPES[:6], Case(F32, pack="flat", ragged=True)], ids=str)
+def test_reference_agrees_with_float64(case: Case) -> None:
+    gap, _ = errors(case, attend_reference, DEVICE)
+    assert gap <= 1e-5
+
+
+def test_the_split_count_does_not_change_the_answer() -> None:
+    case = Case(F32, N=130, M=70, ragged=True)
+    q, visual, text = make(case, DEVICE)
+    truth = attend_plain(q, visual, text, 0.1, torch.float64)
+    for splits, block in ((1, 64), (3, 16), (9, 16)):
+        config = Config(block_n=block, block_m=16)
+        got = attend_triton(q, visual, text, 0.1, config=config, splits=splits)
+        assert float((got - truth).abs().max()) <= 1e-5
+
+
+def test_huge_and_tiny_scores_stay_finite() -> None:
+    q, visual, text = make(Case(F32, N=40, ragged=True), DEVICE)
+    for factor in (1e4, 1e-12):
+        got = attend_triton(q * factor, visual, text, 1.0)
+        truth = attend_plain(q * factor, visual, text, 1.0, torch.float64)
+        assert float((got - truth).abs().max()) <= 1e-3
+
+
+def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
+    q, visual, text = make(Case(F32, N=40), DEVICE)
+    empty = visual._replace(lengths=torch.tensor([40, 0], dtype=torch.int32, device=DEVICE))
+    got = attend_triton(q, empty, text, 0.1)
+    alone = attend_triton(q, None, text, 0.1)
+    assert torch.allclose(got[1], alone[1], atol=1e-6)
+    assert not torch.allclose(got[0], alone[0], atol=1e-3)
+
+
+def test_quantised_values_of_tiny_scale_keep_their_precision() -> None:
+    q, visual, text = make(Case(BF16, N=50, pack="fp8"), DEVICE)
+    small = visual._replace(value_scale=visual.value_scale * 1e-6)
+    text = text._replace(values=text.values * 1e-6)
+    got = attend_triton(q, small, text, 0.1)
+    truth = attend_plain(q, small, text, 0.1, torch.float64)
+    assert float((got - truth).norm() / truth.norm()) <= 5e-3
+
+
+@pytest.mark.parametrize("groups", [4, 8, 64, 256])
+@pytest.mark.parametrize("N, M", [(1, 0), (576, 64), (2880, 1024), (16384, 64)])
+def test_plans_cover_every_token_once(groups: int, N: int, M: int) -> None:
+    plan = plan_splits(groups, N, M, 132, Config(), 320, 512)
+    assert (plan.visual_splits - 1) * plan.visual_size < N <= plan.visual_splits * plan.visual_size
+    assert plan.text_splits * plan.text_size >= M
+    assert (plan.text_splits - 1) * plan.text_size < max(M, 1) or M == 0
+    assert plan.visual_size % Config().block_n == 0
+    assert dataclasses.asdict(plan) == dataclasses.asdict(
+        _plan(N, M, plan.visual_splits, Config(), 320, 512)
+    )
+
+
+def test_several_query_tokens_are_refused_by_the_kernel() -> None:
+    q, visual, text = make(Case(F32), DEVICE)
+    with pytest.raises(ValueError, match="more than one query token"):
+        attend_triton(q.expand(-1, -1, 2, -1), visual, text, 1.0)
+
+
+def test_dispatcher_uses_the_reference_on_cpu_and_says_so() -> None:
+    dispatcher = Dispatcher()
+    q, visual, text = make(Case(F32), "cpu")
+    got = dispatcher.attend(q, visual, text, 0.1)
+    assert torch.equal(got, attend_reference(q, visual, text, 0.1))
+    assert dispatcher.status("cpu").backend == "reference"
+    assert "No GPU" in dispatcher.self_test("cpu").reason

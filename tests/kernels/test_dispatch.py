@@ -1,0 +1,124 @@
+"""The fallback: the first failure or a wrong answer moves a dispatcher to the reference, aloud."""
+
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernels import dispatch
+from kernels.dispatch import Dispatcher, sample
+from kernels.reference import attend_reference
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
+
+    @property
+    def device(self):
+        return SimpleNamespace(type="cuda", index=0)
+
+
+def call(dispatcher: Dispatcher) -> torch.Tensor:
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    return dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1).as_subclass(torch.Tensor)
+
+
+def kernel(monkeypatch: pytest.MonkeyPatch, attend, refusal: str | None = None) -> None:
+    fake = SimpleNamespace(attend_triton=attend, supported=lambda *a: refusal)
+    monkeypatch.setattr(dispatch.importlib, "import_module", lambda name: fake)
+
+
+def expected() -> torch.Tensor:
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    return attend_reference(q, visual, text, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference must not notice the disguise."""
+
+    def honest(q, visual, text, scale):
+        return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
+
+    monkeypatch.setattr(dispatch, "attend_reference", honest)
+
+
+def test_the_first_failure_is_the_last(monkeypatch, caplog) -> None:
+    calls = []
+
+    def broken(*args):
+        calls.append(args)
+        raise RuntimeError("a secret path /home/someone")
+
+    kernel(monkeypatch, broken)
+    dispatcher = Dispatcher()
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            assert torch.equal(call(dispatcher), expected())
+    status = dispatcher.status("cuda")
+    assert len(calls) == 1
+    assert status.backend == "reference"
+    assert "RuntimeError" in status.reason and "secret" not in status.reason
+    assert caplog.records
+
+
+def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch) -> None:
+    def full(*args):
+        raise torch.cuda.OutOfMemoryError("full")
+
+    kernel(monkeypatch, full)
+    dispatcher = Dispatcher()
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        call(dispatcher)
+    assert dispatcher.status("cuda").backend == "triton"
+
+
+def test_a_missing_triton_is_said(monkeypatch) -> None:
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(dispatch.importlib, "import_module", absent)
+    dispatcher = Dispatcher()
+    assert torch.equal(call(dispatcher), expected())
+    assert dispatcher.status("cuda").backend == "reference"
+
+
+def test_a_wrong_answer_fails_the_self_test(monkeypatch) -> None:
+    kernel(monkeypatch, lambda q, visual, text, scale: torch.zeros(q.shape, dtype=q.dtype))
+    real = sample
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(dispatch, "sample", lambda device, *rest: _disguised(real(cpu, *rest)))
+    status = Dispatcher().self_test("cuda")
+    assert status.backend == "reference" and "disagreed" in status.reason
+
+
+def _disguised(case):
+    q, visual, text = case
+    return q.as_subclass(OnGpu), visual, text
+
+
+def test_an_unsupported_call_is_bypassed_aloud(monkeypatch, caplog) -> None:
+    kernel(monkeypatch, lambda *a: pytest.fail("must not run"), refusal="a head of 512")
+    dispatcher = Dispatcher()
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(call(dispatcher), expected())
+    assert dispatcher.status("cuda").backend == "triton"
+    assert "a head of 512" in dispatcher.status("cuda").reason and caplog.records
+
+
+def test_a_switched_off_dispatcher_says_so() -> None:
+    dispatcher = Dispatcher(enabled=False)
+    assert torch.equal(call(dispatcher), expected())
+    assert "switched off" in dispatcher.status("cuda").reason
+
+
+def test_import_without_triton_or_gpu(root) -> None:
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import kernels.dispatch, kernels.reference, torch\n"
+        "assert not torch.cuda.is_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)
