@@ -44,8 +44,8 @@ class Store:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""
         if self.visual.keys.dim() == 1 or self.visual.values.dim() == 1:
             raise ModeUnsupported("Beam search does not work with adaptive widths. Use greedy.")
-        kept = {k: change(v) for k, v in self.visual._asdict().items() if isinstance(v, Tensor)}
-        self.visual = self.visual._replace(**kept)
+        parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
+        self.visual = Visual(*parts)
 
 
 class TextBuffer:
@@ -185,7 +185,7 @@ class ByteCount:
 
 def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:
     """Weigh (part, tensor) pairs; a storage shared by two parts is counted in the first."""
-    count = ByteCount({part: 0 for part in PARTS}, storage_bytes(t for _, t in tensors))
+    count = ByteCount(dict.fromkeys(PARTS, 0), storage_bytes(t for _, t in tensors))
     seen: set[tuple[str, int]] = set()
     for part, tensor in tensors:
         storage = tensor.untyped_storage()

@@ -1,10 +1,11 @@
 """`RotateKCache`: the cache a caller hands to `generate`, and how its layers fill themselves.
 
-    inputs = processor(...)                                   # a prompt with images
-    cache = RotateKCache(model, inputs, Settings(keep_channels=0.25))
-    model.generate(**inputs, past_key_values=cache)
+inputs = processor(...)                                   # a prompt with images
+cache = RotateKCache(model, inputs, Settings(keep_channels=0.25))
+model.generate(**inputs, past_key_values=cache)
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,10 +41,10 @@ class TokenPlan:
         self.pruner: TokenPruner = TOKENS[settings.tokens]
         self.layers = layers
         self.length = layout.length
+        self._first = min(settings.fastv_layer, layers - 1)  # the first layer with fewer rows
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._layout: Layout | None = layout
-        self._full_rows: tuple[Rows, Rows, Rows] | None = layout.rows()
-        self._rows = self._full_rows
+        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
         self._source: Tensor | None = None
         self._mask: Tensor | None = None
         self.visual = int((layout.visual & layout.valid)[0].sum())
@@ -61,13 +62,13 @@ class TokenPlan:
 
     def narrowing(self, layer: int) -> tuple[Tensor, Tensor | None] | None:
         """Source rows [B, L'] and mask for a layer behind the pruning, during prefill only."""
-        if self._source is None or layer < self.settings.fastv_layer:
+        if self._source is None or layer < self._first:
             return None
         return self._source, self._mask
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn."""
-        if self.prunes and layer == min(self.settings.fastv_layer, self.layers - 1) - 1:
+        if self.prunes and layer == self._first - 1:
             assert self._layout is not None
             kept = self.pruner.choose(query, keys, self._layout, self.settings, scale)
             narrow, self._source = self._layout.take(kept)
@@ -76,7 +77,7 @@ class TokenPlan:
             self.kept_rows = kept.cpu()
             self.visual_kept = int((kept & self._layout.visual)[0].sum())
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._full_rows = self._rows = self._source = self._mask = None
+            self._layout = self._rows = self._source = self._mask = None
 
 
 @dataclass
@@ -136,26 +137,27 @@ class PlannedLayer(CompressedLayer):
         visual, text, window = (_on(rows, key.device) for rows in self.plan.rows())
         self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths)
         if visual.index.shape[1] > 0:
-            self._store(module, visual, window, query, key, value)
+            metric = None
+            if self.filling.settings.values == "rotate":
+                metric = _value_metric(module, key)
+            prefill = Prefill(
+                visual.gather(key),
+                visual.gather(value),
+                visual.lengths,
+                window.gather(query),
+                window.alive,
+                self.index,
+                metric,
+            )
+            self.store = self.filling.compress(prefill)
         if self.index == self.plan.layers - 1:
             self.filling.finish()
 
-    def _store(
-        self, module: nn.Module, visual: Rows, window: Rows, query: Tensor, key: Tensor, value: Tensor
-    ) -> None:
-        metric = None
-        if self.filling.settings.values == "rotate":
-            metric = _value_metric(module, key)
-        prefill = Prefill(
-            visual.gather(key),
-            visual.gather(value),
-            visual.lengths,
-            window.gather(query),
-            window.alive,
-            self.index,
-            metric,
-        )
-        self.store = self.filling.compress(prefill)
+
+def synchronise(device: torch.device) -> None:
+    """Wait for queued work, so that a clock reads what it should."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _on(rows: Rows, device: torch.device) -> Rows:
@@ -224,9 +226,11 @@ class RotateKCache(Cache):
 class _SharedLayer(CompressedLayer):
     """One layer of a `SharedPrefill`: runs full attention once and fills every member's layer."""
 
-    def __init__(self, index: int, plan: TokenPlan, members: Sequence[Any]) -> None:
+    def __init__(
+        self, index: int, plan: TokenPlan, members: Sequence[Any], compress_ms: list[float]
+    ) -> None:
         super().__init__(index, plan.length)
-        self.plan, self.members = plan, members
+        self.plan, self.members, self.compress_ms = plan, members, compress_ms
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Count the tokens for every member."""
@@ -240,11 +244,15 @@ class _SharedLayer(CompressedLayer):
     ) -> Tensor:
         """Attention output [B, T, Hq, d]."""
         out = full()
-        for layer in self.members:
+        for number, layer in enumerate(self.members):
+            synchronise(key.device)
+            started = time.perf_counter()
             if isinstance(layer, PlannedLayer):
                 layer.absorb(module, query, key, value)
             else:
                 layer.update(key, value)
+            synchronise(key.device)
+            self.compress_ms[number] += 1000 * (time.perf_counter() - started)
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         self.plan.observe(self.index, query, key, scale)
         return out
@@ -254,16 +262,18 @@ class SharedPrefill(Cache):
     """One prefill that fills several caches of the same token plan; decode with the members.
 
     members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
+    compress_ms: milliseconds each member added to the prefill they share.
     """
 
     def __init__(self, plan: TokenPlan, members: Sequence[Cache]) -> None:
         self.plan = plan
+        self.compress_ms = [0.0] * len(members)
         for cache in members:
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         super().__init__(
             layers=[
-                _SharedLayer(i, plan, [cache.layers[i] for cache in members])
+                _SharedLayer(i, plan, [cache.layers[i] for cache in members], self.compress_ms)
                 for i in range(plan.layers)
             ]
         )

@@ -124,4 +124,3 @@ def channels_kept(width: int, keep: float) -> int:
 def tokens_kept(tokens: int, keep: float) -> int:
     """Visual tokens that stay of `tokens`: at least one unless there are none."""
     return min(tokens, max(1, round(tokens * keep))) if tokens else 0
-

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.compression import synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
 
@@ -20,12 +21,6 @@ class Step:
     tokens: list[int]
     logits: Tensor
     ms: float
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait for queued work, so that a clock reads what it should."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @torch.inference_mode()

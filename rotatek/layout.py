@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Row numbers of some tokens: index [B, n] int64 (in order, padded with 0), lengths [B] int32."""
+    """Row numbers of some tokens: index [B, n] int64, in order, padded with 0; lengths [B]."""
 
     index: Tensor
     lengths: Tensor
@@ -47,7 +47,7 @@ class Layout:
         return self.visual.shape[1]
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
-        """Visual tokens, text tokens, and the last `window` tokens (whose queries weigh channels)."""
+        """Visual tokens, text tokens, and the last `window` ones, whose queries weigh channels."""
         last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
         return (
             Rows.where(self.visual & self.valid),

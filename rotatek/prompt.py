@@ -1,4 +1,4 @@
-"""Request -> token ids. The template's control tokens are real; anything a visitor typed is text."""
+"""Request -> token ids. The template's control tokens are real; what a visitor typed is text."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,9 @@ from rotatek.inputs import Request
 _MARK: Final = "\ue000{}\ue001"  # private-use characters: `rotatek.inputs` lets none through
 
 
-def encode_chat(tokenizer: PreTrainedTokenizerBase, request: Request, template: str) -> list[int]:
+def encode_chat(
+    tokenizer: PreTrainedTokenizerBase, request: Request, template: str | None
+) -> list[int]:
     """Token ids of the whole conversation, ready for the answer; one image token an image.
 
     The template is rendered around marks, and each typed text is encoded on its own with special

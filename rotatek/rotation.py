@@ -67,9 +67,7 @@ def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
     ridge = shift * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     factor, _ = torch.linalg.cholesky_ex(gram + ridge * eye, check_errors=False)
-    return torch.linalg.solve_triangular(
-        factor.transpose(-1, -2), basis, upper=True, left=False
-    )
+    return torch.linalg.solve_triangular(factor.transpose(-1, -2), basis, upper=True, left=False)
 
 
 def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> Tensor:

@@ -34,9 +34,17 @@ class Prefill:
 class ChannelMethod(Protocol):
     """A way to store fewer numbers per visual Key. One file and one registry line each."""
 
-    name: str
-    label: str
-    summary: str
+    @property
+    def name(self) -> str:
+        """The registry's key."""
+
+    @property
+    def label(self) -> str:
+        """What the page calls it."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for the page."""
 
     def compress(self, prefill: Prefill, settings: Settings) -> Store:
         """Store one layer's visual tokens."""

@@ -30,7 +30,7 @@ ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
 
 @dataclass
 class RotateKStore(Store):
-    """A plain store that, until `finish`, also holds the spectra adaptive widths are allotted by."""
+    """A plain store that, until `finish`, also holds the spectra that allot adaptive widths."""
 
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
     value_energy: Tensor | None = field(default=None)
@@ -42,7 +42,7 @@ class RotateK:
 
     name: str = "rotatek"
     label: str = "RotateK"
-    summary: str = "Rotates each head's Keys so that a few channels carry them all, and keeps those."
+    summary: str = "Rotates each head's Keys so that few channels carry them all, and keeps those."
 
     def compress(self, prefill: Prefill, settings: Settings) -> Store:
         """Rotate one layer's visual Keys (and Values) and keep the leading channels."""
@@ -64,13 +64,13 @@ class RotateK:
         """With adaptive widths: share one budget among all heads of all layers, and trim."""
         chosen = [store for store in stores if isinstance(store, RotateKStore)]
         if settings.widths == "adaptive" and chosen:
-            d = chosen[0].visual.mean.shape[-1]
+            d = _held(chosen[0].visual.mean).shape[-1]
             budget = channels_kept(d, settings.keep_channels)
-            widths = allot([s.key_energy for s in chosen], budget)
+            widths = allot([_held(s.key_energy) for s in chosen], budget)
             for store, width in zip(chosen, widths, strict=True):
                 visual, mask = store.visual, head_mask(width)
                 keys, offsets = narrow(visual.keys, width)
-                basis = visual.basis[..., : mask.shape[-1]] * mask[:, :, None]
+                basis = _held(visual.basis)[..., : mask.shape[-1]] * mask[:, :, None]
                 store.visual = visual._replace(
                     keys=keys, key_widths=width, key_offsets=offsets, basis=basis,
                     tokens=visual.keys.shape[2],
@@ -142,12 +142,17 @@ def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) ->
 
 def _narrow_values(stores: Sequence[RotateKStore], budget: int) -> None:
     """Trim each head's Values to its share of `budget` channels on average."""
-    widths = allot([store.value_energy for store in stores], budget)
+    widths = allot([_held(store.value_energy) for store in stores], budget)
     for store, width in zip(stores, widths, strict=True):
         visual, mask = store.visual, head_mask(width)
         values, offsets = narrow(visual.values, width)
-        basis = visual.value_basis[:, :, : mask.shape[-1]] * mask[..., None]
+        basis = _held(visual.value_basis)[:, :, : mask.shape[-1]] * mask[..., None]
         store.visual = visual._replace(
             values=values, value_widths=width, value_offsets=offsets, value_basis=basis
         )
 
+
+def _held(tensor: Tensor | None) -> Tensor:
+    """A tensor that this method always stores."""
+    assert tensor is not None
+    return tensor

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -72,7 +72,7 @@ class VisionLanguageModel(ABC):
     template: ClassVar[str | None] = None  # used where the checkpoint brings none
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: object, name: str
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
 
@@ -87,7 +87,7 @@ class VisionLanguageModel(ABC):
         return int(self.model.config.image_token_id)
 
     @property
-    def text_config(self) -> object:
+    def text_config(self) -> Any:
         """The language model's configuration."""
         return self.model.config.get_text_config()
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
@@ -35,7 +35,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
         Checkpoint("qwen2.5-vl-7b", "Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct"),
     )
 }
-_FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], type]]] = {
+_FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
     Qwen25VL.family: (Qwen25VL, Qwen2VLImageProcessorPil),
 }
 
@@ -80,10 +80,30 @@ def load(
     return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
 
 
-def _family(model_type: str) -> tuple[type[VisionLanguageModel], type]:
+def _family(model_type: str) -> tuple[type[VisionLanguageModel], Any]:
     """The adapter for a configuration's model type."""
     if model_type not in _FAMILIES:
         raise ModelUnsupported(
             f"Models of type {model_type!r} are not supported. Supported: {', '.join(_FAMILIES)}."
         )
     return _FAMILIES[model_type]
+
+
+def card_line(model: str) -> str:
+    """One line about a model, from its configuration and weights on disk, without loading it.
+
+    Raises:
+        WeightsMissing: if there is no such model.
+    """
+    checkpoint = CHECKPOINTS.get(model) or Checkpoint(model, model, model)
+    try:
+        config = AutoConfig.from_pretrained(checkpoint.source, revision=checkpoint.revision)
+    except (OSError, ValueError) as exc:
+        raise WeightsMissing from exc
+    text = config.get_text_config()
+    size = sum(file.stat().st_size for file in Path(checkpoint.source).glob("*.safetensors"))
+    weights = f"{size / 1e6:.1f} MB of weights" if size else "weights on the hub"
+    return (
+        f"{checkpoint.label}: {config.model_type}, {text.num_hidden_layers} layers, "
+        f"{text.num_attention_heads}/{text.num_key_value_heads} heads, {weights}"
+    )

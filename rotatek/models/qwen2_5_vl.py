@@ -30,9 +30,7 @@ class Qwen25VL(VisionLanguageModel):
             Grid(int(height) // merge, int(width) // merge)
             for _, height, width in out["image_grid_thw"].tolist()
         )
-        tensors = {
-            name: out[name].to(self.device) for name in ("pixel_values", "image_grid_thw")
-        }
+        tensors = {name: out[name].to(self.device) for name in ("pixel_values", "image_grid_thw")}
         return Pixels(tensors, tuple(grid.rows * grid.columns for grid in grids), grids)
 
     def features(self, pixels: Pixels) -> Tensor:

@@ -6,8 +6,6 @@ from rotatek.tokens.base import TokenPruner
 from rotatek.tokens.fastv import FastV
 from rotatek.tokens.none import KeepAll
 
-TOKENS: Final[dict[str, TokenPruner]] = {
-    pruner.name: pruner for pruner in (KeepAll(), FastV())
-}
+TOKENS: Final[dict[str, TokenPruner]] = {pruner.name: pruner for pruner in (KeepAll(), FastV())}
 
 __all__ = ["TOKENS", "TokenPruner"]

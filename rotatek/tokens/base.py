@@ -15,10 +15,21 @@ class TokenPruner(Protocol):
     before it, on the vision tower's output).
     """
 
-    name: str
-    label: str
-    summary: str
-    stage: Literal["nowhere", "decoder", "encoder"]
+    @property
+    def name(self) -> str:
+        """The registry's key."""
+
+    @property
+    def label(self) -> str:
+        """What the page calls it."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence for the page."""
+
+    @property
+    def stage(self) -> Literal["nowhere", "decoder", "encoder"]:
+        """Where it acts."""
 
     def choose(
         self, query: Tensor, keys: Tensor, layout: Layout, settings: Settings, scale: float

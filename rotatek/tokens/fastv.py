@@ -45,8 +45,8 @@ class FastV:
         visual = layout.visual & layout.valid
         scores = last_row_attention(query, keys, layout.valid, scale)
         rank = scores.masked_fill(~visual, -1.0).argsort(dim=-1, descending=True, stable=True)
-        keep = [tokens_kept(n, settings.keep_tokens) for n in visual.sum(-1).tolist()]
-        keep = torch.tensor(keep, device=visual.device)
+        counts = [tokens_kept(n, settings.keep_tokens) for n in visual.sum(-1).tolist()]
+        keep = torch.tensor(counts, device=visual.device)
         best = torch.arange(visual.shape[1], device=visual.device) < keep[:, None]
         kept = torch.zeros_like(visual).scatter_(1, rank, best)
         return (kept & visual) | (layout.valid & ~visual)

@@ -1,0 +1,298 @@
+"""One model, one lock, many visitors: a request goes in, events come out.
+
+    engine = Engine("pocket")
+    for event in engine.compare(request, {"baseline": BASELINE, "RotateK": Settings()}):
+        ...
+
+A request owns its caches: they are made and closed inside one generator. Nothing is stored on the
+model. The lock is held for one prefill or one token at a time, so visitors take turns.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache
+
+from kernels.dispatch import backend
+from rotatek.budget import full_kv_bytes, nominal_kv
+from rotatek.cache import ByteCount, dynamic_bytes
+from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, check_methods, layout_of
+from rotatek.config import BASELINE, Limits, Settings
+from rotatek.decode import Step, decode, prefill
+from rotatek.errors import public_message
+from rotatek.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.inputs import Request
+from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
+from rotatek.trace import Trace, TraceRecorder
+
+log = logging.getLogger("rotatek")
+
+
+@dataclass
+class Column:
+    """One setting's run: its cache, its decoder, and what it has said."""
+
+    name: str
+    settings: Settings
+    cache: Cache
+    plan: TokenPlan
+    steps: Iterator[Step] = field(default_factory=lambda: iter(()))
+    recorder: TraceRecorder | None = None
+    prefill_ms: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    step_ms: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+
+    def bytes(self) -> ByteCount:
+        """Live bytes of this column's cache."""
+        return (
+            self.cache.bytes()
+            if isinstance(self.cache, RotateKCache)
+            else dynamic_bytes(self.cache)
+        )
+
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self.steps = iter(())
+        if isinstance(self.cache, RotateKCache):
+            self.cache.close()
+        else:
+            self.cache.layers.clear()
+
+
+class Engine:
+    """A loaded model that answers requests, one token at a time for everybody.
+
+    Raises on construction: the errors of `rotatek.models.load`.
+    """
+
+    def __init__(
+        self,
+        model: str | VisionLanguageModel = "pocket",
+        device: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.vlm = model if isinstance(model, VisionLanguageModel) else load(model, device)
+        self.limits = limits or Limits()
+        self._lock = threading.Lock()
+
+    def answer(
+        self, request: Request, settings: Settings, stop: threading.Event | None = None
+    ) -> Iterator[Event]:
+        """One column, named "answer"."""
+        return self.compare(request, {"answer": settings}, stop)
+
+    def compare(
+        self,
+        request: Request,
+        columns: Mapping[str, Settings],
+        stop: threading.Event | None = None,
+        *,
+        trace: bool = True,
+    ) -> Iterator[Event]:
+        """Answer under several settings, interleaved; the first column is what others diverge from.
+
+        Columns with the same token pruning share one prefill. Never raises for a request's sake:
+        what went wrong is a `Failed` event. Finished.metrics holds: kv_bytes, kv_bytes_full,
+        bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to the first
+        column's), first_divergence (index or None), kl (mean, nats), stopped.
+        """
+        running: list[Column] = []
+        try:
+            for settings in columns.values():
+                check_methods(settings)
+            with self._lock:
+                prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens)
+                embedded = self.vlm.embed(prompt)
+            running += self._columns(embedded, columns, trace)
+            for group in _groups(running):
+                if stop is not None and stop.is_set():
+                    break
+                self._prefill(request, embedded, group, stop)
+                for column in group:
+                    yield self._prefilled(column, prompt)
+            yield from self._interleave(running, prompt, stop)
+        except Exception as exc:
+            message = public_message(exc)
+            yield Failed(None, message)
+        finally:
+            for column in running:
+                column.close()
+
+    def _columns(
+        self, embedded: Embedded, columns: Mapping[str, Settings], trace: bool
+    ) -> list[Column]:
+        """Empty caches for every column; those that prune tokens alike share a plan."""
+        model, inputs = self.vlm.model, embedded.inputs()
+        layers = self.vlm.text_config.num_hidden_layers
+        plans: dict[tuple, TokenPlan] = {}
+        traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
+        made = []
+        for name, settings in columns.items():
+            plan = plans.setdefault(
+                _token_key(settings), TokenPlan(layout_of(model, inputs), settings, layers)
+            )
+            recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
+            if settings.is_baseline:
+                cache: Cache = DynamicCache()
+            else:
+                cache = RotateKCache(model, inputs, settings, recorder=recorder, plan=plan)
+            made.append(Column(name, settings, cache, plan, recorder=recorder))
+        return made
+
+    def _prefill(
+        self,
+        request: Request,
+        embedded: Embedded,
+        group: list[Column],
+        stop: threading.Event | None,
+    ) -> None:
+        """Fill one group's caches from one forward pass."""
+        shared = SharedPrefill(group[0].plan, [column.cache for column in group])
+        with self._lock:
+            logits, ms = prefill(self.vlm, embedded, shared)
+        for column, own in zip(group, shared.compress_ms, strict=True):
+            column.prefill_ms = ms - sum(shared.compress_ms) + own
+            column.steps = decode(
+                self.vlm, embedded, column.cache, logits, request.max_new_tokens, stop
+            )
+
+    def _interleave(
+        self, running: list[Column], prompt: Prompt, stop: threading.Event | None
+    ) -> Iterator[Event]:
+        """One token from each column in turn, until all have ended."""
+        alive = list(running)
+        reference = running[0]
+        latest: Tensor | None = None
+        while alive:
+            for column in list(alive):
+                with self._lock:
+                    step = next(column.steps, None)
+                if step is None or step.tokens[0] in self.vlm.stop_ids:
+                    alive.remove(column)
+                    yield self._finished(column, reference, prompt, stop)
+                    continue
+                if column is reference:
+                    latest = step.logits
+                yield self._token(column, reference, step, latest)
+
+    def _token(self, column: Column, reference: Column, step: Step, latest: Tensor | None) -> Token:
+        """Take one step into the column's record."""
+        index = len(column.tokens)
+        token = step.tokens[0]
+        before = column.tokens == reference.tokens[:index]
+        column.tokens.append(token)
+        if index:
+            column.step_ms.append(step.ms)
+        full = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True)
+        ready = full.rstrip("\ufffd")  # an unfinished character waits for its other bytes
+        text, column.text = ready[len(column.text) :], max(column.text, ready, key=len)
+        kl = None
+        if column is not reference and before and len(reference.tokens) > index:
+            kl = _divergence(latest, step.logits)
+            column.kl.append(kl)
+        divergent = column is not reference and reference.tokens[index : index + 1] != [token]
+        return Token(column.name, index, token, text, step.ms, divergent, kl)
+
+    def _prefilled(self, column: Column, prompt: Prompt) -> Prefilled:
+        count = column.bytes()
+        return Prefilled(
+            column=column.name,
+            prefill_ms=column.prefill_ms,
+            visual_tokens=prompt.visual_tokens,
+            visual_kept=column.plan.visual_kept,
+            nominal_kv=nominal_kv(column.settings),
+            kv_bytes=count.total,
+            kv_bytes_full=self.full_bytes(prompt.ids.shape[1]),
+            kept=_kept(column.plan, prompt),
+            grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
+            attention=backend(self.vlm.device.type),
+        )
+
+    def _finished(
+        self, column: Column, reference: Column, prompt: Prompt, stop: threading.Event | None
+    ) -> Finished:
+        count = column.bytes()
+        pairs = list(zip(column.tokens, reference.tokens, strict=False))
+        longest = max(len(column.tokens), len(reference.tokens))
+        differs = [i for i, (a, b) in enumerate(pairs) if a != b]
+        if not differs and len(column.tokens) > len(reference.tokens):
+            differs = [len(reference.tokens)]
+        metrics: dict[str, Any] = {
+            "kv_bytes": count.total,
+            "kv_bytes_full": self.full_bytes(prompt.ids.shape[1] + max(0, len(column.tokens) - 1)),
+            "bytes": count.parts,
+            "nominal_kv": nominal_kv(column.settings),
+            "prefill_ms": column.prefill_ms,
+            "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
+            "first_divergence": differs[0] if differs else None,
+            "kl": float(np.mean(column.kl)) if column.kl else None,
+            "stopped": bool(stop is not None and stop.is_set()),
+        }
+        per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
+        answer = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
+        return Finished(
+            column.name, answer, len(column.tokens), per_token, metrics, _trace(column, prompt)
+        )
+
+    def full_bytes(self, tokens: int) -> int:
+        """Bytes an uncompressed cache of `tokens` tokens takes."""
+        config = self.vlm.text_config
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        itemsize = self.vlm.model.get_input_embeddings().weight.element_size()
+        return full_kv_bytes(
+            config.num_hidden_layers, config.num_key_value_heads or heads, width, tokens, itemsize
+        )
+
+    def warm_up(self) -> None:
+        """Run one tiny prompt, so that the first visitor does not pay for lazy set-up."""
+        from PIL import Image  # noqa: PLC0415  # only here
+
+        from rotatek.inputs import make_request  # noqa: PLC0415
+
+        request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
+        for _ in self.compare(request, {"full": BASELINE, "rotated": Settings()}):
+            pass
+
+
+def _token_key(settings: Settings) -> tuple:
+    """Settings that prune tokens alike have equal keys."""
+    if not settings.prunes_tokens:
+        return ("none",)
+    return (settings.tokens, settings.keep_tokens, settings.fastv_layer, settings.contextual)
+
+
+def _groups(columns: list[Column]) -> list[list[Column]]:
+    """Columns by shared plan, in order of first appearance."""
+    groups: dict[int, list[Column]] = {}
+    for column in columns:
+        groups.setdefault(id(column.plan), []).append(column)
+    return list(groups.values())
+
+
+def _kept(plan: TokenPlan, prompt: Prompt) -> np.ndarray | None:
+    """[visual_tokens] bool, or None where every token stayed."""
+    if plan.kept_rows is None:
+        return None
+    return plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
+
+
+def _trace(column: Column, prompt: Prompt) -> Trace | None:
+    if column.recorder is None or not column.recorder.layers:
+        return None
+    grids = tuple((g.rows, g.columns) for g in prompt.pixels.grids)
+    return column.recorder.finish(grids, prompt.visual_tokens, _kept(column.plan, prompt))
+
+
+def _divergence(reference: Tensor | None, logits: Tensor) -> float:
+    """KL(reference || this) of two next-token distributions [1, vocabulary], in nats."""
+    assert reference is not None
+    p, q = reference.log_softmax(-1), logits.log_softmax(-1)
+    return max(0.0, float((p.exp() * (p - q)).sum()))

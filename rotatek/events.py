@@ -1,0 +1,67 @@
+"""What the engine tells while it works. Plain numbers, strings and numpy."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rotatek.trace import Trace
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
+    kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
+    kept: [visual_tokens] bool in reading order, or None where every token stayed;
+    grids: (rows, columns) of each image's tokens; attention: "triton" or "reference"."""
+
+    column: str
+    prefill_ms: float
+    visual_tokens: int
+    visual_kept: int
+    nominal_kv: float
+    kv_bytes: int
+    kv_bytes_full: int
+    kept: NDArray[np.bool_] | None
+    grids: tuple[tuple[int, int], ...]
+    attention: str
+
+
+@dataclass(frozen=True)
+class Token:
+    """One new token. text: what it adds to the answer (may be empty inside a character);
+    divergent: differs from the first column's token at this index; agrees: whether all tokens of
+    this column so far equal the first column's; kl: KL(first column || this) in nats while they
+    agree, else None; ms: the forward pass that produced it (0 for the prefill's own token)."""
+
+    column: str
+    index: int
+    token_id: int
+    text: str
+    ms: float
+    divergent: bool
+    kl: float | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded."""
+
+    column: str
+    answer: str
+    new_tokens: int
+    decode_ms_per_token: float
+    metrics: dict[str, Any] = field(default_factory=dict)
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A column, or with column None everything, could not be answered; message may be shown."""
+
+    column: str | None
+    message: str
+
+
+Event = Prefilled | Token | Finished | Failed
