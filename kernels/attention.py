@@ -104,7 +104,8 @@ def _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, CP:
     tl.store(p_tile, b_acc, mask=m_g[:, None] & (o_c < WIDTH)[None, :])
 
 
-@triton.jit
+# these change from one prompt to the next and must not start a compilation
+@triton.jit(do_not_specialize=["N", "M", "visual_size", "text_size", "text_splits", "Hkv", "G"])
 def split_kernel(
     p_q, p_keys, p_values, p_lengths,
     p_basis, p_index, p_key_scale, p_value_scale,
@@ -115,8 +116,8 @@ def split_kernel(
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
     s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, visual_size, text_size, text_splits, Hkv, scale_log2,
-    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    N, M, visual_size, text_size, text_splits, Hkv, G, scale_log2,
+    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     WIDTH: tl.constexpr, KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
     PT: tl.constexpr, KPREC: tl.constexpr,
@@ -268,7 +269,7 @@ def _split_weights(
     p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size, visual_end, text_end,
     bias,
 ):  # fmt: skip
-    """(log2 max with the bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
+    """(log2 max with bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
     m_s = o_s < splits
     m_visual = o_s >= text_splits
     start = tl.where(m_visual, (o_s - text_splits) * visual_size, o_s * text_size)
@@ -279,13 +280,17 @@ def _split_weights(
     return b_m, tl.where(m_live, b_l, 0.0), m_visual, m_live
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "N", "M", "visual_size", "text_size", "text_splits", "splits", "Hq", "G",
+    ]
+)  # fmt: skip
 def merge_kernel(
     p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
     p_mean, p_value_basis, p_value_mean,
     s_qb, s_qh, s_ob, s_oh, s_ub, s_uh, s_ur, s_ud,
-    N, M, visual_size, text_size, text_splits, splits, Hq, scale_log2,
-    G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
+    N, M, visual_size, text_size, text_splits, splits, Hq, G, scale_log2,
+    D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
     SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip

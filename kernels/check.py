@@ -1,16 +1,20 @@
 """`python -m kernels.check [--device cuda] [--json FILE]`: the correctness grid on hardware.
 
 Every case is compared with float64. Its error may be at most twice that of plain PyTorch in the
-same type, plus 1e-5, and at most an absolute bar a type; NaN never passes. Scratch memory is poisoned.
+same type, plus 1e-5, and at most an absolute bar a type; NaN never passes. Scratch memory is
+poisoned.
 """
 
 import argparse
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +81,40 @@ def run(attend: Attend, device: str, cases: list[Case]) -> dict[str, Any]:
     }
 
 
+def _shard(device: str, cases: list[Case]) -> dict[str, Any]:
+    from kernels.launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
+
+    return run(attend_triton, device, cases)
+
+
+def run_parallel(device: str, cases: list[Case], workers: int) -> dict[str, Any]:
+    """`run` over processes, since compiling the variants takes most of the time."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        shards = [cases[i::workers] for i in range(workers)]
+        parts = list(pool.map(_shard, [device] * workers, shards))
+    worst: dict[str, dict[str, float]] = {}
+    for part in parts:
+        for name, row in part["worst"].items():
+            best = worst.setdefault(name, dict(row))
+            worst[name] = {key: max(best[key], row[key]) for key in row}
+    return {
+        "cases": len(cases),
+        "failed": sum(part["failed"] for part in parts),
+        "worst": worst,
+        "failures": [row for part in parts for row in part["failures"]],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--every", type=int, default=1, help="take every n-th case")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     options = parser.parse_args()
-    # imported here so that --help works where Triton does not
-    from kernels.launch import attend_triton  # noqa: PLC0415
     from kernels.solver_check import solver_report  # noqa: PLC0415
 
-    report = run(attend_triton, options.device, grid()[:: options.every])
+    report = run_parallel(options.device, grid()[:: options.every], options.workers)
     report["solver"] = solver_report(options.device)
     if options.device == "cuda":
         report["hardware"] = torch.cuda.get_device_name()

@@ -9,6 +9,7 @@ from kernels.cases import PACKS, Case, attend_plain, make
 from kernels.check import errors, passes
 from kernels.dispatch import Dispatcher
 from kernels.launch import Config, _plan, attend_triton, plan_splits
+from kernels.paper import attend_paper
 from kernels.reference import attend_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -113,3 +114,10 @@ def test_dispatcher_uses_the_reference_on_cpu_and_says_so() -> None:
     assert torch.equal(got, attend_reference(q, visual, text, 0.1))
     assert dispatcher.status("cpu").backend == "reference"
     assert "No GPU" in dispatcher.self_test("cpu").reason
+
+
+@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
+def test_the_papers_kernels_are_right_too(dtype: torch.dtype) -> None:
+    case = Case(dtype, N=150, M=70, G=7)
+    gap, plain = errors(case, attend_paper, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)

@@ -1,0 +1,1 @@
+"""Benchmarks of the kernels: `python -m kernels.bench NAME [--json FILE]`."""

@@ -1,0 +1,242 @@
+"""Benchmarks A to D: attention over shapes, latency at B = 1, ragged batches, 8-bit caches."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from kernels.bench import arms
+from kernels.bench.arms import Layer, Shape
+from kernels.bench.timing import Timing, capture, interleaved, layers_for, read_bandwidth, read_only
+from kernels.cases import FP8
+from kernels.reference import attend_reference
+
+GIB = 1 << 30
+HEADS = ((32, 8), (28, 4))
+Row = dict[str, Any]
+
+
+def shapes(full: bool) -> Iterator[Shape]:
+    """The grid of the goals table; `full` is the whole grid that fits the memory."""
+    if not full:
+        for Hq, Hkv in HEADS:
+            for B, N in ((1, 576), (1, 2880), (1, 16384), (8, 2880), (8, 16384), (32, 16384)):
+                yield Shape(Hq, Hkv, B, N)
+        yield Shape(B=8, N=16384, k=48)
+        yield Shape(B=8, N=16384, k=64)
+        return
+    for Hq, Hkv in HEADS:
+        for B in (1, 4, 8, 16, 32):
+            for N in (576, 2880, 8192, 16384, 32768, 65536):
+                for M in (64, 1024):
+                    shape = Shape(Hq, Hkv, B, N, M)
+                    if shape.dense_bytes * 2.7 * 4 < 100 * GIB:
+                        yield shape
+
+
+def _graphs(
+    layers: list[Layer],
+    shape: Shape,
+    makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]],
+    refused: list[str],
+) -> dict[str, torch.cuda.CUDAGraph]:
+    """One graph an arm over all layers; an arm that is wrong or cannot run is refused."""
+    graphs = {}
+    for name, (maker, dense) in makers.items():
+        try:
+            if not arms.right(layers[0], shape, maker(layers[0]), dense):
+                raise ValueError("disagrees with the reference")
+            graphs[name] = capture([maker(layer) for layer in layers])
+        except (RuntimeError, ValueError) as error:
+            refused.append(f"{shape}: {name}: {type(error).__name__} {str(error)[:80]}")
+    return graphs
+
+
+def attention(full: bool = False, rounds: int = 15) -> Row:
+    """A: ours, ours dense, the paper's kernels, FlashAttention and cuDNN on every shape."""
+    bandwidth = read_bandwidth()
+    refused: list[str] = []
+    rows = [_attention_row(shape, bandwidth, refused, rounds) for shape in shapes(full)]
+    return {"read_bytes_per_s": bandwidth, "rows": rows, "refused": refused}
+
+
+def _attention_row(shape: Shape, bandwidth: float, refused: list[str], rounds: int) -> Row:
+    count = layers_for(shape.cache_bytes)
+    layers = [make_or_share(shape, seed, count) for seed in range(count)]
+    makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]] = {
+        "ours": (lambda layer: arms.ours(layer, shape), False),
+        "ours dense": (lambda layer: arms.ours_dense(layer, shape), True),
+        "paper": (lambda layer: arms.paper(layer, shape), False),
+        "flash": (lambda layer: arms.library(layer, shape, SDPBackend.FLASH_ATTENTION), True),
+        "cudnn": (lambda layer: arms.library(layer, shape, SDPBackend.CUDNN_ATTENTION), True),
+    }
+    graphs = _graphs(layers, shape, makers, refused)
+    graphs["read only"] = _floor_graph(shape.cache_bytes, count)
+    times = interleaved(graphs, count, rounds)
+    row = summary(shape, times, bandwidth)
+    del graphs, layers
+    torch.cuda.empty_cache()
+    return row
+
+
+def make_or_share(shape: Shape, seed: int, count: int) -> Layer:
+    """One layer's buffers, seeded by its number."""
+    del count
+    return arms.make_layer(shape, seed)
+
+
+def _floor_graph(cache_bytes: int, count: int) -> torch.cuda.CUDAGraph:
+    buffers = [
+        torch.ones(max(cache_bytes // 4, 1), dtype=torch.int32, device="cuda") for _ in range(count)
+    ]
+    return capture([read_only(buffer) for buffer in buffers])
+
+
+def summary(shape: Shape, times: dict[str, Timing], bandwidth: float) -> Row:
+    """The row of one shape: times, ratios and the share of the read bandwidth."""
+    us = {name: timing.us for name, timing in times.items()}
+    row: Row = {"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}}
+    if "ours" not in us:
+        return row
+    dense = {n: us[n] for n in ("ours dense", "flash", "cudnn") if n in us}
+    mine = us["ours"]
+    row["bandwidth_share"] = shape.cache_bytes / (mine * 1e-6) / bandwidth
+    row["mib"] = shape.cache_bytes / (1 << 20)
+    if dense:
+        row["best_dense"] = min(dense, key=dense.__getitem__)
+        row["over_best_dense"] = min(dense.values()) / mine
+    if "ours dense" in us:
+        row["over_own_dense"] = us["ours dense"] / mine
+        others = [us[n] for n in ("flash", "cudnn") if n in us]
+        if others:
+            row["own_dense_over_other"] = min(others) / us["ours dense"]
+    if "paper" in us:
+        row["over_paper"] = us["paper"] / mine
+    return row
+
+
+def _plain(shape: Shape) -> Row:
+    return {k: str(v) if isinstance(v, torch.dtype) else v for k, v in asdict(shape).items()}
+
+
+def latency(rounds: int = 21) -> Row:
+    """B: one call at B = 1 in a graph, with and without programmatic dependent launch."""
+    rows = []
+    for Hq, Hkv in HEADS:
+        for N in (576, 2880, 16384):
+            shape = Shape(Hq, Hkv, 1, N)
+            count = layers_for(shape.cache_bytes)
+            layers = [arms.make_layer(shape, seed) for seed in range(count)]
+            graphs = {}
+            for pdl in (True, False):
+                calls = [arms.ours(layer, shape, pdl=pdl) for layer in layers]
+                graphs["early launch" if pdl else "plain"] = capture(calls)
+            graphs["read only"] = _floor_graph(shape.cache_bytes, count)
+            times = interleaved(graphs, count, rounds)
+            rows.append({"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}})
+    return {"rows": rows}
+
+
+def ragged(rounds: int = 15) -> Row:
+    """C: rows of very different length in one call, against the same tokens laid out evenly."""
+    rows = []
+    for Hq, Hkv in HEADS:
+        shape = Shape(Hq, Hkv, B=8, N=16384)
+        lengths = torch.tensor([16384, 8192, 4096, 2048, 16384, 1024, 512, 256], device="cuda")
+        lengths = lengths.to(torch.int32)
+        count = 4
+        layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+        cut = [replace(layer, visual=layer.visual._replace(lengths=lengths)) for layer in layers]
+        even = replace(shape, N=int(lengths.sum()) // shape.B)
+        flat = [arms.make_layer(even, seed, dense=False) for seed in range(count)]
+        if not _ragged_right(cut[0], shape, lengths):
+            raise ValueError("ragged call disagrees with the reference")
+        graphs = {
+            "ragged": capture([arms.ours(layer, shape) for layer in cut]),
+            "even, same tokens": capture([arms.ours(layer, even) for layer in flat]),
+            "padded": capture([arms.ours(layer, shape) for layer in layers]),
+        }
+        times = interleaved(graphs, count, rounds)
+        rows.append({"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}})
+    return {"rows": rows}
+
+
+def _ragged_right(layer: Layer, shape: Shape, lengths: Tensor) -> bool:
+    got = arms.ours(layer, shape)()
+    for row in range(shape.B):
+        keep, end = slice(row, row + 1), int(lengths[row])
+        visual = layer.visual._replace(
+            keys=layer.visual.keys[keep, :, :end],
+            values=layer.visual.values[keep, :, :end],
+            basis=layer.visual.basis[keep],
+            mean=layer.visual.mean[keep],
+            lengths=None,
+        )
+        text = type(layer.text)(layer.text.keys[keep], layer.text.values[keep])
+        want = attend_reference(layer.q[keep], visual, text, shape.scale)
+        if not bool((got[keep].float() - want.float()).abs().max() <= 5e-2):
+            return False
+    return True
+
+
+PACKS = {
+    "bf16 k=32": {},
+    "bf16 K, fp8 V": {"values": FP8},
+    "fp8 K, fp8 V": {"keys": FP8, "values": FP8},
+    "int8 K, int8 V": {"keys": torch.int8, "values": torch.int8},
+    "k=32, r=32": {"r": 32},
+    "k=16, r=16": {"k": 16, "r": 16},
+    "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
+}
+
+
+def quant(rounds: int = 15, sizes: tuple[tuple[int, int], ...] = ((8, 16384), (32, 16384))) -> Row:
+    """D: 8-bit caches and rotated Values against bf16 dense and fp8 dense, with output errors."""
+    rows = []
+    for Hq, Hkv in HEADS:
+        for B, N in sizes:
+            rows.append(_quant_row(Shape(Hq, Hkv, B, N), rounds))
+            torch.cuda.empty_cache()
+    return {"rows": rows}
+
+
+def _quant_row(base: Shape, rounds: int) -> Row:
+    graphs, error, count = {}, {}, 4
+    keep = []  # the graphs read these buffers
+    for name, change in PACKS.items():
+        shape = replace(base, **change)
+        layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+        keep.append(layers)
+        if not arms.right(layers[0], shape, arms.ours(layers[0], shape), False):
+            raise ValueError(f"{name}: disagrees with the reference")
+        graphs[name] = capture([arms.ours(layer, shape) for layer in layers])
+        error[name] = _storage_error(shape)
+    layers = [arms.make_layer(base, seed) for seed in range(count)]
+    graphs["dense bf16"] = capture([arms.ours_dense(layer, base) for layer in layers])
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        calls = [arms.library(layer, base, backend) for layer in layers]
+        graphs[backend.name.lower()] = capture(calls)
+    times = interleaved(graphs, count, rounds)
+    us = {name: timing.us for name, timing in times.items()}
+    best = min(us[n] for n in ("dense bf16", "flash_attention", "cudnn_attention"))
+    return {
+        "shape": _plain(base),
+        "times": {n: asdict(t) for n, t in times.items()},
+        "over_best_dense": {n: best / us[n] for n in PACKS},
+        "over_fp8_dense": {n: us["dense fp8"] / us[n] for n in PACKS},
+        "relative_output_error_of_storage": error,
+    }
+
+
+def _storage_error(shape: Shape) -> float:
+    """Relative output error that 8-bit storage alone adds, on random data (float32 arithmetic)."""
+    small = replace(shape, B=1, N=2048)
+    wide = replace(small, keys=torch.bfloat16, values=torch.bfloat16)
+    packed, exact = arms.make_layer(small, 0, dense=False), arms.make_layer(wide, 0, dense=False)
+    got, want = (
+        attend_reference(x.q.float(), x.visual, x.text, shape.scale) for x in (packed, exact)
+    )
+    return float((got - want).norm() / want.norm())
