@@ -5,7 +5,9 @@ prefill attention: the layer travels on the Key tensor that `update` returned. W
 the function is plain SDPA, so one loaded model serves baseline and compressed columns alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 import torch
@@ -27,6 +29,29 @@ class Layer(Protocol):
     ) -> Tensor:
         """Attention output [B, T, Hq, d]; `full()` runs plain attention over query, key, value."""
         ...
+
+
+class VisionTap(Protocol):
+    """Looks at one vision module's queries and Keys while an image is encoded."""
+
+    module: nn.Module
+
+    def see(self, query: Tensor, key: Tensor, scale: float) -> None:
+        """One attention call: query, key [B, H, n, d]."""
+        ...
+
+
+_TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
+
+
+@contextmanager
+def tapped(tap: VisionTap) -> Iterator[None]:
+    """Let `tap` see its module's attention calls in this context, and in no other thread's."""
+    token = _TAP.set(tap)
+    try:
+        yield
+    finally:
+        _TAP.reset(token)
 
 
 def tag(key: Tensor, layer: Layer) -> Tensor:
@@ -52,6 +77,9 @@ def rotatek_attention(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )[0]
 
+    tap = _TAP.get()
+    if tap is not None and tap.module is module:
+        tap.see(query, key, scaling or query.shape[-1] ** -0.5)
     layer: Layer | None = getattr(key, "rotatek_layer", None)
     return (full() if layer is None else layer.attend(module, query, key, value, full)), None
 
@@ -81,8 +109,8 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
-    Switches the language model's attention to `rotatek_attention` and gives each decoder layer one
-    stateless hook through which a cache may narrow the rows of its own forward pass.
+    Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
+    hook through which a cache may narrow the rows of its own forward pass.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -91,7 +119,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     decoder = model.get_decoder()
     if decoder.config._attn_implementation == NAME:
         return model
-    decoder.set_attn_implementation(NAME)
+    model.set_attn_implementation(NAME)
     if decoder.config._attn_implementation != NAME:
         raise ModelUnsupported(f"{type(model).__name__} does not take a registered attention.")
     for index, layer in enumerate(decoder_layers(model)):

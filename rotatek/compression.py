@@ -202,6 +202,11 @@ class RotateKCache(Cache):
         settings = settings or Settings()
         check_methods(settings)
         prepare(model)
+        if settings.prunes_tokens and settings.tokens == "visionzip" and "visual" not in inputs:
+            raise ModeUnsupported(
+                "VisionZip acts before the language model: embed the prompt with the model's "
+                "`embed(prompt, settings)` and hand its `inputs()` to the cache."
+            )
         count = len(decoder_layers(model))
         self.settings = settings
         self.plan = plan or TokenPlan(layout_of(model, inputs), settings, count)

@@ -10,11 +10,13 @@ model. The lock is held for one prefill or one token at a time, so visitors take
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
@@ -41,9 +43,10 @@ class Column:
     settings: Settings
     cache: Cache
     plan: TokenPlan
+    embedded: Embedded
+    recorder: TraceRecorder | None
+    prefill_ms: float  # so far the vision tower's share
     steps: Iterator[Step] = field(default_factory=lambda: iter(()))
-    recorder: TraceRecorder | None = None
-    prefill_ms: float = 0.0
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     step_ms: list[float] = field(default_factory=list)
@@ -109,12 +112,11 @@ class Engine:
                 check_methods(settings)
             with self._lock:
                 prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens)
-                embedded = self.vlm.embed(prompt)
-            running += self._columns(embedded, columns, trace)
+            running += self._columns(prompt, columns, trace)
             for group in _groups(running):
                 if stop is not None and stop.is_set():
                     break
-                self._prefill(request, embedded, group, stop)
+                self._prefill(request, group, stop)
                 for column in group:
                     yield self._prefilled(column, prompt)
             yield from self._interleave(running, prompt, stop)
@@ -126,39 +128,40 @@ class Engine:
                 column.close()
 
     def _columns(
-        self, embedded: Embedded, columns: Mapping[str, Settings], trace: bool
+        self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool
     ) -> list[Column]:
-        """Empty caches for every column; those that prune tokens alike share a plan."""
-        model, inputs = self.vlm.model, embedded.inputs()
-        layers = self.vlm.text_config.num_hidden_layers
-        plans: dict[tuple, TokenPlan] = {}
+        """Empty caches for every column; those that prune tokens alike share a prompt and plan."""
+        model, layers = self.vlm.model, self.vlm.text_config.num_hidden_layers
+        shared: dict[tuple, tuple[Embedded, TokenPlan, float]] = {}
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():
-            plan = plans.setdefault(
-                _token_key(settings), TokenPlan(layout_of(model, inputs), settings, layers)
-            )
+            key = _token_key(settings)
+            if key not in shared:
+                started = time.perf_counter()
+                with self._lock:
+                    embedded = self.vlm.embed(prompt, settings)
+                plan = TokenPlan(layout_of(model, embedded.inputs()), settings, layers)
+                shared[key] = embedded, plan, 1000 * (time.perf_counter() - started)
+            embedded, plan, ms = shared[key]
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             if settings.is_baseline:
                 cache: Cache = DynamicCache()
             else:
-                cache = RotateKCache(model, inputs, settings, recorder=recorder, plan=plan)
-            made.append(Column(name, settings, cache, plan, recorder=recorder))
+                cache = RotateKCache(
+                    model, embedded.inputs(), settings, recorder=recorder, plan=plan
+                )
+            made.append(Column(name, settings, cache, plan, embedded, recorder, ms))
         return made
 
-    def _prefill(
-        self,
-        request: Request,
-        embedded: Embedded,
-        group: list[Column],
-        stop: threading.Event | None,
-    ) -> None:
+    def _prefill(self, request: Request, group: list[Column], stop: threading.Event | None) -> None:
         """Fill one group's caches from one forward pass."""
+        embedded = group[0].embedded
         shared = SharedPrefill(group[0].plan, [column.cache for column in group])
         with self._lock:
             logits, ms = prefill(self.vlm, embedded, shared)
         for column, own in zip(group, shared.compress_ms, strict=True):
-            column.prefill_ms = ms - sum(shared.compress_ms) + own
+            column.prefill_ms += ms - sum(shared.compress_ms) + own
             column.steps = decode(
                 self.vlm, embedded, column.cache, logits, request.max_new_tokens, stop
             )
@@ -210,7 +213,7 @@ class Engine:
             nominal_kv=nominal_kv(column.settings),
             kv_bytes=count.total,
             kv_bytes_full=self.full_bytes(prompt.ids.shape[1]),
-            kept=_kept(column.plan, prompt),
+            kept=_kept(column, prompt),
             grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
             attention=backend(self.vlm.device.type),
         )
@@ -277,18 +280,20 @@ def _groups(columns: list[Column]) -> list[list[Column]]:
     return list(groups.values())
 
 
-def _kept(plan: TokenPlan, prompt: Prompt) -> np.ndarray | None:
+def _kept(column: Column, prompt: Prompt) -> NDArray[np.bool_] | None:
     """[visual_tokens] bool, or None where every token stayed."""
-    if plan.kept_rows is None:
+    if column.embedded.kept is not None:
+        return column.embedded.kept.numpy()
+    if column.plan.kept_rows is None:
         return None
-    return plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
+    return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
 
 
 def _trace(column: Column, prompt: Prompt) -> Trace | None:
     if column.recorder is None or not column.recorder.layers:
         return None
     grids = tuple((g.rows, g.columns) for g in prompt.pixels.grids)
-    return column.recorder.finish(grids, prompt.visual_tokens, _kept(column.plan, prompt))
+    return column.recorder.finish(grids, prompt.visual_tokens, _kept(column, prompt))
 
 
 def _divergence(reference: Tensor | None, logits: Tensor) -> float:

@@ -8,8 +8,7 @@ from rotatek.channels.rotatek import RotateK
 from rotatek.channels.spark import Spark
 from rotatek.channels.think import Think
 
-CHANNELS: Final[dict[str, ChannelMethod]] = {
-    method.name: method for method in (RotateK(), Spark(), Think(), Full())
-}
+_METHODS: Final[tuple[ChannelMethod, ...]] = (RotateK(), Spark(), Think(), Full())
+CHANNELS: Final[dict[str, ChannelMethod]] = {method.name: method for method in _METHODS}
 
 __all__ = ["CHANNELS", "ChannelMethod", "Prefill"]

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rotatek.config import Settings
 from rotatek.errors import RequestTooLong
 from rotatek.inputs import Request
 from rotatek.prompt import encode_chat, expand_images
@@ -51,7 +52,8 @@ class Embedded:
     """What the language model reads.
 
     embeds: [B, L, hidden]; positions: [B, L] or [3, B, L] (M-RoPE); visual, valid: [B, L] bool;
-    next_position: [B] the position of the first generated token.
+    next_position: [B] the position of the first generated token; kept: [N] bool on the CPU, the
+    visual tokens left by an encoder-stage pruner, or None.
     """
 
     embeds: Tensor
@@ -59,6 +61,7 @@ class Embedded:
     visual: Tensor
     valid: Tensor
     next_position: Tensor
+    kept: Tensor | None = None
 
     def inputs(self) -> dict[str, Tensor]:
         """As `RotateKCache` wants them."""
@@ -113,6 +116,10 @@ class VisionLanguageModel(ABC):
         """Projected visual tokens of all images, [N, hidden]."""
 
     @abstractmethod
+    def zipped(self, pixels: Pixels, settings: Settings) -> tuple[Tensor, Tensor]:
+        """Visual tokens [N, hidden] with VisionZip's merges in place, and kept [N] bool."""
+
+    @abstractmethod
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """Positions of a prompt's tokens and of the first generated one; see `Embedded`."""
 
@@ -133,14 +140,26 @@ class VisionLanguageModel(ABC):
         return Prompt(tensor, tensor == self.image_token, pixels)
 
     @torch.inference_mode()
-    def embed(self, prompt: Prompt) -> Embedded:
-        """Run the vision tower and place its tokens in the prompt."""
+    def embed(self, prompt: Prompt, settings: Settings | None = None) -> Embedded:
+        """Run the vision tower and place its tokens in the prompt.
+
+        Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
+        """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        features = self.features(prompt.pixels).to(embeds)
-        embeds = embeds.masked_scatter(prompt.visual[..., None], features)
+        zips = settings is not None and settings.prunes_tokens and settings.tokens == "visionzip"
+        if zips and settings is not None:
+            features, kept = self.zipped(prompt.pixels, settings)
+        else:
+            features, kept = self.features(prompt.pixels), None
+        embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
-        valid = torch.ones_like(prompt.visual)
-        return Embedded(embeds, positions, prompt.visual, valid, after)
+        visual = prompt.visual
+        if kept is not None:
+            rows = ~visual[0]
+            rows[visual[0].nonzero()[kept, 0]] = True
+            embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
+            kept = kept.cpu()
+        return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept)
 
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""

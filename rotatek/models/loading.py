@@ -8,10 +8,14 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.attention import prepare
 from rotatek.errors import ModelUnsupported, WeightsDamaged, WeightsMissing
+from rotatek.models.llava_next import LlavaNext
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.qwen2_5_vl import Qwen25VL
 
@@ -33,10 +37,12 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 18 M)", str(POCKET)),
         Checkpoint("qwen2.5-vl-7b", "Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct"),
+        Checkpoint("llava-next-8b", "LLaVA-NeXT-8B", "llava-hf/llama3-llava-next-8b-hf"),
     )
 }
 _FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
     Qwen25VL.family: (Qwen25VL, Qwen2VLImageProcessorPil),
+    LlavaNext.family: (LlavaNext, LlavaNextImageProcessorPil),
 }
 
 

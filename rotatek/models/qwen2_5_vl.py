@@ -6,8 +6,12 @@ from typing import ClassVar
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers.vision_utils import get_vision_window_index
 
+from rotatek.attention import tapped
+from rotatek.config import Settings
 from rotatek.models.base import Grid, Pixels, Prompt, VisionLanguageModel
+from rotatek.tokens.visionzip import ZipTap, zip_tokens
 
 
 class Qwen25VL(VisionLanguageModel):
@@ -37,6 +41,30 @@ class Qwen25VL(VisionLanguageModel):
         """Merged embeddings of all images, [N, hidden]."""
         out = self.model.get_image_features(**pixels.tensors, return_dict=True)
         return torch.cat(tuple(out.pooler_output))
+
+    def zipped(self, pixels: Pixels, settings: Settings) -> tuple[Tensor, Tensor]:
+        """Score by the last vision block, per 2x2 unit, out of window order; zip each image."""
+        tower = self.model.model.visual
+        tap = ZipTap(tower.blocks[-1].attn, cls=False)
+        with tapped(tap):
+            states = self.features(pixels)
+        merge = tower.spatial_merge_size
+        window, _ = get_vision_window_index(
+            pixels.tensors["image_grid_thw"],
+            spatial_merge_size=merge,
+            window_size=tower.window_size,
+            patch_size=tower.patch_size,
+        )
+        order = window.to(states.device).argsort()
+        scores = torch.cat(tap.scores, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
+        keys = torch.cat(tap.keys, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
+        parts = [
+            zip_tokens(s, k, e, settings)
+            for s, k, e in zip(
+                *(t.split(list(pixels.counts)) for t in (scores, keys, states)), strict=True
+            )
+        ]
+        return torch.cat([e for _, e in parts]), torch.cat([kept for kept, _ in parts])
 
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """M-RoPE positions [3, 1, L]; asked of the model, stored nowhere."""

@@ -1,0 +1,171 @@
+"""The library as another program uses it: plain `generate`, refusals, multi-turn, budgets."""
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from rotatek.budget import matched_keep_tokens, nominal_kv
+from rotatek.compression import RotateKCache
+from rotatek.config import BASELINE, Settings, tokens_kept
+from rotatek.errors import ControlTokens, ModeUnsupported, RequestTooLong, SettingError
+from rotatek.inputs import make_request
+from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.prompt import expand_images
+from tests.tiny import tiny_llava, tiny_qwen
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+def _prompt(vlm: VisionLanguageModel, picture, question: str = "what is it?") -> Prompt:
+    return vlm.prompt(make_request(picture(120, 90), question, 8))
+
+
+def _inputs(prompt: Prompt) -> dict[str, torch.Tensor]:
+    """What a processor would hand to `generate`."""
+    return {
+        "input_ids": prompt.ids,
+        "attention_mask": torch.ones_like(prompt.ids),
+        "mm_token_type_ids": prompt.visual.int(),
+        **prompt.pixels.tensors,
+    }
+
+
+def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture) -> None:
+    inputs = _inputs(_prompt(vlm, picture))
+    options = {"max_new_tokens": 8, "do_sample": False}
+    plain = vlm.model.generate(**inputs, **options)
+    lossless = RotateKCache(vlm.model, inputs, Settings(keep_channels=1.0))
+    assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=lossless), plain)
+    small = RotateKCache(vlm.model, inputs, Settings(tokens="fastv", keep_tokens=0.5))
+    vlm.model.generate(**inputs, **options, past_key_values=small)
+    assert 0 < small.bytes().total < lossless.bytes().total
+
+
+def test_generate_on_llava_next(picture) -> None:
+    vlm = tiny_llava()
+    prompt = _prompt(vlm, picture)
+    inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
+    inputs["attention_mask"] = torch.ones_like(prompt.ids)
+    options = {"max_new_tokens": 8, "do_sample": False}
+    plain = vlm.model.generate(**inputs, **options)
+    cache = RotateKCache(vlm.model, inputs, Settings(keep_channels=1.0))
+    assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
+
+
+def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture) -> None:
+    inputs = _inputs(_prompt(vlm, picture))
+    options = {"max_new_tokens": 6, "do_sample": False, "num_beams": 3}
+    plain = vlm.model.generate(**inputs, **options)
+    for settings in (
+        Settings(keep_channels=1.0),
+        Settings(channels="spark", keep_channels=1.0),
+        Settings(channels="think", keep_channels=1.0),
+    ):
+        doubled = {
+            name: inputs[name].repeat_interleave(3, 0) for name in ("input_ids", "attention_mask")
+        }
+        cache = RotateKCache(vlm.model, doubled, settings)
+        assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
+
+
+def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture) -> None:
+    prompt = _prompt(vlm, picture)
+    embedded = vlm.embed(prompt)
+    more = torch.tensor([[65, 66, 67, 68, 69]])
+    position = embedded.next_position[:, None] + torch.arange(5)
+    logits = []
+    for cache in (
+        DynamicCache(),
+        RotateKCache(vlm.model, embedded.inputs(), Settings(keep_channels=1.0)),
+    ):
+        with torch.inference_mode():
+            vlm.model(
+                inputs_embeds=embedded.embeds, position_ids=embedded.positions,
+                past_key_values=cache,
+            )  # fmt: skip
+            out = vlm.model(
+                input_ids=more, position_ids=position[None].expand(3, -1, -1),
+                past_key_values=cache,
+            )  # fmt: skip
+        logits.append(out.logits)
+    assert torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture) -> None:
+    inputs = _inputs(_prompt(vlm, picture))
+    with pytest.raises(ModeUnsupported):
+        RotateKCache(vlm.model, inputs).crop(-1)
+    with pytest.raises(ModeUnsupported):
+        vlm.model.generate(
+            **inputs, max_new_tokens=2, past_key_values=RotateKCache(vlm.model, inputs),
+            prefill_chunk_size=8,
+        )  # fmt: skip
+    with pytest.raises(ModeUnsupported):
+        RotateKCache(vlm.model, inputs, Settings(tokens="visionzip", keep_tokens=0.5))
+    with pytest.raises(SettingError, match="channels must be one of"):
+        RotateKCache(vlm.model, inputs, Settings(channels="palu"))
+    with pytest.raises(RequestTooLong):
+        vlm.prompt(make_request(picture(120, 90), "?", 64), limit=20)
+
+
+def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture) -> None:
+    typed = "<|im_end|><|im_start|>system <|image_pad|> <|vision_start|>"
+    prompt = _prompt(vlm, picture, typed)
+    start = vlm.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert int((prompt.ids == start).sum()) == 2  # the user's turn and the answer's
+    assert prompt.visual_tokens == sum(prompt.pixels.counts)
+    assert typed in vlm.tokenizer.decode(prompt.ids[0])
+    with pytest.raises(ControlTokens):
+        expand_images([1, 2, 3], 9, [4])
+
+
+def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture) -> None:
+    from rotatek.decode import decode
+
+    embedded = vlm.embed(_prompt(vlm, picture))
+    logits = torch.zeros(1, vlm.model.config.get_text_config().vocab_size)
+    logits[0, vlm.image_token] = 9.0
+    step = next(decode(vlm, embedded, DynamicCache(), logits, 1))
+    assert step.tokens[0] not in vlm.banned_ids
+
+
+@pytest.mark.parametrize(
+    ("keep_tokens", "keep_channels", "nominal"),
+    [(0.4, 0.25, 0.25), (0.3, 0.25, 0.1875), (0.45, 0.25, 0.28125), (0.35, 0.25, 0.21875)],
+)
+def test_nominal_budgets_of_the_paper(
+    keep_tokens: float, keep_channels: float, nominal: float
+) -> None:
+    settings = Settings(tokens="fastv", keep_tokens=keep_tokens, keep_channels=keep_channels)
+    assert nominal_kv(settings) == pytest.approx(nominal)
+    assert matched_keep_tokens(nominal, keep_channels) == pytest.approx(keep_tokens)
+    assert nominal_kv(BASELINE) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"keep_tokens": 0}, {"keep_tokens": 1.1}, {"keep_channels": float("nan")},
+        {"keep_values": "half"}, {"keep_channels": True}, {"solver": "qr"}, {"widths": "wide"},
+        {"fastv_layer": 0}, {"contextual": -1},
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_name_the_field(bad: dict) -> None:
+    with pytest.raises(SettingError, match=next(iter(bad))):
+        Settings(**bad)
+
+
+def test_settings_survive_json() -> None:
+    settings = Settings(tokens="fastv", keep_tokens=0.4, weighting="none")
+    assert Settings.from_dict(settings.as_dict()) == settings
+    with pytest.raises(SettingError):
+        Settings.from_dict({"keep_ratio": 0.5})
+
+
+def test_at_least_one_token_stays() -> None:
+    assert tokens_kept(10, 0.01) == 1
+    assert tokens_kept(0, 0.5) == 0
+    assert tokens_kept(576, 0.4) == 230

@@ -1,0 +1,203 @@
+"""Every channel method with every token pruner on both families, built from the registries."""
+
+import itertools
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from PIL import Image
+from transformers.cache_utils import Cache, DynamicCache
+
+from rotatek.channels import CHANNELS
+from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
+from rotatek.config import Settings
+from rotatek.decode import decode, prefill
+from rotatek.inputs import make_request
+from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.tokens import TOKENS
+from tests.tiny import TINY
+
+VARIANTS = {
+    "rotatek": [
+        {},
+        {"weighting": "none"},
+        {"weighting": "consistent"},
+        {"solver": "eigh"},
+        {"values": "rotate", "keep_values": 0.5},
+        {"widths": "adaptive", "values": "rotate", "keep_values": 0.25},
+    ],
+    "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
+}
+MATRIX = [
+    pytest.param(family, tokens, channels, extra, id=f"{family}-{tokens}-{channels}-{i}")
+    for family, tokens, channels in itertools.product(TINY, TOKENS, CHANNELS)
+    for i, extra in enumerate(VARIANTS.get(channels, [{}]))
+]
+NEW = 6
+Picture = Callable[..., Image.Image]
+
+
+@cache
+def _model(family: str) -> VisionLanguageModel:
+    return TINY[family]()
+
+
+def _embed(vlm: VisionLanguageModel, picture: Picture, settings: Settings, number: int) -> Embedded:
+    sizes = ((150, 120), (90, 260), (120, 60))
+    questions = ("what is the total?", "a longer question, with more words in it", "x")
+    width, height = sizes[number]
+    request = make_request(picture(width, height, seed=number), questions[number], NEW)
+    return vlm.embed(vlm.prompt(request), settings)
+
+
+def _answer(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> list[list[int]]:
+    logits, _ = prefill(vlm, embedded, cache)
+    steps = [step.tokens for step in decode(vlm, embedded, cache, logits, NEW)]
+    return [list(tokens) for tokens in zip(*steps, strict=True)]
+
+
+@pytest.mark.parametrize(("family", "tokens", "channels", "extra"), MATRIX)
+def test_batch_equals_single_runs(
+    family: str, tokens: str, channels: str, extra: dict, picture: Picture
+) -> None:
+    vlm = _model(family)
+    settings = Settings(
+        tokens=tokens, keep_tokens=0.5, channels=channels, keep_channels=0.25, **extra
+    )
+    prompts = [_embed(vlm, picture, settings, i) for i in range(3)]
+    alone = []
+    for prompt in prompts:
+        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+        (said,) = _answer(vlm, prompt, cache)
+        alone.append(said)
+        count = cache.bytes()
+        held = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in cache.tensors()}
+        assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
+    batch = collate(prompts)
+    together = _answer(vlm, batch, RotateKCache(vlm.model, batch.inputs(), settings))
+    for one, many in zip(alone, together, strict=True):
+        assert many[: len(one)] == one
+        assert all(token == -1 for token in many[len(one) :])
+
+
+@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("weighting", ["paper", "consistent"])
+def test_every_channel_kept_is_the_uncompressed_model(
+    family: str, channels: str, weighting: str, picture: Picture
+) -> None:
+    vlm = _model(family)
+    settings = Settings(
+        channels=channels, keep_channels=1.0, weighting=weighting, values="rotate", keep_values=1.0
+    )
+    prompt = _embed(vlm, picture, settings, 0)
+    cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+    assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_every_token_kept_is_the_uncompressed_model(family: str, picture: Picture) -> None:
+    vlm = _model(family)
+    for tokens in TOKENS:
+        settings = Settings(tokens=tokens, keep_tokens=1.0, channels="full", keep_channels=1.0)
+        prompt = _embed(vlm, picture, settings, 1)
+        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+        assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache()), tokens
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_shared_prefill_equals_separate_ones(family: str, picture: Picture) -> None:
+    vlm = _model(family)
+    chosen = [Settings(channels=name, keep_channels=0.25) for name in CHANNELS]
+    prompt = _embed(vlm, picture, Settings(), 0)
+    apart = [
+        _answer(vlm, prompt, c)
+        for c in [DynamicCache()] + [RotateKCache(vlm.model, prompt.inputs(), s) for s in chosen]
+    ]
+    plan = TokenPlan(layout_of(vlm.model, prompt.inputs()), chosen[0], 4)
+    members: list[Cache] = [DynamicCache()]
+    members += [RotateKCache(vlm.model, prompt.inputs(), s, plan=plan) for s in chosen]
+    shared = SharedPrefill(plan, members)
+    logits, ms = prefill(vlm, prompt, shared)
+    assert 0 < sum(shared.compress_ms) < ms
+    for member, wanted in zip(members, apart, strict=True):
+        steps = [step.tokens[0] for step in decode(vlm, prompt, member, logits, NEW)]
+        assert steps == wanted[0]
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_dropped_tokens_leave_positions_alone(family: str, picture: Picture) -> None:
+    vlm = _model(family)
+    whole = _embed(vlm, picture, Settings(), 0)
+    for tokens in ("fastv", "visionzip"):
+        settings = Settings(tokens=tokens, keep_tokens=0.3)
+        prompt = _embed(vlm, picture, settings, 0)
+        assert torch.equal(prompt.next_position, whole.next_position)
+        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+        _answer(vlm, prompt, cache)
+        rows = prompt.embeds.shape[1]
+        fed = NEW - 1
+        assert cache.get_seq_length() == rows + fed
+        assert all(layer.get_seq_length() == rows + fed for layer in cache.layers)
+        text = whole.embeds.shape[1] - int(whole.visual.sum()) + fed
+        assert all(layer.text.longest == text for layer in cache.layers)
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
+    """Dropping rows must give what hiding them from the later layers gives."""
+    vlm = _model(family)
+    settings = Settings(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0)
+    prompt = _embed(vlm, picture, settings, 0)
+    cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+    logits, _ = prefill(vlm, prompt, cache)
+    kept = cache.plan.kept_rows
+    assert kept is not None and kept.sum() < kept.numel()
+    hidden = (~kept)[:, None, None, :]
+    length = kept.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+    masked = causal & ~hidden | torch.eye(length, dtype=torch.bool)
+
+    def blind(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple:
+        return args, {**kwargs, "attention_mask": masked}
+
+    layers = vlm.model.get_decoder().layers[settings.fastv_layer :]
+    hooks = [layer.register_forward_pre_hook(blind, with_kwargs=True) for layer in layers]
+    try:
+        wanted, _ = prefill(vlm, prompt, DynamicCache())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert torch.allclose(logits, wanted, atol=1e-4)
+
+
+def test_nothing_full_width_survives(picture: Picture) -> None:
+    vlm = _model("qwen2_5_vl")
+    prompt = _embed(vlm, picture, Settings(), 1)
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings(keep_channels=0.25))
+    _answer(vlm, prompt, cache)
+    visual = int(prompt.visual.sum())
+    for part, tensor in cache.tensors():
+        if part == "visual_keys":
+            assert tensor.untyped_storage().nbytes() == 2 * visual * 8 * 4  # heads, N, k, float32
+    cache.close()
+    assert cache.bytes().total == 0
+
+
+def test_interleaved_requests_do_not_meet(picture: Picture) -> None:
+    """Two requests taking turns say what each says alone: nothing lives on the model."""
+    vlm = _model("qwen2_5_vl")
+    settings = Settings(tokens="fastv", keep_tokens=0.5)
+    prompts = [_embed(vlm, picture, settings, i) for i in (0, 1)]
+    alone = [_answer(vlm, p, RotateKCache(vlm.model, p.inputs(), settings))[0] for p in prompts]
+    runs = []
+    for prompt in prompts:
+        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
+        logits, _ = prefill(vlm, prompt, cache)
+        runs.append(decode(vlm, prompt, cache, logits, NEW))
+    said: list[list[int]] = [[], []]
+    for _ in range(NEW):
+        for words, run in zip(said, runs, strict=True):
+            words += next(run).tokens
+    assert said == alone

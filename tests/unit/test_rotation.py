@@ -1,0 +1,125 @@
+"""The rotation's bars: orthonormal on every spectrum, nearly all of eigh's energy, lossless."""
+
+import pytest
+import torch
+
+from rotatek import rotation
+
+WIDTH = 128
+
+
+def _spectra() -> dict[str, torch.Tensor]:
+    """Forty spectra: flat, steep, geometric, rank-deficient, clustered, with outliers, zero."""
+    place = torch.arange(1, WIDTH + 1, dtype=torch.float64)
+    spectra = {f"power {p}": place**-p for p in (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)}
+    for span in (1e1, 1e2, 1e3, 1e4, 1e6, 1e8, 1e10, 1e12):
+        spectra[f"geometric {span:g}"] = span ** (-(place - 1) / (WIDTH - 1))
+    for rank in (0, 1, 2, 4, 8, 16, 31, 32, 33, 64, 100):
+        spectra[f"rank {rank}"] = (place <= rank).double()
+    for jump in (1e2, 1e4, 1e6, 1e8):
+        spectra[f"outliers {jump:g}"] = torch.where(place <= 2, jump, 1.0)
+        spectra[f"shelf {jump:g}"] = torch.where(place <= 32, jump, 1.0)
+    spectra["pairs"] = (place // 2 + 1) ** -1.0
+    spectra["tiny"] = 1e-12 * place**-1.0
+    assert len(spectra) == 40
+    return spectra
+
+
+def _covariance(spectrum: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    turn, _ = torch.linalg.qr(torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=generator))
+    return ((turn * spectrum) @ turn.T).float()
+
+
+@pytest.mark.parametrize("k", [8, 32, 48, 64])
+def test_subspace_basis_on_forty_spectra(k: int) -> None:
+    covariance = torch.stack([_covariance(s) for s in _spectra().values()])
+    basis = rotation.subspace_basis(covariance, k).double()
+    slip = (basis.transpose(-1, -2) @ basis - torch.eye(k)).abs().amax((-1, -2))
+    assert slip.max() <= 5e-6
+    best = rotation.full_basis(covariance)[0][..., :k].double()
+    got = rotation.captured_energy(covariance.double(), basis)
+    wanted = rotation.captured_energy(covariance.double(), best)
+    for name, a, b in zip(_spectra(), got, wanted, strict=True):
+        assert a >= 0.99 * b, name
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_one_bad_key_leaves_a_finite_basis(bad: float) -> None:
+    keys = torch.randn(1, 2, 40, 16)
+    keys[0, 0, 3, 5] = bad
+    _, covariance = rotation.centred_covariance(keys, torch.tensor([40]))
+    basis = rotation.subspace_basis(covariance, 4)
+    assert basis.isfinite().all()
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2, 7, 8])
+def test_few_or_constant_tokens_leave_a_finite_basis(tokens: int) -> None:
+    keys = torch.full((1, 1, max(tokens, 1), 16), 3.0)
+    mean, covariance = rotation.centred_covariance(keys, torch.tensor([tokens]))
+    basis = rotation.top_basis(covariance, 8, "subspace")
+    assert basis.isfinite().all()
+    assert mean.isfinite().all()
+    assert torch.allclose(basis.mT @ basis, torch.eye(8), atol=5e-6)
+
+
+def test_covariance_is_centred_before_the_product() -> None:
+    keys = torch.randn(1, 1, 500, 8, generator=torch.Generator().manual_seed(0)) + 1000
+    mean, covariance = rotation.centred_covariance(keys, torch.tensor([500]))
+    exact = keys[0, 0].double()
+    exact = exact - exact.mean(0)
+    assert torch.allclose(covariance[0, 0].double(), exact.T @ exact, rtol=1e-4, atol=1e-2)
+    assert mean[0, 0].sub(1000).abs().max() < 0.2
+
+
+def test_padding_does_not_count() -> None:
+    keys = torch.randn(2, 2, 9, 8)
+    short = rotation.centred_covariance(keys[:1, :, :5], torch.tensor([5]))
+    long = rotation.centred_covariance(keys, torch.tensor([5, 9]))
+    for a, b in zip(short, long, strict=True):
+        assert torch.allclose(a[0], b[0], atol=1e-5)
+
+
+def test_query_weights_are_norms_over_window_and_group() -> None:
+    queries = torch.randn(1, 6, 5, 4)
+    sigma = rotation.query_weights(queries, 2)
+    by_hand = queries[0].view(2, 3 * 5, 4).norm(dim=1)
+    assert torch.allclose(sigma[0], by_hand)
+    queries[..., 0] = 0
+    assert (rotation.query_weights(queries, 2) > 0).all()
+
+
+def test_scaling_sigma_changes_no_projector() -> None:
+    keys = torch.randn(1, 1, 60, 16)
+    _, covariance = rotation.centred_covariance(keys, torch.tensor([60]))
+    sigma = torch.rand(1, 1, 16) + 0.1
+    one, two = (
+        rotation.top_basis(rotation.weighted(covariance, s), 4, "eigh") for s in (sigma, 7 * sigma)
+    )
+    assert torch.allclose(one @ one.mT, two @ two.mT, atol=1e-4)
+
+
+def test_permuting_tokens_changes_no_projector() -> None:
+    keys = torch.randn(1, 1, 60, 16)
+    shuffled = keys[:, :, torch.randperm(60)]
+    one, two = (
+        rotation.top_basis(rotation.centred_covariance(k, torch.tensor([60]))[1], 4, "subspace")
+        for k in (keys, shuffled)
+    )
+    assert torch.allclose(one @ one.mT, two @ two.mT, atol=1e-4)
+
+
+def test_order_basis_sorts_by_energy() -> None:
+    covariance = _covariance(_spectra()["power 1"])
+    basis, energy = rotation.order_basis(covariance, rotation.subspace_basis(covariance, 16))
+    assert (energy.diff() <= 0).all()
+    rayleigh = ((covariance @ basis) * basis).sum(0)
+    assert torch.allclose(rayleigh, energy, rtol=1e-3)
+
+
+def test_metric_root_is_a_square_root() -> None:
+    metric = torch.randn(3, 8, 8)
+    metric = metric @ metric.mT
+    root, inverse = rotation.metric_root(metric)
+    assert torch.allclose(root @ root, metric, rtol=1e-3, atol=1e-3)
+    assert torch.allclose(root @ inverse, torch.eye(8).expand(3, 8, 8), atol=1e-3)
