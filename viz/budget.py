@@ -8,12 +8,14 @@ import plotly.graph_objects as go
 from .theme import Drawing, canvas, percent, size
 
 PARTS = {  # name, fill, and the ink that can be read on it
-    "visual_k": ("visual K", "#0a7f6d", "#ffffff"),
-    "visual_v": ("visual V", "#62c2b0", "#0a0f1e"),
+    "visual_keys": ("visual K", "#0a7f6d", "#ffffff"),
+    "visual_values": ("visual V", "#62c2b0", "#0a0f1e"),
     "text": ("text", "#97a1b0", "#0a0f1e"),
     "bases": ("bases", "#d3a52b", "#0a0f1e"),
     "masks": ("masks", "#a8557f", "#ffffff"),
+    "lengths": ("counts", "#4d5563", "#ffffff"),
 }
+SLIVER = 1e-3  # of the longest bar; a thinner part is counted but not drawn
 ROW = 54
 
 
@@ -30,7 +32,7 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
     figure = canvas(62 + ROW * len(titles), legend=True, left=12, bottom=8)
     for part, (name, fill, ink) in PARTS.items():
         values = np.array([columns[title].get(part, 0) for title in titles], dtype=np.float64)
-        if not values.any():
+        if values.max() < SLIVER * widest:
             continue
         figure.add_trace(
             go.Bar(

@@ -74,11 +74,12 @@ def _words(values: np.ndarray, what: Quantity, layer: int, head: int) -> tuple[s
     row, column = np.unravel_index(worst, values.shape)
     there = _written(float(values[row, column]), what.kind)
     mean = _written(float(values.mean()), what.kind)
-    reading = f"Layer {layer}, head {head} has a {what.title} of {here}"
+    name = "largest" if what.kind == "bytes" else "hardest"
+    reading = f"Layer {layer}, head {head}: {what.title} {here}"
     if (row, column) != (layer, head) and np.ptp(values) > 0:
-        reading += f"; the hardest is layer {row}, head {column} with {there}"
+        reading += f"; the {name} is layer {row}, head {column} with {there}"
     return (
         reading + ". Choose a cell to look inside it.",
         f"Map of {what.title} over {values.shape[0]} layers and {values.shape[1]} heads: mean "
-        f"{mean}, chosen cell {here}, hardest cell layer {row}, head {column} with {there}.",
+        f"{mean}, chosen cell {here}, {name} cell layer {row}, head {column} with {there}.",
     )

@@ -92,23 +92,23 @@ def draw_attention(pixels: np.ndarray, attention: np.ndarray) -> Drawing:
 
     Args:
         pixels: the image, uint8 RGB [height, width, 3].
-        attention: mass on each visual token, non-negative float [rows, cols]; dropped tokens
-            hold 0. It need not sum to 1: the text keeps the rest.
+        attention: weight of each visual token, non-negative float [rows, cols]; dropped tokens
+            hold 0. Only its proportions matter.
     """
     mass = np.asarray(attention, dtype=np.float64)
-    total = float(mass.sum())
+    mass = mass / max(float(mass.sum()), 1e-30)
     level = np.sqrt(mass / max(float(mass.max()), 1e-30))
     words = np.vectorize(percent, otypes=[str])(mass)
     cells = np.rint(255 * level).astype(np.uint8)
     figure = _over_image(pixels, cells, HEAT, words, 0)
     ordered = np.sort(mass.ravel())[::-1]
-    half = int(np.searchsorted(np.cumsum(ordered), 0.5 * total)) + 1 if total > 0 else 0
+    half = int(np.searchsorted(np.cumsum(ordered), 0.5 * ordered.sum())) + 1
     row, column = np.unravel_index(int(mass.argmax()), mass.shape)
     return Drawing(
         figure,
-        f"{percent(total)} of the attention goes to the image, half of it to only {half} of "
-        f"{mass.size} visual tokens.",
+        f"Of the attention that this head gives the image, half goes to {half} of {mass.size} "
+        "visual tokens.",
         f"The image lit by attention over {mass.shape[0]} by {mass.shape[1]} visual tokens, "
-        f"strongest at row {row}, column {column} with {percent(float(mass.max()))}. The image "
-        f"receives {percent(total)} in all.",
+        f"strongest at row {row}, column {column} with {percent(float(mass.max()))}; half of it "
+        f"goes to {half} tokens.",
     )

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from .theme import ACCENT, Drawing, canvas, colour, faded, percent
 
 HEIGHT = 320
-FLOOR = 1e-7
+FLOOR = 1e-6  # of all energy; smaller eigenvalues are drawn at this height
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:
@@ -38,12 +38,13 @@ def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
                 hovertemplate="direction %{x}: %{y:.2%}<extra></extra>",
             )
         )  # fmt: skip
-    low = max(float(share[share > 0].min()) if (share > 0).any() else FLOOR, FLOOR)
+    smallest = float(share[share > 0].min()) if (share > 0).any() else FLOOR
+    decades = np.arange(int(np.floor(np.log10(max(smallest, FLOOR)))), 1)
     figure.update_layout(bargap=0)
     figure.update_xaxes(title_text="direction, by eigenvalue", showgrid=False, range=[0, d + 1])
     figure.update_yaxes(
-        title_text="share of energy", type="log", exponentformat="power",
-        range=[np.floor(np.log10(low)), 0.1], dtick=1, tickformat=".3~%",
+        title_text="share of energy", type="log", range=[decades[0], 0.1],
+        tickvals=10.0**decades, ticktext=[f"{10.0 ** (e + 2):g} %" for e in decades.tolist()],
     )  # fmt: skip
     lost = percent(float(share[kept:].sum()))
     return Drawing(

@@ -50,7 +50,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
         "kept": picture.draw_kept(pixels, noise.random((6, 10)) < 0.5),
         "attention": picture.draw_attention(pixels, noise.random((6, 10)) / 100),
-        "budget": budget.draw({"A": {"visual_k": 10, "text": 3}, "B": {"visual_k": 5}}),
+        "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, "rotatek"),
         "frontier": frontier.draw(
             {"rotatek": frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)}, 0.95
@@ -176,7 +176,7 @@ def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
     drawing = headmap.draw(values, "energy", 0, 1)
     frame = drawing.figure.layout.shapes[0]
     assert (frame.x0 + 0.5, frame.y0 + 0.5) == (0, 1)
-    assert "Layer 0, head 1 has a captured energy of 80 %" in drawing.reading
+    assert "Layer 0, head 1: captured energy 80 %" in drawing.reading
     assert "layer 1, head 0 with 20 %" in drawing.reading
     assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
 
@@ -203,18 +203,21 @@ def test_kept_tokens_are_counted_and_shaped_like_the_image():
     assert "All 16" in everything.reading
 
 
-def test_attention_reads_its_mass_and_copes_with_none():
-    attention = np.zeros((4, 4))
+def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none():
+    attention = np.full((4, 4), 0.01)
     attention[2, 1] = 0.5
     drawing = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), attention)
-    assert "50 % of the attention" in drawing.reading and "only 1 of 16" in drawing.reading
+    assert "half goes to 1 of 16" in drawing.reading
+    assert "row 2, column 1 with 77 %" in drawing.summary
+    even = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), np.ones((4, 4)))
+    assert "half goes to 8 of 16" in even.reading
     silent = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), np.zeros((4, 4)))
-    assert "0 % of the attention" in silent.reading
+    assert silent.figure.data[0].z.max() == 0
 
 
 def test_budget_adds_up():
-    full = {"visual_k": 4000, "visual_v": 4000, "text": 2000}
-    ours = {"visual_k": 1000, "visual_v": 4000, "text": 2000, "bases": 500}
+    full = {"visual_keys": 4000, "visual_values": 4000, "text": 2000}
+    ours = {"visual_keys": 1000, "visual_values": 4000, "text": 2000, "bases": 500}
     drawing = budget.draw({"Uncompressed": full, "RotateK": ours})
     drawn = {trace.name: list(trace.x) for trace in drawing.figure.data}
     assert "masks" not in drawn

@@ -1,0 +1,6 @@
+"""What the page is made of, apart from its widgets: the image door, the words, the figures.
+
+`image` is the upload box whose bytes pass through `rotatek.inputs`; `run` turns engine events into
+what one comparison has shown so far; `cards` writes that as HTML, every user's character escaped;
+`inside` turns a trace into figures. `app.py` alone knows the layout and the wiring.
+"""

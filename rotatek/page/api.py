@@ -1,0 +1,128 @@
+"""The page as a service: `/ask` and `/compare` for `gradio_client`, in the words of the code.
+
+Both say *keep*, like the command line: fractions in (0, 1] of what stays.
+"""
+
+from typing import Any
+
+import gradio as gr
+from PIL.Image import Image as Picture
+
+from rotatek.config import Limits, Settings
+from rotatek.page.handlers import calm
+from rotatek.page.image import image_box
+from rotatek.page.run import Column, Run, columns_for
+from rotatek.page.service import Service
+
+
+def report(column: Column) -> dict[str, Any]:
+    """One finished column as JSON: the fields of `python -m rotatek ask --json`."""
+    filled, done = column.prefilled, column.finished
+    if filled is None or done is None:
+        raise gr.Error(column.failure or "The request was not answered. Ask again.")
+    return {
+        "answer": done.answer,
+        "new_tokens": done.new_tokens,
+        "visual_tokens": filled.visual_tokens,
+        "visual_tokens_kept": filled.visual_kept,
+        "nominal_kv": filled.nominal_kv,
+        "kv_bytes": done.metrics["kv_bytes"],
+        "kv_bytes_full": done.metrics["kv_bytes_full"],
+        "prefill_ms": done.metrics["prefill_ms"],
+        "decode_ms_per_token": done.decode_ms_per_token,
+        "attention": filled.attention,
+        "agreement": done.metrics["agreement"],
+        "first_divergence": done.metrics["first_divergence"],
+        "settings": column.settings.as_dict(),
+    }
+
+
+class Endpoints:
+    """The two functions behind the API."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    @calm
+    def ask(
+        self,
+        image: Picture | None,
+        question: str,
+        tokens: str,
+        keep_tokens: float,
+        channels: str,
+        keep_channels: float,
+        max_new_tokens: int,
+        model: str,
+        request: gr.Request,
+    ) -> dict[str, Any]:
+        """Answer one question with a compressed KV cache, and say what it cost.
+
+        keep_tokens and keep_channels are the fractions that stay, in (0, 1].
+        """
+        settings = Settings(
+            tokens=tokens, keep_tokens=keep_tokens, channels=channels, keep_channels=keep_channels
+        )
+        run = self._run(image, question, {"answer": settings}, max_new_tokens, model, request)
+        return report(run.columns["answer"])
+
+    @calm
+    def compare(
+        self,
+        image: Picture | None,
+        question: str,
+        tokens: str,
+        keep_tokens: float,
+        channels: list[str],
+        keep_channels: float,
+        max_new_tokens: int,
+        model: str,
+        request: gr.Request,
+    ) -> dict[str, Any]:
+        """Answer under several channel methods at one budget, beside the uncompressed answer."""
+        first, *others = channels or ["rotatek"]
+        settings = Settings(
+            tokens=tokens, keep_tokens=keep_tokens, channels=first, keep_channels=keep_channels
+        )
+        columns = columns_for(settings, others)
+        run = self._run(image, question, columns, max_new_tokens, model, request)
+        return {title: report(column) for title, column in run.columns.items()}
+
+    def _run(
+        self,
+        image: Picture | None,
+        question: str,
+        columns: dict[str, Settings],
+        max_new_tokens: int,
+        model: str,
+        request: gr.Request,
+    ) -> Run:
+        session = request.session_hash
+        *_, run = self.service.ask(model, image, question, columns, max_new_tokens, session)
+        return run
+
+
+def publish(
+    service: Service, models: list[str], tokens: list[str], channels: list[str], **queue: Any
+) -> None:
+    """Add both endpoints to the page being built; their widgets are never drawn."""
+    endpoints = Endpoints(service)
+    with gr.Group(visible=False):
+        shared = {
+            "image": image_box(label="image"),
+            "question": gr.Textbox(label="question"),
+            "tokens": gr.Dropdown(tokens, value="none", label="tokens"),
+            "keep_tokens": gr.Number(1.0, label="keep_tokens"),
+        }
+        one = gr.Dropdown(channels, value="rotatek", label="channels")
+        several = gr.CheckboxGroup(channels, value=["rotatek", "think"], label="channels")
+        last = [
+            gr.Number(0.25, label="keep_channels"),
+            gr.Number(64, minimum=1, maximum=Limits().max_new_tokens, label="max_new_tokens"),
+            gr.Dropdown(models, value=models[0], label="model"),
+        ]
+        result = gr.JSON(label="result")
+        button = gr.Button()
+    head = list(shared.values())
+    button.click(endpoints.ask, [*head, one, *last], result, api_name="ask", **queue)
+    button.click(endpoints.compare, [*head, several, *last], result, api_name="compare", **queue)

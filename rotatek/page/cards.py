@@ -1,0 +1,200 @@
+"""The page's words as HTML. Every character of a question or an answer is escaped."""
+
+from html import escape
+
+from rotatek.budget import nominal_kv
+from rotatek.config import Settings, channels_kept, tokens_kept
+from rotatek.page.run import BASELINE, Column, Run
+from viz.theme import colour, percent, size
+
+CPU_NOTE = (
+    "Measured on a CPU, where latency proves nothing about compression: read the bytes and the "
+    "answers, and leave the speed to the GPU figures."
+)
+INSIDE = (
+    "Look inside",
+    "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
+    "sparsity above and watch what is kept. Everything is drawn from this image and question.",
+)
+WAITING = "Ask, and both answers appear here side by side."
+
+
+def answers(run: Run | None, *, on_cpu: bool) -> str:
+    """One card a column, side by side where there is room."""
+    if run is None:
+        return f'<div class="rk-empty">{WAITING}</div>'
+    cards = "".join(_card(column, run) for column in run.columns.values())
+    note = f'<p class="rk-note">{CPU_NOTE}</p>' if on_cpu else ""
+    return f'<div class="rk-cards" data-count="{len(run.columns)}">{cards}</div>{note}'
+
+
+def _card(column: Column, run: Run) -> str:
+    done = column.finished is not None or column.failure is not None or run.stopped
+    state = "done" if done else "live"
+    return (
+        f'<article class="rk-card" data-column="{escape(column.title, quote=True)}" '
+        f'data-state="{state}" style="--c: {colour(column.method)}">'
+        f'<header><span class="rk-dot" aria-hidden="true"></span><h3>{escape(column.title)}</h3>'
+        f"<span class='rk-sub'>{escape(_sparsity(column.settings))}</span></header>"
+        f'<div class="rk-answer">{_answer(column)}</div>'
+        f'<p class="rk-verdict">{escape(_verdict(column, run))}</p>'
+        f'<dl class="rk-badges">{_badges(column)}</dl></article>'
+    )
+
+
+def _sparsity(settings: Settings) -> str:
+    parts = []
+    if settings.prunes_tokens:
+        parts.append(f"{percent(1 - settings.keep_tokens)} of tokens dropped")
+    if settings.channels != "full" and settings.keep_channels < 1:
+        parts.append(f"{percent(1 - settings.keep_channels)} of Key channels dropped")
+    return ", ".join(parts) or "nothing dropped"
+
+
+def _answer(column: Column) -> str:
+    if column.failure is not None:
+        return f'<span class="rk-failure">{escape(column.failure)}</span>'
+    at = column.diverged_at
+    if at is None:
+        return escape(column.answer)
+    before, first, after = (
+        escape("".join(part))
+        for part in (column.pieces[:at], column.pieces[at : at + 1], column.pieces[at + 1 :])
+    )
+    return (
+        f'{before}<mark title="the first token that differs from the uncompressed answer">'
+        f"{first or '∅'}</mark>{after}"
+    )
+
+
+def _verdict(column: Column, run: Run) -> str:
+    if column.failure is not None:
+        return ""
+    if column.title == BASELINE:
+        return "the reference"
+    if column.diverged_at is not None:
+        return f"first differs at token {column.diverged_at + 1}"
+    if column.finished is not None:
+        return "token for token the same"
+    return "stopped" if run.stopped else ""
+
+
+def _badges(column: Column) -> str:
+    filled = column.prefilled
+    if filled is None:
+        return _badge("KV cache", "…") + _badge("prefill", "…") + _badge("per token", "…")
+    held, full = filled.kv_bytes, filled.kv_bytes_full
+    per_token = None
+    if column.finished is not None:  # the cache has grown by the answer
+        held, full = (column.finished.metrics[name] for name in ("kv_bytes", "kv_bytes_full"))
+        per_token = column.finished.decode_ms_per_token
+    return (
+        _badge("KV cache", size(held), f"{percent(held / max(full, 1))} of full", "kv")
+        + _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal")
+        + _badge("prefill", f"{filled.prefill_ms:.0f} ms", "", "prefill")
+        + _badge("per token", "…" if per_token is None else f"{per_token:.1f} ms", "", "decode")
+    )
+
+
+def _badge(name: str, value: str, detail: str = "", key: str = "") -> str:
+    small = f"<small>{escape(detail)}</small>" if detail else ""
+    return f'<div data-badge="{key}"><dt>{escape(name)}</dt><dd>{escape(value)}{small}</dd></div>'
+
+
+def status(run: Run) -> str:
+    """One line on where the run is; read out by screen readers when it changes."""
+    columns = list(run.columns.values())
+    if any(column.failure for column in columns):
+        return line("Not answered.")
+    if run.stopped:
+        return line("Stopped.")
+    if not all(column.finished for column in columns):
+        ready = sum(column.prefilled is not None for column in columns)
+        waiting = ready < len(columns)
+        return line("Filling the caches…" if waiting else "Answering side by side…")
+    chosen = run.chosen
+    if chosen.finished is None or chosen.title == BASELINE:
+        return line("Done.")
+    metrics = chosen.finished.metrics
+    share = percent(metrics["kv_bytes"] / max(metrics["kv_bytes_full"], 1))
+    if chosen.diverged_at is None:
+        return line(
+            f"{chosen.title} gives the same answer, token for token, with {share} of the bytes."
+        )
+    agreed = percent(metrics["agreement"])
+    return line(
+        f"{chosen.title} answers with {share} of the bytes; {agreed} of its tokens are the same."
+    )
+
+
+def line(text: str) -> str:
+    """A status line; empty text leaves it blank."""
+    return f'<p class="rk-status" role="status">{escape(text)}</p>'
+
+
+def token_reading(settings: Settings, tokens: int | None) -> str:
+    """`keeps 230 of 576 tokens`; before an image is known, the share alone."""
+    if not settings.prunes_tokens:
+        return _reading(f"keeps all {tokens} tokens" if tokens else "keeps every visual token")
+    if not tokens:
+        return _reading(f"keeps {percent(settings.keep_tokens)} of the visual tokens")
+    return _reading(f"keeps {tokens_kept(tokens, settings.keep_tokens)} of {tokens} tokens")
+
+
+def channel_reading(settings: Settings, width: int) -> str:
+    """`keeps 32 of 128 channels`."""
+    if settings.channels == "full":
+        return _reading(f"keeps all {width} channels of every Key")
+    kept = channels_kept(width, settings.keep_channels)
+    return _reading(f"keeps {kept} of {width} channels of every visual Key")
+
+
+def budget_reading(settings: Settings) -> str:
+    """The nominal budget that both sliders come to."""
+    share = nominal_kv(settings)
+    return (
+        f'<p class="rk-budget"><b>{percent(share)}</b> of the visual KV cache, nominally '
+        f'<span class="rk-meter" aria-hidden="true"><i style="width:{100 * share:.1f}%"></i></span>'
+        "</p>"
+    )
+
+
+def _reading(text: str) -> str:
+    return f'<p class="rk-reading">{escape(text)}</p>'
+
+
+def caption(title: str, reading: str = "", summary: str = "") -> str:
+    """A figure's heading and one-sentence reading; the summary is for screen readers."""
+    hidden = f'<p class="rk-summary">{escape(summary)}</p>' if summary else ""
+    return (
+        f'<div class="rk-caption"><h3>{escape(title)}</h3>'
+        f'<p class="rk-see">{escape(reading)}</p>{hidden}</div>'
+    )
+
+
+def section(title: str, text: str) -> str:
+    """The heading of a part of the page."""
+    return f'<div class="rk-section"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
+
+
+def masthead(facts: list[str]) -> str:
+    """The top of the page: what this is, and what it runs on."""
+    chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+    return (
+        '<div class="rk-mast"><div><p class="rk-name"><span class="rk-logo" aria-hidden="true">'
+        "<i></i><i></i><i></i><i></i></span>RotateK</p>"
+        "<h1>Ask a picture. Keep a quarter of its memory.</h1>"
+        "<p class='rk-lead'>A vision-language model remembers an image as thousands of Keys and "
+        "Values. RotateK turns each head&#8217;s Keys until a few channels carry everything, and "
+        "stores only those. Compare its answer with the uncompressed one, then look inside.</p>"
+        f'</div><ul class="rk-chips" aria-label="running on">{chips}</ul></div>'
+    )
+
+
+def footer() -> str:
+    """What the page is, and what it is not."""
+    return (
+        '<p class="rk-foot">The embedded model is small, was trained on drawn documents and knows '
+        "nothing of photographs. Bytes are those of live tensors; nominal shares follow the paper "
+        "and leave out text, bases and masks.</p>"
+    )

@@ -1,0 +1,217 @@
+"""What happens when a widget is touched: values in, values out, only calm sentences on the way."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+from PIL.Image import Image as Picture
+
+from rotatek import inputs
+from rotatek.config import Settings
+from rotatek.page import cards, inside
+from rotatek.page.choices import PRESETS, START, Example, settings_of
+from rotatek.page.image import refusal
+from rotatek.page.run import Run, columns_for
+from rotatek.page.service import Service
+from viz import Drawing
+
+WIDTH = 128  # channels of a Key until a run says otherwise; so in every model on offer
+FIGURES = {
+    "raw": "Keys as the model makes them",
+    "rotated": "The same Keys, rotated",
+    "think": "ThinK: one mask for all tokens",
+    "spark": "SparK: a mask for every token",
+    "rotatek": "RotateK: one straight cut",
+    "energy": "What k channels hold",
+    "spectrum": "How fast it falls off",
+    "scores": "Attention scores, exact and compressed",
+    "attention": "Where this head looks",
+    "map": "Every layer and head",
+}
+SUMMARY_FIGURES = {"budget": "Where the bytes are", "kept": "What the model still sees"}
+
+
+def calm(handler: Callable) -> Callable:
+    """Let only the closed list of sentences reach the screen."""
+
+    @functools.wraps(handler)
+    def guarded(*args: Any) -> Any:
+        try:
+            return handler(*args)
+        except gr.Error:
+            raise
+        except Exception as error:
+            raise refusal(error) from None
+
+    return guarded
+
+
+def calm_stream(handler: Callable) -> Callable:
+    """`calm` for generators."""
+
+    @functools.wraps(handler)
+    def guarded(*args: Any) -> Iterator[Any]:
+        try:
+            yield from handler(*args)
+        except (gr.Error, GeneratorExit):
+            raise
+        except Exception as error:
+            raise refusal(error) from None
+
+    return guarded
+
+
+class Handlers:
+    """The page's behaviour, for one service and its examples."""
+
+    def __init__(self, service: Service, model: str, examples: list[Example]) -> None:
+        self.service, self.model, self.examples = service, model, examples
+
+    @calm_stream
+    def ask(
+        self,
+        image: Picture | None,
+        question: str,
+        model: str,
+        max_new_tokens: int,
+        others: list[str],
+        tokens: str,
+        token_sparsity: float,
+        channels: str,
+        channel_sparsity: float,
+        weighting: str,
+        request: gr.Request,
+    ) -> Iterator[tuple]:
+        """Stream every column. Outputs: answers, status, run, ask button, stop button."""
+        settings = settings_of(tokens, token_sparsity, channels, channel_sparsity, weighting)
+        columns = columns_for(settings, others)
+        busy = gr.update(interactive=False), gr.update(interactive=True)
+        idle = gr.update(interactive=True), gr.update(interactive=False)
+        yield gr.skip(), cards.line("Looking at the image…"), gr.skip(), *busy
+        session, run = request.session_hash, None
+        try:
+            for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
+                yield self._answers(model, run), cards.status(run), gr.skip(), *busy
+        except Exception as error:
+            gr.Warning(refusal(error).message, title="Not possible", duration=8)
+            yield gr.skip(), cards.line(""), gr.skip(), *idle
+        else:
+            yield gr.skip(), gr.skip(), run, *idle
+
+    @calm
+    def stop(self, request: gr.Request) -> None:
+        """End the visitor's run within one token."""
+        self.service.stop(request.session_hash)
+
+    @calm
+    def greet(self) -> tuple:
+        """The first example, answered once for everybody. Outputs: answers, status, run, count."""
+        if not self.examples:
+            return (gr.skip(),) * 4
+        example, columns = self.examples[0], columns_for(preset_settings(START), [])
+        image = inputs.open_image(example.image)
+        run = self.service.welcome(self.model, image, example.question, columns)
+        filled = run.chosen.prefilled
+        count = filled.visual_tokens if filled is not None else None
+        return self._answers(self.model, run), cards.status(run), run, count
+
+    def _answers(self, model: str, run: Run) -> str:
+        on_cpu = self.service.engine(model).vlm.device.type == "cpu"
+        return cards.answers(run, on_cpu=on_cpu)
+
+    @calm
+    def choose(self, event: gr.SelectData) -> tuple[str, str]:
+        """A picture of the gallery. Outputs: image, question."""
+        example = self.examples[event.index]
+        return str(example.image), example.question
+
+    @calm
+    def preset(self, label: str) -> tuple[str, float, str, float]:
+        """A budget of the paper. Outputs: tokens, token sparsity, channels, channel sparsity."""
+        preset = PRESETS[label]
+        return (
+            preset.tokens,
+            round(1 - preset.keep_tokens, 6),
+            preset.channels,
+            round(1 - preset.keep_channels, 6),
+        )
+
+    @calm
+    def count(self, image: Picture | None, model: str) -> int | None:
+        """Visual tokens of a new image, or None. Output: a state."""
+        return None if image is None else self.service.visual_tokens(model, image)
+
+    @calm
+    def read(
+        self,
+        count: int | None,
+        tokens: str,
+        token_sparsity: float,
+        channels: str,
+        channel_sparsity: float,
+        weighting: str,
+    ) -> tuple[str, str, str]:
+        """What the sliders keep. Outputs: token reading, channel reading, budget reading."""
+        settings = settings_of(tokens, token_sparsity, channels, channel_sparsity, weighting)
+        return (
+            cards.token_reading(settings, count),
+            cards.channel_reading(settings, WIDTH),
+            cards.budget_reading(settings),
+        )
+
+    @calm
+    def overview(self, run: Run | None) -> list[Any]:
+        """What a new run changes. Outputs: layer, head, then caption and plot of each of
+        `SUMMARY_FIGURES`."""
+        trace = None if run is None else run.trace
+        if run is None or trace is None:
+            return [gr.skip()] * (2 + 2 * len(SUMMARY_FIGURES))
+        layers, heads = trace.shape
+        drawings = {"budget": inside.budget_drawing(run), "kept": inside.kept_drawing(run, trace)}
+        sliders = [gr.update(maximum=layers - 1), gr.update(maximum=max(1, heads - 1))]
+        return sliders + _shown(SUMMARY_FIGURES, drawings)
+
+    @calm
+    def redraw(
+        self,
+        run: Run | None,
+        layer: float,
+        head: float,
+        quantity: str,
+        channel_sparsity: float,
+        weighting: str,
+    ) -> list[Any]:
+        """One head, at the width the slider asks for. Outputs: caption and plot of `FIGURES`."""
+        trace = None if run is None else run.trace
+        if run is None or trace is None:
+            return [gr.skip()] * (2 * len(FIGURES))
+        layers, heads = trace.shape
+        row, column = min(int(layer), layers - 1), min(int(head), heads - 1)
+        settings = settings_of("none", 0.0, "rotatek", channel_sparsity, weighting)
+        drawings = inside.head_drawings(trace, row, column, settings)
+        drawings["attention"] = inside.attention_drawing(run, trace, row, column, settings)
+        drawings["map"] = inside.head_map(run, trace, quantity, row, column, settings)
+        return _shown(FIGURES, drawings)
+
+    @calm
+    def pick(self, cell: str) -> tuple[Any, Any]:
+        """A click on the map, as "layer,head,time". Outputs: layer, head."""
+        parts = cell.split(",")
+        if len(parts) != 3 or not all(part.isdecimal() and len(part) < 16 for part in parts):
+            return gr.skip(), gr.skip()
+        return int(parts[0]), int(parts[1])
+
+
+def _shown(titles: dict[str, str], drawings: dict[str, Drawing]) -> list[Any]:
+    """Caption and plot of each figure, in the order of `titles`."""
+    shown: list[Any] = []
+    for name, title in titles.items():
+        drawing = drawings[name]
+        shown += [cards.caption(title, drawing.reading, drawing.summary), drawing.figure]
+    return shown
+
+
+def preset_settings(label: str) -> Settings:
+    """A preset as settings."""
+    return Settings(**PRESETS[label]._asdict())

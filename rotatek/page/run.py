@@ -1,0 +1,130 @@
+"""One comparison as it unfolds: engine events in, the state of each column out."""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rotatek.channels import CHANNELS
+from rotatek.config import BASELINE as UNCOMPRESSED
+from rotatek.config import Settings
+from rotatek.events import Event, Finished, Prefilled, Token
+from rotatek.tokens import TOKENS
+from rotatek.trace import Trace
+
+BASELINE = "Uncompressed"
+
+
+@dataclass
+class Column:
+    """What one column has shown so far; times in milliseconds, sizes in bytes."""
+
+    title: str
+    settings: Settings
+    pieces: list[str] = field(default_factory=list)
+    diverged_at: int | None = None  # index into `pieces`
+    prefilled: Prefilled | None = None
+    finished: Finished | None = None
+    failure: str | None = None
+
+    @property
+    def method(self) -> str:
+        """The name that gives the column its colour."""
+        if self.settings.channels != "full":
+            return self.settings.channels
+        return self.settings.tokens if self.settings.prunes_tokens else "full"
+
+    @property
+    def answer(self) -> str:
+        """What it has said so far."""
+        return "".join(self.pieces)
+
+    @property
+    def kept(self) -> np.ndarray | None:
+        """[visual tokens] bool, once the prefill has run."""
+        if self.prefilled is None:
+            return None
+        if self.prefilled.kept is None:
+            return np.ones(self.prefilled.visual_tokens, dtype=bool)
+        return self.prefilled.kept
+
+    def take(self, event: Event) -> None:
+        """Fold one engine event into the column."""
+        if isinstance(event, Prefilled):
+            self.prefilled = event
+        elif isinstance(event, Token):
+            if event.divergent and self.diverged_at is None:
+                self.diverged_at = len(self.pieces)
+            self.pieces.append(event.text)
+        elif isinstance(event, Finished):
+            self.finished = event
+        else:
+            self.failure = event.message
+
+
+@dataclass
+class Run:
+    """One question on one image under several settings, baseline first."""
+
+    columns: dict[str, Column]
+    pixels: np.ndarray  # uint8 [height, width, 3]
+    question: str
+    stopped: bool = False
+    full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
+    memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, once: what is slow to compute and does not change with the sliders."""
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
+
+    def take(self, event: Event) -> None:
+        """Hand one engine event to its column, or a failure to those still waiting."""
+        if event.column is not None:
+            self.columns[event.column].take(event)
+            return
+        for column in self.columns.values():
+            if column.finished is None:
+                column.take(event)
+
+    @property
+    def chosen(self) -> Column:
+        """The column that the visitor's settings made: the one after the baseline."""
+        return list(self.columns.values())[min(1, len(self.columns) - 1)]
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the column that was recorded, or None while there is none."""
+        done = [column.finished for column in self.columns.values() if column.finished]
+        return next((event.trace for event in done if event.trace is not None), None)
+
+
+def start(columns: dict[str, Settings], pixels: np.ndarray, question: str) -> Run:
+    """A run of which nothing has happened yet."""
+    return Run({title: Column(title, s) for title, s in columns.items()}, pixels, question)
+
+
+def title_of(settings: Settings) -> str:
+    """A column's title from its settings: `FastV + RotateK`, `ThinK`, `Uncompressed`."""
+    parts = []
+    if settings.prunes_tokens:
+        parts.append(TOKENS[settings.tokens].label)
+    if settings.channels != "full":
+        parts.append(CHANNELS[settings.channels].label)
+    return " + ".join(parts) or BASELINE
+
+
+def columns_for(chosen: Settings, others: Iterable[str]) -> dict[str, Settings]:
+    """Baseline, the visitor's settings, then the same budget under each of `others`.
+
+    Args:
+        chosen: what the visitor set.
+        others: further channel methods, compared at the same token and channel shares.
+    """
+    columns = {BASELINE: UNCOMPRESSED}
+    wanted = [chosen, *(replace(chosen, channels=name) for name in others)]
+    for settings in wanted:
+        columns.setdefault(title_of(settings), settings)
+    return columns
