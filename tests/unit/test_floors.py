@@ -41,10 +41,9 @@ FLOORS = {
     "rotatek.engine": 5,
     "rotatek.pocket": 5,
     "rotatek": 5,
-    "rotatek.evaluate": 6,
+    "rotatek.evaluate": 7,
     "rotatek.evaluation": 6,
-    "rotatek.page": 6,
-    "rotatek.__main__": 7,
+    "rotatek.__main__": 8,
     "rotatek.page": 8,
     "app": 8,
 }
