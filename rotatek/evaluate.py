@@ -1,0 +1,164 @@
+"""The command `python -m rotatek evaluate`: a model, a suite, tables of settings."""
+
+import argparse
+import json
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from rotatek.config import BASELINE, Settings
+from rotatek.errors import SettingError, UserError
+from rotatek.evaluation import report
+from rotatek.evaluation.run import Journal, Runner, weights_id
+from rotatek.evaluation.suite import (
+    LONG_TOKENS,
+    SHORT_TOKENS,
+    SPLITS,
+    EmbeddedSuite,
+    FileSuite,
+    Suite,
+    describe,
+)
+from rotatek.evaluation.tables import Row, Scope, Table, tables, wanted
+from rotatek.models import VisionLanguageModel, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("--model", default="pocket", metavar="NAME", help="a name, folder, hub id")
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, or auto for several GPUs")
+    parser.add_argument(
+        "--suite", default="pocket", metavar="SUITE", help="pocket, pocket-unseen or FILE.jsonl"
+    )
+    parser.add_argument("--questions", type=int, default=1_000, metavar="N", help="embedded suites")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the embedded suites")
+    parser.add_argument(
+        "--tables",
+        default="all",
+        metavar="NAMES",
+        help="all, or names with commas; list shows them",
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE.json", help='instead: {"label": {"keep_channels": 0.1}, ...}'
+    )
+    parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
+    parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
+    parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
+    parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
+    parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
+    parser.add_argument(
+        "--out", type=Path, default=Path("artifacts/evaluation"), metavar="FOLDER",
+        help="results.json, results.md and journal.jsonl go there",
+    )  # fmt: skip
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run what is missing, then write the report. Status 3: stopped early, run it again."""
+    known = tables()
+    if args.tables == "list":
+        for table in known.values():
+            print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
+        return 0
+    chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
+    suite = open_suite(args.suite, args.questions, args.seed)
+    vlm = load(args.model, args.device)
+    batch = args.batch or (64 if vlm.device.type == "cuda" else 8)
+    limits = (args.short_tokens, args.long_tokens)
+    header = describe_run(vlm, suite, args.suffix, limits)
+    journal = Journal(args.out / "journal.jsonl", header)
+    runner = Runner(
+        vlm, suite, journal, batch=batch, suffix=args.suffix, limits=limits, notice=_notice
+    )
+    finished = work(runner, list(wanted(chosen)), args.limit_s)
+    built = report.build(chosen, suite.items, journal.answers, {**header, **versions(vlm)})
+    built["refused"] = runner.refused
+    text = json.dumps(built, indent=1, ensure_ascii=False) + "\n"
+    (args.out / "results.json").write_text(text, encoding="utf-8")
+    (args.out / "results.md").write_text(report.markdown(built), encoding="utf-8")
+    print(args.out / "results.md")
+    return 0 if finished else 3
+
+
+def _notice(text: str) -> None:
+    tqdm.write(text, file=sys.stderr)
+
+
+def select(known: dict[str, Table], names: str) -> list[Table]:
+    """Tables by name."""
+    if names == "all":
+        return list(known.values())
+    for name in names.split(","):
+        if name not in known:
+            raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)
+    return [known[name] for name in names.split(",")]
+
+
+def custom(path: Path) -> list[Table]:
+    """One table from a file of labelled settings, the uncompressed model first."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        pairs = [(str(label), dict(values)) for label, values in rows.items()]
+    except (OSError, ValueError, AttributeError, TypeError) as exc:
+        raise UserError(
+            'The settings file is not JSON of the form {"label": {"keep_channels": 0.25}, ...}.'
+        ) from exc
+    made = [Row(label, Settings.from_dict(values)) for label, values in pairs]
+    scope: Scope = "all"
+    return [Table(path.stem, path.stem, (Row("Uncompressed", BASELINE), *made), (), scope)]
+
+
+def open_suite(name: str, questions: int, seed: int) -> Suite:
+    """An embedded suite by name, or a file."""
+    if name in SPLITS:
+        if not 1 <= questions <= 100_000:
+            raise SettingError("--questions", "a whole number from 1 to 100,000", questions)
+        return EmbeddedSuite(name, questions, seed)
+    return FileSuite(Path(name))
+
+
+def work(runner: Runner, todo: list[tuple[Settings, str]], limit_s: float | None) -> bool:
+    """Answer with a progress bar on stderr; False if the time was over first."""
+    missing = sum(len(owed) for _, owed in runner.missing(todo))
+    with tqdm(total=missing, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
+        for added in runner.run(todo):
+            bar.update(added)
+            if limit_s is not None and bar.format_dict["elapsed"] > limit_s:
+                return bar.n >= missing
+    return True
+
+
+def describe_run(
+    vlm: VisionLanguageModel, suite: Suite, suffix: str, limits: tuple[int, int]
+) -> dict[str, Any]:
+    """What makes answers comparable: weights, precision, questions, lengths."""
+    return {
+        "model": {
+            "name": Path(vlm.name).name,  # of a folder, not where it lies
+            "family": vlm.family,
+            "parameters": sum(p.numel() for p in vlm.model.parameters()),
+            "weights": weights_id(vlm),
+            "dtype": str(vlm.model.dtype).removeprefix("torch."),
+        },
+        "suite": describe(suite),
+        "suffix": suffix,
+        "max_new_tokens": list(limits),
+    }
+
+
+def versions(vlm: VisionLanguageModel) -> dict[str, Any]:
+    """Where it ran; two machines may share a journal."""
+    device = "cpu"
+    if vlm.device.type == "cuda":
+        device = torch.cuda.get_device_name(vlm.device)
+    found = {"python": platform.python_version(), "device": device}
+    for package in ("rotatek", "torch", "transformers", "triton"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return {"ran_on": found}

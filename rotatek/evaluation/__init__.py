@@ -1,0 +1,1 @@
+"""Evaluation: metrics, suites, tables of settings, a resumable runner, reports."""

@@ -1,0 +1,200 @@
+"""Scores of one answer, as lmms-eval defines them, and intervals over many.
+
+Each score maps (answer, accepted answers) to a number in [0, 1]. Sources: VQA accuracy of the VQA
+challenge (arXiv 1505.00468) with its answer normalisation, ANLS (arXiv 1907.00490), relaxed
+accuracy (arXiv 2203.10244); edit distances are Levenshtein's.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+ANLS_THRESHOLD: Final = 0.5
+RELAXED_TOLERANCE: Final = 0.05
+RESAMPLES: Final = 2_000
+
+_PUNCTUATION: Final = ';/[]"{}()=+\\_-><@`,?!'
+_NUMBER_WORDS: Final = {
+    "none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5",
+    "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+}  # fmt: skip
+_ARTICLES: Final = ("a", "an", "the")
+_CONTRACTIONS: Final = {
+    word.replace("'", ""): word
+    for word in (
+        "ain't aren't can't could've couldn't didn't doesn't don't hadn't hasn't haven't he'd he's "
+        "how'd how'll how's i'd i'm i've isn't it'd it'll let's ma'am might've mightn't must've "
+        "mustn't needn't not've o'clock oughtn't shan't she'd she's should've shouldn't somebody'd "
+        "somebody's someone'd someone'll someone's something'd something'll that's there'd "
+        "there're there's they'd they'll they're they've 'twas wasn't we'd we've "
+        "weren't what'll what're what's what've when's where'd where's where've who'd who'll "
+        "who's who've why'll why're why's won't would've wouldn't y'all you'd you'll you're you've"
+    ).split()
+}
+
+
+def exact_match(answer: str, accepted: Sequence[str]) -> float:
+    """1 if the answer equals an accepted one but for case and white space."""
+    return float(_plain(answer) in {_plain(text) for text in accepted})
+
+
+def anls(answer: str, accepted: Sequence[str]) -> float:
+    """Average normalised Levenshtein similarity of one answer: the best over the accepted ones.
+
+    Similarity is 1 - distance / longer length; below 0.5 it counts as 0.
+    """
+    best = max((_similarity(_plain(answer), _plain(text)) for text in accepted), default=0.0)
+    return best if best >= ANLS_THRESHOLD else 0.0
+
+
+def relaxed_accuracy(answer: str, accepted: Sequence[str]) -> float:
+    """1 if a number is within 5 % of an accepted one, or a text equals it but for case."""
+    return float(any(_relaxed(answer.strip(), text.strip()) for text in accepted))
+
+
+def vqa_accuracy(answer: str, accepted: Sequence[str]) -> float:
+    """min(1, matches / 3) over the other annotators, averaged over leaving each one out.
+
+    Annotators who agreed are listed as often as they answered. A single accepted answer stands for
+    ten of the same.
+    """
+    given = vqa_normalise(answer)
+    votes = [vqa_normalise(text) for text in (accepted if len(accepted) > 1 else [*accepted] * 10)]
+    if not votes:
+        return 0.0
+    matches = sum(vote == given for vote in votes)
+    return float(np.mean([min(1.0, (matches - (vote == given)) / 3) for vote in votes]))
+
+
+def transcription_accuracy(answer: str, accepted: Sequence[str]) -> float:
+    """1 - character error rate against the nearest accepted text, at least 0."""
+    return max(0.0, 1.0 - error_rate(answer, accepted))
+
+
+SCORES: Final[dict[str, Callable[[str, Sequence[str]], float]]] = {
+    "exact_match": exact_match,
+    "anls": anls,
+    "relaxed_accuracy": relaxed_accuracy,
+    "vqa_accuracy": vqa_accuracy,
+    "transcription": transcription_accuracy,
+}
+
+
+def error_rate(answer: str, accepted: Sequence[str]) -> float:
+    """Character error rate: edits / reference length, white space runs counting as one space."""
+    given = " ".join(answer.split())
+    rates = []
+    for text in accepted:
+        reference = " ".join(text.split())
+        rates.append(edit_distance(given, reference) / max(1, len(reference)))
+    return min(rates, default=1.0)
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Levenshtein distance, one NumPy row per character: 2,000 x 2,000 in about 30 ms."""
+    if a == b:
+        return 0
+    left = np.array([ord(c) for c in a], dtype=np.int64)
+    steps = np.arange(len(a) + 1)
+    row = steps.copy()
+    for number, c in enumerate(b, 1):
+        new = np.empty_like(row)
+        new[0] = number
+        new[1:] = np.minimum(row[1:] + 1, row[:-1] + (left != ord(c)))
+        # Insertions run along the row: the running minimum of (cost - column) carries them.
+        row = np.minimum.accumulate(new - steps) + steps
+    return int(row[-1])
+
+
+def vqa_normalise(text: str) -> str:
+    """The VQA challenge's normal form: lower case, punctuation, number words, articles."""
+    text = text.lower().replace(",", "").replace("?", "").replace("'s", " 's").strip()
+    text = _strip_punctuation(text.replace("\n", " ").replace("\t", " ").strip())
+    words = (_NUMBER_WORDS.get(word, word) for word in text.split())
+    return " ".join(_CONTRACTIONS.get(word, word) for word in words if word not in _ARTICLES)
+
+
+def wilson(successes: float, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion; (0, 1) when nothing was counted."""
+    if not count:
+        return 0.0, 1.0
+    share, extra = successes / count, z * z / count
+    middle = (share + extra / 2) / (1 + extra)
+    half = z * np.sqrt(share * (1 - share) / count + extra / (4 * count)) / (1 + extra)
+    low = 0.0 if successes == 0 else float(middle - half)  # the closed form, free of rounding
+    return low, 1.0 if successes == count else float(middle + half)
+
+
+def interval(values: Floats, groups: NDArray[np.int64], seed: int = 0) -> tuple[float, float]:
+    """95 % interval of the mean of scores [n] in [0, 1] from the document each one belongs to.
+
+    Questions about one document are not independent, so whole documents are resampled. Where every
+    score is the same, resampling says nothing and Wilson's interval over the documents is given.
+    """
+    if values.size == 0:
+        return 0.0, 1.0
+    if np.ptp(values) == 0 and values[0] in (0.0, 1.0):
+        documents = len(np.unique(groups))
+        return wilson(values[0] * documents, documents)
+    return _percentiles(values, groups, seed)
+
+
+def paired_interval(
+    first: Floats, second: Floats, groups: NDArray[np.int64], seed: int = 0
+) -> tuple[float, float]:
+    """95 % interval of mean(first - second), the same questions answered by both."""
+    if first.size == 0:
+        return -1.0, 1.0
+    return _percentiles(first - second, groups, seed)
+
+
+def _percentiles(values: Floats, groups: NDArray[np.int64], seed: int) -> tuple[float, float]:
+    """Percentile bootstrap of a mean over groups, with a private generator."""
+    _, place = np.unique(groups, return_inverse=True)
+    totals = np.bincount(place, weights=values)
+    counts = np.bincount(place)
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, len(counts), (RESAMPLES, len(counts)))
+    means = totals[drawn].sum(1) / counts[drawn].sum(1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _similarity(a: str, b: str) -> float:
+    longer = max(len(a), len(b))
+    return 1.0 - edit_distance(a, b) / longer if longer else 1.0
+
+
+def _relaxed(answer: str, target: str) -> bool:
+    given, wanted = _number(answer), _number(target)
+    if given is not None and wanted:  # a target of zero leaves only the literal comparison
+        return abs(given - wanted) / abs(wanted) <= RELAXED_TOLERANCE
+    return answer.lower() == target.lower()
+
+
+def _number(text: str) -> float | None:
+    """A plain number, or a percentage as a share; None for anything else."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def _strip_punctuation(text: str) -> str:
+    """Marks beside a space, or anywhere in a text with "1,000", vanish; others become a space."""
+    grouped = re.search(r"\d,\d", text) is not None
+    out = text
+    for mark in _PUNCTUATION:
+        beside_space = f"{mark} " in text or f" {mark}" in text
+        out = out.replace(mark, "" if beside_space or grouped else " ")
+    return re.sub(r"\.(?!\d)", "", out)

@@ -1,0 +1,273 @@
+"""Answering a suite under many settings: one prefill serves every setting that prunes alike.
+
+Batches of questions go through the model together. What was answered is in a journal, one JSON
+object a line, so an interrupted run continues where it stopped.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers.cache_utils import Cache, DynamicCache
+
+from rotatek.attention import decoder_layers
+from rotatek.budget import full_kv_bytes
+from rotatek.cache import dynamic_bytes
+from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
+from rotatek.config import Settings
+from rotatek.decode import decode, prefill
+from rotatek.errors import UserError
+from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
+from rotatek.inputs import make_request
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import collate
+from rotatek.tokens import TOKENS
+
+MEMBERS: Final = 24  # caches that share one prefill: bounds the memory of a batch
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one setting said to one question. tokens: new tokens, the end not counted; kv_share:
+    bytes of the batch's caches after prefill over those of uncompressed ones, text included."""
+
+    setting: str
+    item: str
+    answer: str
+    tokens: int
+    kv_share: float
+
+
+def setting_id(settings: Settings) -> str:
+    """A short, stable name of one setting."""
+    text = json.dumps(settings.as_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def weights_id(vlm: VisionLanguageModel) -> str:
+    """A fingerprint of the weights: names, shapes and sums of every parameter."""
+    digest = hashlib.sha256()
+    with torch.inference_mode():
+        for name, value in vlm.model.named_parameters():
+            total = float(value.abs().sum(dtype=torch.float64)) if value.is_floating_point() else 0
+            digest.update(f"{name} {tuple(value.shape)} {total:.4e}".encode())
+    return digest.hexdigest()[:16]
+
+
+class Journal:
+    """Answers on disk. The first line says what they belong to; another run's journal is refused.
+
+    A line that was cut short by a crash is forgotten, and written again.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path = path
+        self.answers: dict[tuple[str, str], Answer] = {}
+        lines = self._lines()
+        if lines and lines[0] != header:
+            changed = sorted(k for k in {*header, *lines[0]} if header.get(k) != lines[0].get(k))
+            raise UserError(
+                f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
+                "--out, or delete the journal."
+            )
+        for line in lines[1:]:
+            answer = Answer(**line)
+            self.answers[answer.setting, answer.item] = answer
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write([header, *(asdict(answer) for answer in self.answers.values())])
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        """Append and flush."""
+        fresh = list(answers)
+        self.answers.update({(answer.setting, answer.item): answer for answer in fresh})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        found = []
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [line for line in found if isinstance(line, dict)]
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        """Replace the file in one step."""
+        draft = self.path.with_suffix(".partial")
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(self.path)
+
+
+class Runner:
+    """Answers a suite's questions with one model.
+
+    suffix: appended to every question, e.g. " Answer with a single word or phrase."
+    limits: new tokens of a short answer, and of a page.
+    notice: told once of every setting that this model or version does not support.
+    """
+
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        suite: Suite,
+        journal: Journal,
+        *,
+        batch: int,
+        suffix: str = "",
+        limits: tuple[int, int] = (SHORT_TOKENS, LONG_TOKENS),
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.vlm, self.suite, self.journal = vlm, suite, journal
+        self.batch, self.suffix, self.limits, self.notice = batch, suffix, limits, notice
+        self.refused: dict[str, str] = {}
+
+    def missing(self, wanted: Sequence[tuple[Settings, str]]) -> list[tuple[Item, list[Settings]]]:
+        """Unanswered questions, pages last, each with the settings that still owe an answer."""
+        todo = []
+        for item in sorted(self.suite.items, key=lambda item: (item.long, item.document)):
+            owed = [
+                settings
+                for settings, scope in wanted
+                if (scope == "all" or item.long)
+                and (setting_id(settings), item.name) not in self.journal.answers
+            ]
+            if owed:
+                todo.append((item, owed))
+        return todo
+
+    def run(self, wanted: Sequence[tuple[Settings, str]]) -> Iterator[int]:
+        """Answer what is missing; yields how many answers each step added or gave up."""
+        for batch in _batches(self.missing(wanted), self.batch):
+            items = [item for item, _ in batch]
+            owed = batch[0][1]
+            prompts = self._prompts(items)
+            whole = collate([self.vlm.embed(prompt) for prompt in prompts])
+            for group in _groups(owed):
+                embedded = whole
+                if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
+                    embedded = collate([self.vlm.embed(prompt, group[0]) for prompt in prompts])
+                full = full_bytes(self.vlm, whole.valid.numel())
+                for start in range(0, len(group), MEMBERS):
+                    members = group[start : start + MEMBERS]
+                    self._answer(items, embedded, full, members)
+                    yield len(items) * len(members)
+
+    def _prompts(self, items: Sequence[Item]) -> list[Prompt]:
+        """Encoded questions; a picture asked several times is drawn once."""
+        images = {item.document: self.suite.image(item.document) for item in items}
+        prompts = []
+        for item in items:
+            text = item.question + self.suffix
+            request = make_request(images[item.document], text, self._limit(items))
+            prompts.append(self.vlm.prompt(request))
+        return prompts
+
+    def _answer(
+        self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
+    ) -> None:
+        """Prefill once, decode under every setting of a group, write the answers down."""
+        group = [settings for settings in group if setting_id(settings) not in self.refused]
+        try:
+            self._answer_group(items, embedded, full, group)
+        except UserError as error:
+            if len(group) > 1:  # find out which setting it was
+                for settings in group:
+                    self._answer(items, embedded, full, [settings])
+            elif group:
+                self.refused[setting_id(group[0])] = error.message
+                self.notice(f"Left out: {error.message}")
+
+    def _answer_group(
+        self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
+    ) -> None:
+        if not group:
+            return
+        model, inputs = self.vlm.model, embedded.inputs()
+        layers = len(decoder_layers(model))
+        plan = TokenPlan(layout_of(model, inputs), group[0], layers)
+        caches = [
+            DynamicCache() if s.is_baseline else RotateKCache(model, inputs, s, plan=plan)
+            for s in group
+        ]
+        try:
+            logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches))
+            shares = [_bytes(cache) / full for cache in caches]
+            for settings, cache, share in zip(group, caches, shares, strict=True):
+                steps = decode(self.vlm, embedded, cache, logits, self._limit(items))
+                rows = [step.tokens for step in steps]
+                self.journal.add(self._answers(items, settings, rows, share))
+                _close(cache)
+        finally:
+            for cache in caches:
+                _close(cache)
+
+    def _limit(self, items: Sequence[Item]) -> int:
+        return self.limits[any(item.long for item in items)]
+
+    def _answers(
+        self, items: Sequence[Item], settings: Settings, rows: list[list[int]], share: float
+    ) -> list[Answer]:
+        """Token rows [steps][B] as texts."""
+        answers = []
+        for place, item in enumerate(items):
+            tokens = [row[place] for row in rows if row[place] >= 0]
+            said = [token for token in tokens if token not in self.vlm.stop_ids]
+            text = self.vlm.tokenizer.decode(said, skip_special_tokens=True).strip()
+            answers.append(Answer(setting_id(settings), item.name, text, len(said), share))
+        return answers
+
+
+def full_bytes(vlm: VisionLanguageModel, tokens: int) -> int:
+    """Bytes of an uncompressed cache of `tokens` tokens."""
+    config: Any = vlm.text_config
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    itemsize = vlm.model.get_input_embeddings().weight.element_size()
+    layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads or heads
+    return full_kv_bytes(layers, kv_heads, width, tokens, itemsize)
+
+
+def _bytes(cache: Cache) -> int:
+    counted = cache.bytes() if isinstance(cache, RotateKCache) else dynamic_bytes(cache)
+    return counted.total
+
+
+def _close(cache: Cache) -> None:
+    if isinstance(cache, RotateKCache):
+        cache.close()
+    else:
+        cache.layers.clear()
+
+
+def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
+    """Settings that drop the same tokens, together."""
+    groups: dict[tuple, list[Settings]] = defaultdict(list)
+    for one in settings:
+        key: tuple = ("none",)
+        if one.prunes_tokens:
+            key = (one.tokens, one.keep_tokens, one.fastv_layer, one.contextual)
+        groups[key].append(one)
+    return list(groups.values())
+
+
+def _batches(
+    todo: list[tuple[Item, list[Settings]]], size: int
+) -> Iterator[list[tuple[Item, list[Settings]]]]:
+    """Neighbours that owe the same settings and are of one length, at most `size` at once."""
+    batch: list[tuple[Item, list[Settings]]] = []
+    for item, owed in todo:
+        fits = batch and batch[0][1] == owed and batch[0][0].long == item.long
+        if batch and (not fits or len(batch) == size):
+            yield batch
+            batch = []
+        batch.append((item, owed))
+    if batch:
+        yield batch

@@ -1,0 +1,195 @@
+"""Scores against worked examples, and the mathematics of the intervals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rotatek.evaluation import metrics
+
+SHORT = st.text(st.sampled_from("ab c1"), max_size=12)
+
+
+def slow_distance(a: str, b: str) -> int:
+    """The textbook recurrence."""
+    rows = [[i + j if i * j == 0 else 0 for j in range(len(b) + 1)] for i in range(len(a) + 1)]
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            change = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1])
+            rows[i][j] = min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, change)
+    return rows[-1][-1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(SHORT, SHORT)
+def test_edit_distance_is_levenshtein(a: str, b: str) -> None:
+    assert metrics.edit_distance(a, b) == slow_distance(a, b)
+
+
+def test_edit_distance_of_pages() -> None:
+    page = "The quick brown fox. " * 100
+    assert (
+        metrics.edit_distance(page, page[5:] + "tail!")
+        == slow_distance(page[-30:], page[-30:]) + 10
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        ("Total", ["total"], 1.0),
+        ("  12   euro ", ["12 euro"], 1.0),
+        ("12 euros", ["12 euro"], 0.0),
+        ("b", ["a", "b"], 1.0),
+        ("", ["a"], 0.0),
+    ],
+)
+def test_exact_match(answer: str, accepted: list[str], score: float) -> None:
+    assert metrics.exact_match(answer, accepted) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        ("hello", ["hello"], 1.0),
+        ("HELLO ", ["hello"], 1.0),
+        ("hallo", ["hello"], 0.8),
+        ("hxllx", ["hello"], 0.6),
+        ("hxxxx", ["hello"], 0.0),  # similarity .2 is under the threshold
+        ("abcd", ["abxx"], 0.5),  # exactly the threshold counts
+        ("hallo", ["nothing", "hello"], 0.8),
+        ("", ["hello"], 0.0),
+    ],
+)
+def test_anls(answer: str, accepted: list[str], score: float) -> None:
+    assert metrics.anls(answer, accepted) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        ("104", ["100"], 1.0),
+        ("105", ["100"], 1.0),
+        ("105.1", ["100"], 0.0),
+        ("95", ["100"], 1.0),
+        ("10%", ["0.1"], 1.0),
+        ("0", ["0"], 1.0),
+        ("0.0001", ["0"], 0.0),  # a target of zero is compared as text
+        ("Yes", ["yes"], 1.0),
+        ("nan", ["nan"], 1.0),
+        ("inf", ["5"], 0.0),
+        ("1e400", ["5"], 0.0),
+        ("", ["5"], 0.0),
+        ("-104", ["-100"], 1.0),
+        ("Berlin", ["Bern"], 0.0),
+    ],
+)
+def test_relaxed_accuracy(answer: str, accepted: list[str], score: float) -> None:
+    assert metrics.relaxed_accuracy(answer, accepted) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted", "score"),
+    [
+        ("stop", ["stop"], 1.0),
+        ("The stop!", ["stop"] * 10, 1.0),
+        ("two", ["2"] * 10, 1.0),
+        ("dont", ["don't"] * 10, 1.0),
+        ("1,000", ["1000"] * 10, 1.0),
+        ("stop", ["stop"] * 3 + ["go"] * 7, (3 * (2 / 3) + 7 * 1.0) / 10),
+        ("stop", ["stop"] * 2 + ["go"] * 8, (2 * (1 / 3) + 8 * (2 / 3)) / 10),
+        ("stop", ["stop"] * 1 + ["go"] * 9, (0 + 9 * (1 / 3)) / 10),
+        ("stop", ["go"] * 10, 0.0),
+        ("", ["go"], 0.0),
+    ],
+)
+def test_vqa_accuracy(answer: str, accepted: list[str], score: float) -> None:
+    assert metrics.vqa_accuracy(answer, accepted) == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("A man's hat", "man 's hat"),
+        ("3.5", "3.5"),
+        ("U.S.A.", "usa"),
+        ("red/blue", "red blue"),
+        ("red / blue", "red blue"),
+        ("ten apples", "10 apples"),
+        ("line\nbreak", "line break"),
+        ("10,000 - 20", "10000 20"),
+    ],
+)
+def test_vqa_normal_form(text: str, normal: str) -> None:
+    assert metrics.vqa_normalise(text) == normal
+
+
+def test_transcription() -> None:
+    assert metrics.error_rate("# Title\n\nabc", ["# Title abc"]) == 0.0
+    assert metrics.error_rate("abd", ["abc"]) == pytest.approx(1 / 3)
+    assert metrics.error_rate("", ["abc"]) == 1.0
+    assert metrics.error_rate("abcabcabc", ["abc"]) == 2.0
+    assert metrics.transcription_accuracy("abcabcabc", ["abc"]) == 0.0
+    assert metrics.transcription_accuracy("abd", ["xyz", "abc"]) == pytest.approx(2 / 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(metrics.SCORES)), SHORT, st.lists(SHORT, max_size=4))
+def test_every_score_is_a_share(name: str, answer: str, accepted: list[str]) -> None:
+    assert 0.0 <= metrics.SCORES[name](answer, accepted) <= 1.0
+
+
+@pytest.mark.parametrize("name", sorted(metrics.SCORES))
+def test_the_answer_itself_is_right(name: str) -> None:
+    assert metrics.SCORES[name]("Answer 42", ["Answer 42"]) == 1.0
+
+
+def test_wilson() -> None:
+    # Newcombe 1998, table I: 81 of 263 and 0 of 20.
+    assert metrics.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    assert metrics.wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert metrics.wilson(0, 0) == (0.0, 1.0)
+
+
+def test_interval_covers_the_truth() -> None:
+    """Nominal 95 %: of 200 samples of clustered answers, nearly all intervals hold the truth."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(100), 3)
+    covered = 0
+    for trial in range(200):
+        documents = rng.beta(4, 2, 100)  # mean 2/3
+        values = (rng.random(300) < documents[groups]).astype(float)
+        low, high = metrics.interval(values, groups, seed=trial)
+        covered += low <= 2 / 3 <= high
+    assert 180 <= covered <= 199
+
+
+def test_interval_widens_for_dependent_answers() -> None:
+    values = np.repeat(np.random.default_rng(1).integers(0, 2, 50), 10).astype(float)
+    alone = metrics.interval(values, np.arange(500))
+    together = metrics.interval(values, np.repeat(np.arange(50), 10))
+    assert together[1] - together[0] > 2 * (alone[1] - alone[0])
+
+
+def test_interval_of_a_perfect_score_is_not_a_point() -> None:
+    low, high = metrics.interval(np.ones(30), np.repeat(np.arange(10), 3))
+    assert high == 1.0 and low == pytest.approx(metrics.wilson(10, 10)[0])
+    assert metrics.interval(np.array([]), np.array([], dtype=np.int64)) == (0.0, 1.0)
+
+
+def test_paired_interval_sees_what_two_intervals_hide() -> None:
+    rng = np.random.default_rng(2)
+    first = (rng.random(400) < 0.7).astype(float)
+    second = first.copy()
+    second[np.flatnonzero(first)[:20]] = 0.0
+    groups = np.arange(400)
+    low, high = metrics.paired_interval(first, second, groups)
+    assert 0 < low < 0.05 < high
+    assert metrics.interval(first, groups)[0] < metrics.interval(second, groups)[1]  # they overlap
+    assert metrics.paired_interval(first, first, groups) == (0.0, 0.0)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    values = np.random.default_rng(3).random(50)
+    groups = np.arange(50)
+    assert metrics.interval(values, groups) == metrics.interval(values, groups)
