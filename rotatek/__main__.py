@@ -1,4 +1,4 @@
-"""Command line: ask, compare, info. Answers on stdout, everything else on stderr."""
+"""Command line: ask, compare, calibrate, info. Answers on stdout, everything else on stderr."""
 
 import argparse
 import json
@@ -54,6 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object per method")
     compare.set_defaults(run=_compare)
+    calibrate = commands.add_parser("calibrate", help="bases computed once, from many images")
+    _add_request(calibrate)
+    calibrate.add_argument("--out", required=True, metavar="FILE.safetensors")
+    calibrate.set_defaults(run=_calibrate)
     info = commands.add_parser("info", help="versions, device, kernels and models, for bug reports")
     info.add_argument("--model", default="pocket", metavar="NAME", help="model to describe")
     info.set_defaults(run=_info)
@@ -83,6 +87,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--solver", default="subspace", help="subspace or eigh")
     group.add_argument("--recovery", default="sign", help="SparK: sign or mean")
     group.add_argument("--widths", default="uniform", help="uniform or adaptive (beyond the paper)")
+    group.add_argument("--calibration", metavar="FILE", help="bases made by `calibrate`")
     group.add_argument("--values", default="full", help="full or rotate (beyond the paper)")
     group.add_argument("--keep-values", type=float, default=1.0, metavar="F", help="in (0, 1]")
 
@@ -93,7 +98,7 @@ def _settings(args: argparse.Namespace, **changes: Any) -> Any:
 
     names = (
         "tokens", "keep_tokens", "channels", "keep_channels", "weighting", "solver", "recovery",
-        "widths", "values", "keep_values",
+        "widths", "values", "keep_values", "calibration",
     )  # fmt: skip
     return Settings(**{name: getattr(args, name) for name in names} | changes)
 
@@ -212,6 +217,23 @@ def _compare(args: argparse.Namespace) -> None:
                 print(json.dumps(report, ensure_ascii=False), flush=True)
         else:
             print(_table(reports), flush=True)
+
+
+def _calibrate(args: argparse.Namespace) -> None:
+    from rotatek.calibration import Calibrator  # noqa: PLC0415
+    from rotatek.compression import RotateKCache  # noqa: PLC0415
+    from rotatek.decode import prefill  # noqa: PLC0415
+    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.models import load  # noqa: PLC0415
+
+    rows, vlm, calibrator = _rows(args), load(args.model, args.device), Calibrator()
+    for image, question in _progress(rows, True):
+        request = make_request(open_image(Path(image)), question, 1)
+        embedded = vlm.embed(vlm.prompt(request))
+        cache = RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator)
+        prefill(vlm, embedded, cache)
+    calibrator.save(args.out, vlm.name)
+    print(f"{calibrator.samples} prompts -> {args.out}")
 
 
 def _matched(args: argparse.Namespace) -> dict[str, Any]:

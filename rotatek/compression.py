@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from kernels.dispatch import attend
 from rotatek.attention import causal_mask, decoder_layers, prepare, tag
 from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes
+from rotatek.calibration import load_bases
 from rotatek.channels import CHANNELS, ChannelMethod, Prefill
 from rotatek.config import WINDOW, Settings
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError
@@ -87,6 +88,7 @@ class Filling:
     method: ChannelMethod
     settings: Settings
     recorder: Recorder | None
+    bases: Sequence[Tensor] | None = None
     stores: list[Store] = field(default_factory=list)
 
     def compress(self, prefill: Prefill) -> Store:
@@ -148,6 +150,7 @@ class PlannedLayer(CompressedLayer):
                 window.alive,
                 self.index,
                 metric,
+                None if self.filling.bases is None else self.filling.bases[self.index],
             )
             self.store = self.filling.compress(prefill)
         if self.index == self.plan.layers - 1:
@@ -188,6 +191,7 @@ class RotateKCache(Cache):
     Raises:
         SettingError: for a method that is not registered.
         ModelUnsupported: for a model that cannot be prepared.
+        CalibrationUnusable: for a calibration file of another model, or none at all.
     """
 
     def __init__(
@@ -210,7 +214,8 @@ class RotateKCache(Cache):
         count = len(decoder_layers(model))
         self.settings = settings
         self.plan = plan or TokenPlan(layout_of(model, inputs), settings, count)
-        filling = Filling(CHANNELS[settings.channels], settings, recorder)
+        bases = None if settings.calibration is None else load_bases(settings.calibration, count)
+        filling = Filling(CHANNELS[settings.channels], settings, recorder, bases)
         super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -145,6 +145,14 @@ class WeightsDamaged(UserError):
     sentence = "The model's weights are damaged or incomplete. Fetch them again."
 
 
+class CalibrationUnusable(UserError):
+    code = "calibration_unusable"
+    sentence = (
+        "The calibration file cannot be used with this model. Make one with "
+        "`python -m rotatek calibrate`."
+    )
+
+
 class ModelUnsupported(UserError):
     code = "model_unsupported"
     sentence = "This model is not supported. `python -m rotatek info` lists the families that are."

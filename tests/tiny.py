@@ -60,16 +60,19 @@ def tiny_qwen(seed: int = 0) -> VisionLanguageModel:
     tokenizer.chat_template = QWEN_TEMPLATE
     ids = dict(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
     config = Qwen2_5_VLConfig(
-        text_config=dict(
-            vocab_size=len(tokenizer), hidden_size=14 * 32, intermediate_size=96,
-            num_hidden_layers=4, num_attention_heads=14, num_key_value_heads=2,
-            max_position_embeddings=4096, tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]},
-        ),
-        vision_config=dict(
-            depth=3, hidden_size=64, num_heads=4, intermediate_size=96, out_hidden_size=14 * 32,
-            patch_size=14, spatial_merge_size=2, window_size=56, fullatt_block_indexes=[0, 2],
-        ),
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 14 * 32, "intermediate_size": 96,
+            "num_hidden_layers": 4, "num_attention_heads": 14, "num_key_value_heads": 2,
+            "max_position_embeddings": 4096, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]
+            },
+        },
+        vision_config={
+            "depth": 3, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
+            "out_hidden_size": 14 * 32, "patch_size": 14, "spatial_merge_size": 2,
+            "window_size": 56, "fullatt_block_indexes": [0, 2],
+        },
         image_token_id=tokenizer.convert_tokens_to_ids("<|image_pad|>"),
         video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
         vision_start_token_id=ids["<|vision_start|>"],

@@ -103,7 +103,7 @@ def _key_bases(
         cap = min(d, ADAPTIVE_CAP * k)
         basis, energy = basis[..., :cap], energy[..., :cap]
     elif prefill.basis is not None:
-        basis = prefill.basis[..., :k].float().expand(*covariance.shape[:2], d, k)
+        basis = prefill.basis[..., :k].to(covariance).expand(*covariance.shape[:2], d, k)
     else:
         basis = rotation.top_basis(weighted, k, settings.solver)
     if settings.weighting != "consistent":

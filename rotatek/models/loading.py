@@ -15,8 +15,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from rotatek.attention import prepare
 from rotatek.errors import ModelUnsupported, WeightsDamaged, WeightsMissing
-from rotatek.models.llava_next import LlavaNext
 from rotatek.models.base import VisionLanguageModel
+from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
 
 POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"

@@ -1,0 +1,66 @@
+"""Offline bases: the paper's second mode. Average what many prefills would have found, once.
+
+Online RotateK computes a basis at every prefill. A calibration file holds, per layer and kv head,
+all eigenvectors of the query-weighted covariance averaged over samples (each of trace one, so that
+no picture outweighs another); any k is a slice of them.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rotatek import rotation
+from rotatek.channels.base import Prefill
+from rotatek.errors import CalibrationUnusable
+
+
+@dataclass
+class Calibrator:
+    """A recorder that averages covariances over every prefill it sees."""
+
+    total: dict[int, Tensor] = field(default_factory=dict)  # [Hkv, d, d] a layer
+    samples: int = 0
+
+    def record(self, prefill: Prefill) -> None:
+        """Add one layer of one prefill."""
+        keys = prefill.keys
+        _, covariance = rotation.centred_covariance(keys, prefill.lengths)
+        sigma = rotation.query_weights(prefill.queries, keys.shape[1], prefill.window_alive)
+        weighted = rotation.weighted(covariance, sigma)
+        trace = weighted.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        mine = (weighted / trace.clamp(min=1e-30)).sum(0).cpu()
+        self.total[prefill.layer] = self.total.get(prefill.layer, 0) + mine
+        self.samples += keys.shape[0] if prefill.layer == 0 else 0
+
+    def save(self, path: str | os.PathLike[str], model: str) -> None:
+        """Write the eigenvectors, most important first, as float32 safetensors.
+
+        Raises:
+            CalibrationUnusable: when nothing was recorded.
+        """
+        if not self.samples:
+            raise CalibrationUnusable("Nothing was calibrated: there was no image to look at.")
+        bases = {
+            f"layer.{layer}": rotation.full_basis(total / self.samples)[0]
+            for layer, total in sorted(self.total.items())
+        }
+        save_file(bases, path, {"model": model, "samples": str(self.samples)})
+
+
+def load_bases(path: str | os.PathLike[str], layers: int) -> list[Tensor]:
+    """Eigenvectors [Hkv, d, d] of each layer.
+
+    Raises:
+        CalibrationUnusable: if the file is missing, damaged, or of another number of layers.
+    """
+    try:
+        with safe_open(Path(path), "pt") as file:
+            if len(list(file.keys())) != layers:
+                raise CalibrationUnusable
+            return [file.get_tensor(f"layer.{layer}") for layer in range(layers)]
+    except (OSError, SafetensorError) as exc:
+        raise CalibrationUnusable from exc

@@ -1,0 +1,46 @@
+"""Offline bases: made from many prompts, saved, and used in place of the online ones."""
+
+import pytest
+import torch
+
+from rotatek.calibration import Calibrator, load_bases
+from rotatek.compression import RotateKCache
+from rotatek.config import Settings
+from rotatek.decode import decode, prefill
+from rotatek.errors import CalibrationUnusable
+from rotatek.inputs import make_request
+from tests.tiny import tiny_qwen
+
+
+def _run(vlm, embedded, settings, recorder=None):
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder)
+    logits, _ = prefill(vlm, embedded, cache)
+    tokens = [s.tokens[0] for s in decode(vlm, embedded, cache, logits, 6)]
+    return tokens, cache
+
+
+def test_calibrated_on_itself_equals_online(picture, tmp_path) -> None:
+    vlm = tiny_qwen()
+    embedded = vlm.embed(vlm.prompt(make_request(picture(200, 150), "what?", 6)))
+    online = Settings(keep_channels=0.25, solver="eigh")
+    calibrator = Calibrator()
+    wanted, cache = _run(vlm, embedded, online, calibrator)
+    path = tmp_path / "bases.safetensors"
+    calibrator.save(path, vlm.name)
+    bases = load_bases(path, 4)
+    assert calibrator.samples == 1
+    for layer, basis in zip(cache.layers, bases, strict=True):
+        mine = layer.store.visual.basis[0]
+        assert torch.allclose(mine @ mine.mT, basis[..., :8] @ basis[..., :8].mT, atol=1e-3)
+    said, _ = _run(vlm, embedded, Settings(keep_channels=0.25, calibration=str(path)))
+    assert said == wanted
+
+
+def test_what_is_no_calibration_is_refused(tmp_path) -> None:
+    with pytest.raises(CalibrationUnusable):
+        load_bases(tmp_path / "missing.safetensors", 4)
+    (tmp_path / "noise.safetensors").write_bytes(b"noise" * 9)
+    with pytest.raises(CalibrationUnusable):
+        load_bases(tmp_path / "noise.safetensors", 4)
+    with pytest.raises(CalibrationUnusable):
+        Calibrator().save(tmp_path / "x.safetensors", "none")

@@ -1,0 +1,196 @@
+"""The engine: events in order, columns side by side, stop, isolation, traces."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from rotatek.config import BASELINE, Settings
+from rotatek.engine import Engine
+from rotatek.events import Failed, Finished, Prefilled, Token
+from rotatek.inputs import Request, make_request
+from tests.tiny import tiny_llava, tiny_qwen
+
+COLUMNS = {
+    "baseline": BASELINE,
+    "lossless": Settings(keep_channels=1.0),
+    "RotateK": Settings(keep_channels=0.125),
+    "FastV": Settings(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0),
+    "VisionZip": Settings(tokens="visionzip", keep_tokens=0.45, channels="think"),
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(tiny_qwen())
+
+
+def _request(picture, seed: int = 0, tokens: int = 6) -> Request:
+    return make_request(picture(150, 120, seed=seed), f"question {seed}?", tokens)
+
+
+def test_every_column_reports_once_and_in_order(engine: Engine, picture) -> None:
+    events = list(engine.compare(_request(picture), COLUMNS))
+    assert not [e for e in events if isinstance(e, Failed)]
+    for name in COLUMNS:
+        mine = [e for e in events if e.column == name]
+        assert isinstance(mine[0], Prefilled)
+        assert isinstance(mine[-1], Finished)
+        tokens = [e for e in mine if isinstance(e, Token)]
+        assert [t.index for t in tokens] == list(range(len(tokens)))
+        assert "".join(t.text for t in tokens).strip() == mine[-1].answer.rstrip("\ufffd")
+        assert mine[-1].new_tokens == len(tokens)
+    assert [pickle.loads(pickle.dumps(e)).column for e in events] == [e.column for e in events]
+
+
+def test_figures_are_those_of_live_tensors(engine: Engine, picture) -> None:
+    events = list(engine.compare(_request(picture), COLUMNS))
+    before = {e.column: e for e in events if isinstance(e, Prefilled)}
+    after = {e.column: e for e in events if isinstance(e, Finished)}
+    base = before["baseline"]
+    assert base.kv_bytes == base.kv_bytes_full
+    assert after["baseline"].metrics["kv_bytes"] == after["baseline"].metrics["kv_bytes_full"]
+    assert before["RotateK"].kv_bytes < base.kv_bytes
+    assert before["FastV"].visual_kept == round(0.4 * base.visual_tokens)
+    assert before["FastV"].kept.sum() == before["FastV"].visual_kept
+    assert before["VisionZip"].kept.sum() == before["VisionZip"].visual_kept < base.visual_tokens
+    assert base.kept is None
+    for column in after.values():
+        assert sum(column.metrics["bytes"].values()) == column.metrics["kv_bytes"]
+
+
+def test_agreement_and_divergence(engine: Engine, picture) -> None:
+    events = list(engine.compare(_request(picture), COLUMNS))
+    after = {e.column: e.metrics for e in events if isinstance(e, Finished)}
+    assert after["lossless"]["agreement"] == 1
+    assert after["lossless"]["first_divergence"] is None
+    assert after["lossless"]["kl"] < 1e-5
+    said: dict[str, list[int]] = {name: [] for name in COLUMNS}
+    for event in events:
+        if isinstance(event, Token):
+            said[event.column].append(event.token_id)
+    for name, mine in after.items():
+        differs = [i for i, (a, b) in enumerate(zip(said[name], said["baseline"])) if a != b]  # noqa: B905
+        if mine["first_divergence"] is not None and differs:
+            assert mine["first_divergence"] == differs[0]
+        marked = [e.index for e in events if isinstance(e, Token) and e.column == name
+                  and e.divergent]  # fmt: skip
+        assert marked[: len(differs)] == differs
+
+
+def test_first_token_is_the_same_for_every_channel_method(engine: Engine, picture) -> None:
+    columns = {n: Settings(channels=n, keep_channels=0.1) for n in ("think", "spark", "rotatek")}
+    events = list(engine.compare(_request(picture), {"baseline": BASELINE} | columns))
+    first = {e.token_id for e in events if isinstance(e, Token) and e.index == 0}
+    assert len(first) == 1
+
+
+def test_the_same_request_gives_the_same_answer(engine: Engine, picture) -> None:
+    runs = []
+    for _ in range(2):
+        events = engine.compare(_request(picture), {"RotateK": Settings()})
+        runs.append([e.token_id for e in events if isinstance(e, Token)])
+    assert runs[0] == runs[1]
+
+
+def test_stop_ends_within_one_token(engine: Engine, picture) -> None:
+    stop = threading.Event()
+    events = []
+    for event in engine.compare(_request(picture, tokens=50), COLUMNS, stop):
+        events.append(event)
+        if isinstance(event, Token) and event.index == 1:
+            stop.set()
+    tokens = [e for e in events if isinstance(e, Token)]
+    assert max(e.index for e in tokens) <= 1
+    done = [e for e in events if isinstance(e, Finished)]
+    assert len(done) == len(COLUMNS)
+    assert all(e.metrics["stopped"] for e in done)
+
+
+def test_leaving_early_frees_everything(engine: Engine, picture) -> None:
+    import gc
+
+    import torch
+
+    def live() -> int:
+        gc.collect()
+        tensors = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
+        return sum(1 for t in tensors if t.dim() == 4)
+
+    list(engine.compare(_request(picture), {"RotateK": Settings()}))
+    before = live()
+    run = engine.compare(_request(picture, tokens=40), COLUMNS)
+    for event in run:
+        if isinstance(event, Token) and event.index == 2:
+            break
+    run.close()
+    assert live() == before
+
+
+def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture) -> None:
+    requests = [_request(picture, seed) for seed in range(8)]
+
+    def answer(request: Request) -> str:
+        events = list(engine.answer(request, Settings(tokens="fastv", keep_tokens=0.5)))
+        return next(e.answer for e in events if isinstance(e, Finished))
+
+    alone = [answer(r) for r in requests]
+    together = [""] * 8
+
+    def run(number: int) -> None:
+        together[number] = answer(requests[number])
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
+
+
+def test_what_goes_wrong_is_an_event(engine: Engine, picture) -> None:
+    (event,) = engine.compare(_request(picture), {"x": Settings(channels="palu")})
+    assert isinstance(event, Failed)
+    assert "channels must be one of" in event.message
+
+    class Broken(Engine):
+        def _prefill(self, *_: object) -> None:
+            raise RuntimeError("/secret/path at 0xdeadbeef")
+
+    (event,) = Broken(engine.vlm).compare(_request(picture), {"x": Settings()})
+    assert isinstance(event, Failed)
+    assert "secret" not in event.message
+    assert "0x" not in event.message
+
+
+@pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
+def test_trace_holds_what_the_figures_need(engine: Engine, picture, tokens: str) -> None:
+    settings = Settings(tokens=tokens, keep_tokens=0.5, keep_channels=0.25)
+    events = list(engine.compare(_request(picture), {"baseline": BASELINE, "r": settings}))
+    traces = [e.trace for e in events if isinstance(e, Finished) and e.trace is not None]
+    assert len(traces) == 1
+    trace = traces[0]
+    assert trace.shape == (4, 2)
+    kept = next(e for e in events if isinstance(e, Prefilled) and e.column == "r").kept
+    for layer in range(4):
+        view = trace.head(layer, 1, settings)
+        n, d = view.raw.shape
+        assert d == 32 and view.k == 8 and view.rotated.shape == (n, d)
+        assert view.think.sum() == 8 and (view.spark.sum(1) == 8).all()
+        assert np.all(np.diff(view.energy) >= -1e-6) and view.energy[-1] == pytest.approx(1)
+        assert np.isfinite(view.score_error)
+        assert view.attention.sum() == pytest.approx(1, abs=1e-4)
+        if kept is not None and n == kept.sum():
+            assert np.array_equal(view.token, np.flatnonzero(kept))
+        whole = trace.head(layer, 1, Settings(keep_channels=1.0, weighting="consistent"))
+        assert whole.score_error < 1e-3
+        assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
+    energy = trace.energy_map(settings)
+    assert energy.shape == (4, 2)
+    assert energy[2, 1] == pytest.approx(trace.head(2, 1, settings).energy[7], abs=1e-4)
+
+
+def test_llava_next_runs_the_same_way(picture) -> None:
+    events = list(Engine(tiny_llava()).compare(_request(picture), COLUMNS))
+    assert sum(isinstance(e, Finished) for e in events) == len(COLUMNS)
