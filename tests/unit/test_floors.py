@@ -28,7 +28,7 @@ FLOORS = {
     "rotatek.inputs": 1,
     "rotatek.layout": 1,
     "rotatek.cache": 1,
-    "rotatek.calibration": 1,
+    "rotatek.calibration": 2,
     "rotatek.tokens": 2,
     "rotatek.channels": 2,
     "rotatek.prompt": 2,
