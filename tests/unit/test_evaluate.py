@@ -19,8 +19,9 @@ from rotatek.evaluation.suite import EmbeddedSuite, FileSuite, Item, describe, f
 from rotatek.evaluation.tables import PAPER_BUDGETS, Claim, Row, Table, joint, tables, wanted
 from rotatek.events import Finished
 from rotatek.inputs import make_request
-from rotatek.models import VisionLanguageModel, load
+from rotatek.models import VisionLanguageModel
 from rotatek.pocket.config import build_model, model_config, save_model
+from tests.tiny import TINY
 
 LIMITS = (6, 12)
 
@@ -33,9 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def vlm(folder: Path) -> VisionLanguageModel:
-    return load(folder, "cpu")
+@pytest.fixture(scope="module", params=sorted(TINY))
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,7 @@ WANTED: list[tuple[Settings, str]] = [
     (Settings(channels="think", keep_channels=0.25), "all"),
     (Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="spark"), "all"),
     (Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full"), "long"),
+    (Settings(tokens="visionzip", keep_tokens=0.4, keep_channels=0.5), "all"),
 ]
 
 
@@ -90,7 +92,7 @@ def test_every_setting_answers_what_its_scope_says(journal: Journal, suite: File
     per_setting = {setting_id(settings): 0 for settings, _ in WANTED}
     for setting, _ in journal.answers:
         per_setting[setting] += 1
-    assert list(per_setting.values()) == [5, 5, 5, 5, 1]
+    assert list(per_setting.values()) == [5, 5, 5, 5, 1, 5]
     longest = {item.name: LIMITS[item.long] for item in suite.items}
     assert all(answer.tokens <= longest[answer.item] for answer in journal.answers.values())
 
