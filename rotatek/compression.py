@@ -130,6 +130,12 @@ class PlannedLayer(CompressedLayer):
             self.absorb(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
+        sliding = getattr(module, "sliding_window", None)
+        if sliding is not None and self.logical > sliding:
+            raise ModeUnsupported(
+                f"This model's sliding window of {sliding} tokens is shorter than the conversation, "
+                "which a compressed cache does not follow. Use a shorter prompt or answer."
+            )
         self.text.append(key, value)
         visual = None if self.store is None else self.store.read()
         return attend(query, visual, self.text.read(), scale).transpose(1, 2)
