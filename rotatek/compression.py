@@ -133,7 +133,7 @@ class PlannedLayer(CompressedLayer):
         sliding = getattr(module, "sliding_window", None)
         if sliding is not None and self.logical > sliding:
             raise ModeUnsupported(
-                f"This model's sliding window of {sliding} tokens is shorter than the conversation, "
+                f"The conversation is longer than this model's sliding window of {sliding} tokens, "
                 "which a compressed cache does not follow. Use a shorter prompt or answer."
             )
         self.text.append(key, value)
