@@ -246,18 +246,18 @@ def lens_part() -> Lens:
     return Lens(layer, head, quantity, picked, [part for name in FIGURES for part in drawn[name]])
 
 
-def build(service: Service, models: list[tuple[str, str]], examples: list[Example]) -> gr.Blocks:
+def build(service: Service, examples: list[Example]) -> gr.Blocks:
     """The whole page, wired."""
-    handlers = Handlers(service, models[0][1], examples)
+    handlers = Handlers(service, examples)
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=3600), gr.State(time_to_live=3600)
-        gr.HTML(cards.masthead([models[0][0]]), elem_id="masthead")
+        gr.HTML(cards.masthead([model.label for model in service.models]), elem_id="masthead")
         with gr.Row(elem_id="desk"):
             with gr.Column(scale=5, min_width=300):
                 image, gallery = picture_part(examples)
             with gr.Column(scale=6, min_width=300):
                 question = question_part(image, gallery, examples)
-                controls = controls_part(models)
+                controls = controls_part([(model.label, model.name) for model in service.models])
         status = gr.HTML(cards.line(""), elem_id="status")
         answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
         with gr.Row(elem_classes="rk-two", elem_id="summary"):
@@ -265,8 +265,7 @@ def build(service: Service, models: list[tuple[str, str]], examples: list[Exampl
         gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
         lens = lens_part()
         gr.HTML(cards.footer(), elem_id="footer")
-        names = [name for _, name in models]
-        api.publish(service, names, list(TOKENS), list(CHANNELS), **MODEL_WORK)
+        api.publish(service, **MODEL_WORK)
         told = [answers, status, run]
         wire_settings(handlers, question, controls, count)
         overview = [lens.layer, lens.head, *summary]
@@ -400,9 +399,9 @@ def launch(page: gr.Blocks, **options: Any) -> tuple:
 def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    service, models = Service(), models_on_offer()
-    page = build(service, models, load_examples(ASSETS / "examples"))
-    threading.Thread(target=service.engine, args=(models[0][1],), daemon=True).start()
+    service = Service(models_on_offer())
+    page = build(service, load_examples(ASSETS / "examples"))
+    threading.Thread(target=service.engine, args=(service.models[0].name,), daemon=True).start()
     launch(page, quiet=True)
 
 

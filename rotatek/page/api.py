@@ -8,11 +8,13 @@ from typing import Any
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.config import Limits, Settings
+from rotatek.channels import CHANNELS
+from rotatek.config import Settings
 from rotatek.page.handlers import calm
 from rotatek.page.image import image_box
 from rotatek.page.run import Column, Run, columns_for
 from rotatek.page.service import Service
+from rotatek.tokens import TOKENS
 
 
 def report(column: Column) -> dict[str, Any]:
@@ -102,27 +104,28 @@ class Endpoints:
         return run
 
 
-def publish(
-    service: Service, models: list[str], tokens: list[str], channels: list[str], **queue: Any
-) -> None:
-    """Add both endpoints to the page being built; their widgets are never drawn."""
+def publish(service: Service, **queue: Any) -> None:
+    """Add both endpoints to the page being built; their widgets are never drawn.
+
+    Names and numbers are checked by `Settings` and the service, whose sentences are our own, and
+    not by the widgets.
+    """
     endpoints = Endpoints(service)
+    free = {"allow_custom_value": True}
+    models = [model.name for model in service.models]
     with gr.Group(visible=False):
-        shared = {
-            "image": image_box(label="image"),
-            "question": gr.Textbox(label="question"),
-            "tokens": gr.Dropdown(tokens, value="none", label="tokens"),
-            "keep_tokens": gr.Number(1.0, label="keep_tokens"),
-        }
-        one = gr.Dropdown(channels, value="rotatek", label="channels")
-        several = gr.CheckboxGroup(channels, value=["rotatek", "think"], label="channels")
-        last = [
-            gr.Number(0.25, label="keep_channels"),
-            gr.Number(64, minimum=1, maximum=Limits().max_new_tokens, label="max_new_tokens"),
-            gr.Dropdown(models, value=models[0], label="model"),
-        ]
-        result = gr.JSON(label="result")
-        button = gr.Button()
-    head = list(shared.values())
+        image = image_box(label="image")
+        question = gr.Textbox(label="question")
+        tokens = gr.Dropdown(list(TOKENS), value="none", label="tokens", **free)
+        keep_tokens = gr.Number(1.0, label="keep_tokens")
+        one = gr.Dropdown(list(CHANNELS), value="rotatek", label="channels", **free)
+        several = gr.Dropdown(
+            list(CHANNELS), value=["rotatek", "think"], multiselect=True, label="channels", **free
+        )
+        keep_channels = gr.Number(0.25, label="keep_channels")
+        length = gr.Number(64, label="max_new_tokens")
+        model = gr.Dropdown(models, value=models[0], label="model", **free)
+        result, button = gr.JSON(label="result"), gr.Button()
+    head, last = [image, question, tokens, keep_tokens], [keep_channels, length, model]
     button.click(endpoints.ask, [*head, one, *last], result, api_name="ask", **queue)
     button.click(endpoints.compare, [*head, several, *last], result, api_name="compare", **queue)

@@ -29,6 +29,14 @@ class Example(NamedTuple):
     title: str
 
 
+class Model(NamedTuple):
+    """A model on offer. source: what `rotatek.models.load` takes; never sent to the browser."""
+
+    name: str
+    label: str
+    source: str
+
+
 PRESETS: Final = {
     label: preset
     for label, preset in {
@@ -65,11 +73,15 @@ def load_examples(folder: Path) -> list[Example]:
     return [Example(folder / e["image"], e["question"], e.get("title", "")) for e in entries]
 
 
-def models_on_offer() -> list[tuple[str, str]]:
-    """(label, name) of what this machine serves: ROTATEK_MODELS, or what it can hold."""
-    wanted = os.environ.get("ROTATEK_MODELS")
-    if wanted:
-        names = [name.strip() for name in wanted.split(",") if name.strip()]
-    else:
-        names = list(CHECKPOINTS) if torch.cuda.is_available() else ["pocket"]
-    return [(CHECKPOINTS[n].label if n in CHECKPOINTS else Path(n).name, n) for n in names]
+def models_on_offer() -> list[Model]:
+    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), or what it can hold."""
+    wanted = os.environ.get("ROTATEK_MODELS", "")
+    given = [name.strip() for name in wanted.split(",") if name.strip()]
+    if not given:
+        given = list(CHECKPOINTS) if torch.cuda.is_available() else ["pocket"]
+    offered = []
+    for source in given:
+        name = source if source in CHECKPOINTS else Path(source).name
+        label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
+        offered.append(Model(name, label, source))
+    return offered

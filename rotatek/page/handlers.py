@@ -65,8 +65,8 @@ def calm_stream(handler: Callable) -> Callable:
 class Handlers:
     """The page's behaviour, for one service and its examples."""
 
-    def __init__(self, service: Service, model: str, examples: list[Example]) -> None:
-        self.service, self.model, self.examples = service, model, examples
+    def __init__(self, service: Service, examples: list[Example]) -> None:
+        self.service, self.examples = service, examples
 
     @calm_stream
     def ask(
@@ -111,10 +111,10 @@ class Handlers:
             return (gr.skip(),) * 4
         example, columns = self.examples[0], columns_for(preset_settings(START), [])
         image = inputs.open_image(example.image)
-        run = self.service.welcome(self.model, image, example.question, columns)
+        run = self.service.welcome(image, example.question, columns)
         filled = run.chosen.prefilled
         count = filled.visual_tokens if filled is not None else None
-        return self._answers(self.model, run), cards.status(run), run, count
+        return self._answers(self.service.models[0].name, run), cards.status(run), run, count
 
     def _answers(self, model: str, run: Run) -> str:
         on_cpu = self.service.engine(model).vlm.device.type == "cpu"

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from PIL.Image import Image as Picture
@@ -11,6 +11,7 @@ from rotatek import errors, inputs
 from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.events import Failed, Prefilled, Token
+from rotatek.page.choices import Model
 from rotatek.page.run import Run, start
 
 REPAINT_S = 0.06  # growing answers are shown at most this often
@@ -19,25 +20,33 @@ REPAINT_S = 0.06  # growing answers are shown at most this often
 class Service:
     """Answers for the page. Models are loaded at first use and kept.
 
-    make: builds the engine of a model by name; `Engine` itself, outside of tests.
+    models: what is on offer, the default first; make: builds an engine from a model's source.
     """
 
-    def __init__(self, make: Callable[[str], Engine] = Engine) -> None:
+    def __init__(self, models: Sequence[Model], make: Callable[[str], Engine] = Engine) -> None:
+        self.models = tuple(models)
         self._make = make
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
-        self._stops: dict[str, threading.Event] = {}
+        self._stops: dict[str, set[threading.Event]] = {}
         self._welcome: Run | None = None
         self._welcoming = threading.Lock()
 
-    def engine(self, model: str) -> Engine:
-        """The engine of `model`, loaded and warmed up once."""
+    def engine(self, name: str) -> Engine:
+        """The engine of a model on offer, loaded and warmed up once.
+
+        Raises:
+            SettingError: for a model that is not on offer.
+        """
+        sources = {model.name: model.source for model in self.models}
+        if name not in sources:
+            raise errors.SettingError("model", "one of " + ", ".join(sources), name)
         with self._loading:
-            if model not in self._engines:
-                engine = self._make(model)
+            if name not in self._engines:
+                engine = self._make(sources[name])
                 engine.warm_up()
-                self._engines[model] = engine
-            return self._engines[model]
+                self._engines[name] = engine
+            return self._engines[name]
 
     def visual_tokens(self, model: str, image: Picture) -> int:
         """How many visual tokens `image` becomes."""
@@ -55,7 +64,7 @@ class Service:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
         Args:
-            session: whose run this is; `stop(session)` ends it within one token.
+            session: whose run this is; `stop(session)` ends it.
 
         Raises:
             UserError: before anything is shown, where the question or image is refused.
@@ -65,10 +74,8 @@ class Service:
         request = inputs.make_request(image, question, max_new_tokens)
         engine = self.engine(model)
         run = start(dict(columns), np.asarray(request.images[0]), request.question)
-        stop = threading.Event()
-        if session is not None:
-            self.stop(session)  # one run a visitor
-            self._stops[session] = stop
+        stop, key = threading.Event(), session or ""
+        self._stops.setdefault(key, set()).add(stop)
         shown = 0.0
         try:
             yield run
@@ -86,22 +93,18 @@ class Service:
             yield run
         finally:
             stop.set()
-            if session is not None and self._stops.get(session) is stop:
-                del self._stops[session]
+            self._stops.get(key, set()).discard(stop)
+            if not self._stops.get(key, True):
+                self._stops.pop(key, None)
 
     def stop(self, session: str | None) -> None:
-        """End the session's run, if there is one, within one token."""
-        running = self._stops.get(session or "")
-        if running is not None:
-            running.set()
+        """End what the session is waiting for, within one token."""
+        for stop in tuple(self._stops.get(session or "", ())):
+            stop.set()
 
-    def welcome(
-        self, model: str, image: Picture, question: str, columns: Mapping[str, Settings]
-    ) -> Run:
+    def welcome(self, image: Picture, question: str, columns: Mapping[str, Settings]) -> Run:
         """The run that greets every visitor, answered once for all of them."""
         with self._welcoming:
             if self._welcome is None:
-                for run in self.ask(model, image, question, columns, 64):
-                    self._welcome = run
-            assert self._welcome is not None
+                *_, self._welcome = self.ask(self.models[0].name, image, question, columns, 64)
             return self._welcome
