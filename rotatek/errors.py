@@ -158,6 +158,11 @@ class ModelUnsupported(UserError):
     sentence = "This model is not supported. `python -m rotatek info` lists the families that are."
 
 
+class DeviceMissing(UserError):
+    code = "device_missing"
+    sentence = "There is no such GPU that PyTorch can use here. Leave the device out, or say cpu."
+
+
 class ModeUnsupported(UserError):
     code = "mode_unsupported"
     sentence = "This way of decoding is not supported with a compressed cache. Use greedy decoding."

@@ -14,7 +14,13 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.attention import prepare
-from rotatek.errors import ModelUnsupported, WeightsDamaged, WeightsMissing
+from rotatek.errors import (
+    DeviceMissing,
+    ModelUnsupported,
+    SettingError,
+    WeightsDamaged,
+    WeightsMissing,
+)
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
@@ -57,10 +63,11 @@ def load(
     dtype: bfloat16 on a GPU, float32 on a CPU.
 
     Raises:
-        WeightsMissing, WeightsDamaged, ModelUnsupported: each saying what to do.
+        WeightsMissing, WeightsDamaged, ModelUnsupported, DeviceMissing, SettingError: each saying
+            what to do.
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device(device)
     dtype = dtype or (torch.float32 if str(device) == "cpu" else torch.bfloat16)
     source, revision = checkpoint.source, checkpoint.revision
     try:
@@ -84,6 +91,21 @@ def load(
             f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
         ) from exc
     return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _device(device: str | torch.device | None) -> str:
+    """A device this machine has; "auto" is accelerate's to resolve.
+
+    Raises:
+        SettingError: for a name that means nothing; DeviceMissing: for a GPU that is not there.
+    """
+    wanted = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind, _, number = wanted.partition(":")
+    if kind not in ("cpu", "cuda", "auto") or (number and not number.isdecimal()):
+        raise SettingError("device", "cpu, cuda, cuda:N or auto", wanted)
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise DeviceMissing
+    return wanted
 
 
 def _family(model_type: str) -> tuple[type[VisionLanguageModel], Any]:

@@ -1,0 +1,280 @@
+"""Faults injected: each one ends in a clear message, and the next good request is answered."""
+
+import errno
+import gc
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from rotatek import __main__ as command
+from rotatek import errors
+from rotatek.compression import RotateKCache
+from rotatek.config import BASELINE, Settings
+from rotatek.engine import Engine
+from rotatek.evaluation.run import Journal
+from rotatek.events import Event, Failed, Finished, Token
+from rotatek.inputs import Request, make_request
+from rotatek.models import load
+from rotatek.pocket.config import build_model, model_config, save_model
+from tests.tiny import tiny_qwen
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)}
+LIMIT_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(tiny_qwen())
+
+
+@pytest.fixture
+def request_(picture: Callable[..., Image.Image]) -> Request:
+    return make_request(picture(160, 120), "What is the total?", 6)
+
+
+def answers(events: list[Event]) -> dict[str, str]:
+    return {event.column: event.answer for event in events if isinstance(event, Finished)}
+
+
+def raising(failure: BaseException, after: int = 0) -> Callable[..., Any]:
+    """A function that lets `after` calls to the real one pass, then fails."""
+    calls = 0
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > after:
+                raise failure
+            return real(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+STAGES = {
+    "image processor": ("rotatek.models.qwen2_5_vl.Qwen25VL.preprocess", 0),
+    "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
+    "first layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 0),
+    "third layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 2),
+    "first decoding step": ("rotatek.decode.decode_one_token", 0),
+    "fifth decoding step": ("rotatek.decode.decode_one_token", 4),
+    "attention while decoding": ("rotatek.compression.attend", 5),
+}
+FAILURES = {
+    "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),
+    "host": (MemoryError(), errors.OutOfMemory),
+    "unknown": (RuntimeError("/home/someone/secret 0x7f"), None),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("kind", FAILURES)
+def test_failures_in_every_stage(
+    stage: str, kind: str, engine: Engine, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = answers(list(engine.compare(request_, COLUMNS)))
+    target, after = STAGES[stage]
+    failure, expected = FAILURES[kind]
+    module, _, name = target.rpartition(".")
+    owner: Any = sys.modules.get(module) or getattr(
+        sys.modules[module.rpartition(".")[0]], module.rpartition(".")[2]
+    )
+    caches: list[weakref.ref[RotateKCache]] = []
+    started = RotateKCache.__init__
+
+    def watch(self: RotateKCache, *args: Any, **kwargs: Any) -> None:
+        caches.append(weakref.ref(self))
+        started(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
+        patch.setattr(RotateKCache, "__init__", watch)
+        clock = time.perf_counter()
+        events = list(engine.compare(request_, COLUMNS))
+        assert time.perf_counter() - clock < LIMIT_S
+    failed = [event for event in events if isinstance(event, Failed)]
+    assert len(failed) == 1 and failed[0] is events[-1]
+    if expected is None:
+        assert failed[0].message.startswith("Something went wrong (id ")
+    else:
+        assert failed[0].message == expected.sentence
+    failure.__traceback__ = None
+    gc.collect()
+    for reference in caches:
+        cache = reference()
+        assert cache is None or not list(cache.tensors()), "a failed request kept its cache"
+    assert answers(list(engine.compare(request_, COLUMNS))) == good
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_: Request) -> None:
+    """The generator is dropped after some tokens, as when a tab is closed."""
+    events = engine.compare(request_, COLUMNS)
+    seen = 0
+    for event in events:
+        seen += isinstance(event, Token)
+        if seen >= at:
+            break
+    events.close()  # type: ignore[attr-defined]
+    del events
+    gc.collect()
+    held = [o for o in gc.get_objects() if type(o) is RotateKCache and list(o.tensors())]
+    assert not held
+    assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
+
+
+def test_stop_ends_within_one_token(engine: Engine, request_: Request) -> None:
+    stop = threading.Event()
+    after = 0
+    for event in engine.compare(request_, {"baseline": BASELINE}, stop):
+        after += stop.is_set() and isinstance(event, Token)
+        if isinstance(event, Token):
+            stop.set()
+    assert after <= 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with random weights, in two shards as the shipped one is in several."""
+    path = tmp_path_factory.mktemp("saved")
+    save_model(build_model(model_config(2, 2, 512, 64)), path)
+    return path
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def shard(path: Path) -> Path:
+    return sorted(path.glob("*.safetensors"))[0]
+
+
+def cut(path: Path) -> None:
+    shard(path).write_bytes(shard(path).read_bytes()[:100_000])
+
+
+def scribble(path: Path) -> None:
+    data = bytearray(shard(path).read_bytes())
+    data[:8] = b"\xff" * 8
+    shard(path).write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    shard(path).write_bytes(b"")
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], type[errors.UserError]]] = {
+    "no folder": (shutil.rmtree, errors.WeightsMissing),
+    "no weights": (lambda path: shard(path).unlink(), errors.WeightsMissing),
+    "no configuration": (lambda path: (path / "config.json").unlink(), errors.WeightsMissing),
+    "cut weights": (cut, errors.WeightsDamaged),
+    "scribbled weights": (scribble, errors.WeightsDamaged),
+    "empty weights": (empty, errors.WeightsDamaged),
+    "another family": (
+        lambda path: (path / "config.json").write_text('{"model_type": "bert"}'),
+        errors.ModelUnsupported,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_checkpoints(name: str, copy: Path) -> None:
+    damage, kind = BROKEN[name]
+    damage(copy)
+    with pytest.raises(errors.UserError) as caught:
+        load(copy, "cpu")
+    assert type(caught.value) is kind
+    assert "Traceback" not in caught.value.message and "0x" not in caught.value.message
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError) as caught:
+        Journal(tmp_path / "journal.jsonl", {})
+    assert errors.public_message(caught.value) == errors.StorageFull.sentence
+
+
+def ask(folder: Path, image: Path, *words: str, tokens: int = 4, **options: Any) -> list[str]:
+    """A command line for a fresh process."""
+    base = [sys.executable, "-m", "rotatek", "ask", str(image), "What is it?"]
+    return [*base, "--model", str(folder), "--max-new-tokens", str(tokens), *words]
+
+
+@pytest.fixture
+def image(picture: Callable[..., Image.Image], tmp_path: Path) -> Path:
+    picture(224, 224).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"
+
+
+def test_without_triton(folder: Path, image: Path) -> None:
+    """A process in which Triton cannot be imported answers through the reference."""
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "from rotatek.__main__ import main\n"
+        f"sys.exit(main({ask(folder, image, '--json')[3:]!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["attention"] == "reference"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    ("device", "said"), [("cuda", "no such GPU"), ("cuda:9", "no such GPU"), ("tpu", "device must")]
+)
+def test_without_a_gpu(
+    device: str, said: str, folder: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asking for a device that is not there is refused in a sentence."""
+    assert command.main(ask(folder, image, "--device", device)[3:]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.count("\n") == 1
+
+
+@pytest.fixture
+def talking(folder: Path, image: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of a batch of long answers."""
+    batch = image.with_name("batch.jsonl")
+    batch.write_text((json.dumps({"image": str(image), "question": "?"}) + "\n") * 500)
+    words = [sys.executable, "-m", "rotatek", "ask", "--batch", str(batch)]
+    words += ["--model", str(folder), "--max-new-tokens", "50"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("{")
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_process(name: str, talking: subprocess.Popen[str]) -> None:
+    clock = time.perf_counter()
+    talking.send_signal(getattr(signal, name))
+    _, err = talking.communicate(timeout=10)
+    assert time.perf_counter() - clock < LIMIT_S
+    assert talking.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM, 130)
+    assert "Traceback" not in err
