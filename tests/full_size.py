@@ -1,0 +1,238 @@
+"""The full-size classes with random weights on a GPU: `python -m tests.full_size --json FILE`.
+
+No 16 GB checkpoint is needed to show that the adapters carry the real shapes, what they cost in
+memory and time, and that compression works at the real widths. Answers mean nothing here.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import (
+    CLIPVisionConfig,
+    GenerationConfig,
+    LlamaConfig,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+)
+from transformers.cache_utils import DynamicCache
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from kernels.dispatch import backend
+from rotatek.attention import prepare
+from rotatek.compression import RotateKCache
+from rotatek.config import Settings
+from rotatek.decode import decode, prefill
+from rotatek.inputs import make_request
+from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.models.llava_next import LlavaNext
+from rotatek.models.qwen2_5_vl import Qwen25VL
+from tests.tiny import QWEN_TEMPLATE, byte_tokenizer
+
+NEW_TOKENS = 24
+SETTINGS = {
+    "uncompressed": None,
+    "RotateK k=32": Settings(keep_channels=0.25),
+    "RotateK k=32 eigh": Settings(keep_channels=0.25, solver="eigh"),
+    "RotateK k=32 r=32": Settings(keep_channels=0.25, values="rotate", keep_values=0.25),
+    "RotateK 16/16 adaptive": Settings(
+        keep_channels=0.125, values="rotate", keep_values=0.125, widths="adaptive"
+    ),
+    "ThinK k=32": Settings(channels="think", keep_channels=0.25),
+    "SparK k=32": Settings(channels="spark", keep_channels=0.25),
+    "FastV .3 + RotateK k=32": Settings(tokens="fastv", keep_tokens=0.3, keep_channels=0.25),
+    "VisionZip .35 + RotateK k=32": Settings(
+        tokens="visionzip", keep_tokens=0.35, keep_channels=0.25
+    ),
+}
+
+
+def _build(kind: type, config: Any, eos: int) -> Any:
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            model = kind(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    model.generation_config = GenerationConfig(eos_token_id=eos)
+    return prepare(model.eval())
+
+
+def qwen() -> VisionLanguageModel:
+    """Qwen2.5-VL-7B-Instruct's configuration."""
+    special = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
+    tokenizer = byte_tokenizer([*special, "<|image_pad|>", "<|video_pad|>"], "<|im_end|>")
+    tokenizer.chat_template = QWEN_TEMPLATE
+    number = tokenizer.convert_tokens_to_ids
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
+            "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+            "max_position_embeddings": 128000,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]
+            },
+        },
+        vision_config={
+            "depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420,
+            "out_hidden_size": 3584, "patch_size": 14, "window_size": 112,
+            "fullatt_block_indexes": [7, 15, 23, 31],
+        },
+        image_token_id=number("<|image_pad|>"), video_token_id=number("<|video_pad|>"),
+        vision_start_token_id=number("<|vision_start|>"),
+        vision_end_token_id=number("<|vision_end|>"),
+    )  # fmt: skip
+    model = _build(Qwen2_5_VLForConditionalGeneration, config, number("<|im_end|>"))
+    return Qwen25VL(model, tokenizer, Qwen2VLImageProcessorPil(), "qwen2.5-vl-7b (random)")
+
+
+def llava() -> VisionLanguageModel:
+    """llama3-llava-next-8b-hf's configuration."""
+    special = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<image>"]
+    tokenizer = byte_tokenizer(special, "<|eot_id|>")
+    pinpoints = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+    config = LlavaNextConfig(
+        vision_config=CLIPVisionConfig(
+            hidden_size=1024, intermediate_size=4096, num_hidden_layers=24,
+            num_attention_heads=16, image_size=336, patch_size=14, projection_dim=768,
+        ),
+        text_config=LlamaConfig(
+            vocab_size=128320, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+            num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=8192,
+        ),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        image_grid_pinpoints=pinpoints,
+    )  # fmt: skip
+    eos = tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    model = _build(LlavaNextForConditionalGeneration, config, eos)
+    images = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336},
+        image_grid_pinpoints=pinpoints,
+    )  # fmt: skip
+    return LlavaNext(model, tokenizer, images, "llava-next-8b (random)")
+
+
+def _timed(work: Callable[[], Any], repeats: int = 5) -> tuple[float, float, Any]:
+    """Median milliseconds, peak extra MiB, and the last result."""
+    times, result = [], None
+    for _ in range(repeats):
+        result = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        result = work()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    extra = (torch.cuda.max_memory_allocated() - before) / 2**20
+    return statistics.median(times), extra, result
+
+
+def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None) -> dict:
+    """Prefill and decode one prompt under one setting."""
+
+    def make() -> Any:
+        if settings is None:
+            return DynamicCache()
+        return RotateKCache(vlm.model, embedded.inputs(), settings)
+
+    def fill() -> Any:
+        cache = make()
+        return cache, prefill(vlm, embedded, cache)[0]
+
+    prefill_ms, prefill_mib, (cache, logits) = _timed(fill)
+    steps = list(decode(vlm, embedded, cache, logits, NEW_TOKENS))
+    held = (
+        sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
+        if settings is None
+        else cache.bytes().total
+    )
+    return {
+        "prefill_ms": round(prefill_ms, 2),
+        "prefill_extra_mib": round(prefill_mib, 1),
+        "decode_ms": round(statistics.median(step.ms for step in steps[2:]), 3),
+        "kv_mib": round(held / 2**20, 2),
+        "tokens": [step.tokens[0] for step in steps],
+    }
+
+
+def measure(vlm: VisionLanguageModel, side: int) -> dict:
+    """Everything for one family."""
+    noise = np.random.default_rng(0).integers(0, 255, (side // 8, side // 8, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((side, side))
+    prompt = vlm.prompt(make_request(image, "What is the total on this receipt?", NEW_TOKENS))
+    report: dict[str, Any] = {"model": vlm.name, "visual_tokens": prompt.visual_tokens, "rows": {}}
+    with torch.inference_mode():
+        for name, settings in SETTINGS.items():
+            ms, mib, embedded = _timed(lambda s=settings: vlm.embed(prompt, s), 3)
+            row = _run(vlm, embedded, settings)
+            row |= {"encode_ms": round(ms, 2), "encode_extra_mib": round(mib, 1)}
+            report["rows"][name] = row
+        small = vlm.embed(vlm.prompt(make_request(image.resize((336, 448)), "?", NEW_TOKENS)))
+        report["batch_equals_single"] = _batch(vlm, [small, vlm.embed(prompt)])
+    plain = report["rows"]["uncompressed"]["tokens"]
+    for row in report["rows"].values():
+        same = sum(a == b for a, b in zip(row["tokens"], plain, strict=False))
+        row["agreement"] = round(same / len(plain), 3)
+        row["first_token_same"] = row.pop("tokens")[0] == plain[0]
+    return report
+
+
+def _batch(vlm: VisionLanguageModel, prompts: list[Embedded]) -> float:
+    """Share of tokens of a padded batch equal to the single runs' (bf16 rounds differently)."""
+    settings = Settings(keep_channels=0.25)
+    said = []
+    for group in [[p] for p in prompts] + [prompts]:
+        batch = collate(group)
+        cache = RotateKCache(vlm.model, batch.inputs(), settings)
+        logits, _ = prefill(vlm, batch, cache)
+        steps = [s.tokens for s in decode(vlm, batch, cache, logits, 8)]
+        said += [list(t) for t in zip(*steps, strict=True)]
+    n = len(prompts)
+    pairs = [(a, b) for i in range(n) for a, b in zip(said[i], said[n + i], strict=False)]
+    return round(sum(a == b for a, b in pairs) / len(pairs), 3)
+
+
+def main() -> int:
+    """Measure both families and print a short table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.stderr.write("This command needs a GPU with 40 GB of memory.\n")
+        return 2
+    report: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "attention": backend("cuda"), "families": [],
+    }  # fmt: skip
+    for make, side in ((qwen, 1512), (llava, 672)):
+        family = measure(make(), side)
+        report["families"].append(family)
+        torch.cuda.empty_cache()
+        sys.stdout.write(f"\n{family['model']}: {family['visual_tokens']} visual tokens\n")
+        for name, row in family["rows"].items():
+            figures = "  ".join(f"{k} {v}" for k, v in row.items())
+            sys.stdout.write(f"  {name:<30} {figures}\n")
+        sys.stdout.write(f"  batch = single: {family['batch_equals_single']}\n")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(report, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
