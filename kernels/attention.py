@@ -29,7 +29,8 @@ def _dot(b_a, b_b, b_acc, TYPE: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.cons
 @triton.jit
 def _softmax_step(b_s, m_valid, b_m, b_l):
     """Online softmax over scores b_s [GP, BLOCK]: (weights, rescale of the past, max, sum)."""
-    b_s = tl.where(m_valid[None, :], b_s, float("-inf"))
+    if m_valid is not None:
+        b_s = tl.where(m_valid[None, :], b_s, float("-inf"))
     b_next = tl.maximum(b_m, tl.max(b_s, 1))
     b_past = tl.exp2(b_m - b_next)
     b_p = tl.exp2(b_s - b_next[:, None])
@@ -37,10 +38,20 @@ def _softmax_step(b_s, m_valid, b_m, b_l):
 
 
 @triton.jit
-def _load_rows(p_base, o_row, s_row, o_col, width, hi, FULL: tl.constexpr):
-    """Rows [BLOCK, width] of a cache; zero past `hi`. The stream is read once: evict it first."""
+def _load_rows(
+    p_base, o_row, s_row, o_col, width, hi, FULL: tl.constexpr, WHOLE: tl.constexpr = False
+):
+    """Rows [BLOCK, width] of a cache; zero past `hi`. The stream is read once: evict it first.
+
+    FULL: every column exists; WHOLE: every row does.
+    """
     p_tile = p_base + o_row[:, None] * s_row + o_col[None, :]
-    if FULL:
+    if FULL and WHOLE:
+        return tl.load(p_tile, eviction_policy="evict_first")
+    elif WHOLE:
+        m_tile = (o_col < width)[None, :]
+        return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
+    elif FULL:
         return tl.load(p_tile, mask=(o_row < hi)[:, None], other=0.0, eviction_policy="evict_first")
     else:
         m_tile = (o_row < hi)[:, None] & (o_col < width)[None, :]
@@ -56,10 +67,35 @@ def _weigh_values(
     if p_scale is None:
         return _dot(b_p, b_v, b_acc, PT, "ieee", WIDEN)
     else:
-        b_scale = tl.load(p_scale + o_row * s_scale, mask=o_row < hi, other=0.0)
+        if hi is None:
+            b_scale = tl.load(p_scale + o_row * s_scale)
+        else:
+            b_scale = tl.load(p_scale + o_row * s_scale, mask=o_row < hi, other=0.0)
         top = tl.maximum(tl.max(b_scale, 0), 1e-30)
         b_p = b_p * (b_scale / top)[None, :]
         return b_acc + _dot(b_p, b_v, tl.zeros_like(b_acc), PT, "ieee", WIDEN) * top
+
+
+@triton.jit
+def _tile_step(
+    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, hi, p_scale, s_scale,
+    KT: tl.constexpr, VT: tl.constexpr, KP2: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """One visual tile: scores from one or two blocks of channels, softmax, weighted Values.
+
+    hi: tokens left in the split; None when the tile is whole.
+    """
+    b_s = _dot(
+        b_q1, b_k1.T, tl.zeros([b_q1.shape[0], b_k1.shape[0]], tl.float32), KT, "ieee", WIDEN
+    )
+    if KP2:
+        b_s = _dot(b_q2, b_k2.T, b_s, KT, "ieee", WIDEN)
+    m_valid = None
+    if hi is not None:
+        m_valid = o_n < hi
+    b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], m_valid, b_m, b_l)
+    b_acc = _weigh_values(b_acc, b_past, b_p, b_v, o_n, p_scale, s_scale, hi, VT, WIDEN)
+    return b_m, b_l, b_acc
 
 
 @triton.jit
@@ -111,7 +147,7 @@ def split_kernel(
     p_basis, p_index, p_key_scale, p_value_scale,
     p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
     p_text_keys, p_text_values, p_text_lengths,
-    p_acc, p_max, p_sum,
+    p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
     s_rb, s_rh, s_rd, s_rk,
@@ -203,18 +239,20 @@ def split_kernel(
             K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
             R_FULL: tl.constexpr = (p_value_widths is None) and (R == RP)
             o_n = tl.arange(0, BLOCK_N)
-            if ONE_TILE:  # the cache loads leave before the query is ready
-                b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
-                if KP2:
-                    o_k2 = KP1 + tl.arange(0, KP2)
-                    b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
-                b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+            # the first tile's loads leave before the query is ready
+            b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+            b_k2 = b_k1
+            if KP2:
+                o_k2 = KP1 + tl.arange(0, KP2)
+                b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
+            b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
             if PDL:
                 gdc_wait()
             b_q1 = _project(
                 p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k1, K,
                 D, DP, GP, PT, KPREC, WIDEN, s_qh,
             )  # fmt: skip
+            b_q2 = b_q1
             if KP2:
                 b_q2 = _project(
                     p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g,
@@ -222,42 +260,49 @@ def split_kernel(
                 )  # fmt: skip
             b_f = tl.full([GP], 1.0, tl.float32) * scale_log2
             if p_key_scale is not None:  # float16 operands: bring every row's largest to one
-                b_top = tl.max(tl.abs(b_q1), 1)
-                if KP2:
-                    b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 1))
+                b_top = tl.maximum(tl.max(tl.abs(b_q1), 1), tl.max(tl.abs(b_q2), 1))
                 b_top = tl.maximum(b_top, 1e-30)
                 b_f = b_f * b_top
                 b_q1 = b_q1 / b_top[:, None]
-                if KP2:
-                    b_q2 = b_q2 / b_top[:, None]
+                b_q2 = b_q2 / b_top[:, None]
             b_q1 = b_q1.to(KT)
-            if KP2:
-                b_q2 = b_q2.to(KT)
+            b_q2 = b_q2.to(KT)
             b_acc = tl.zeros([GP, RP], tl.float32)
-            if ONE_TILE:
-                b_zero = tl.zeros([GP, BLOCK_N], tl.float32)
-                b_s = _dot(b_q1, b_k1.T, b_zero, KT, "ieee", WIDEN)
-                if KP2:
-                    b_s = _dot(b_q2, b_k2.T, b_s, KT, "ieee", WIDEN)
-                b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], o_n < left, b_m, b_l)
-                b_acc = _weigh_values(
-                    b_acc, b_past, b_p, b_v, o_n, p_value_scale, s_sn, left, VT, WIDEN
-                )
-            else:
-                for start in tl.range(0, left, BLOCK_N, num_stages=STAGES):
+            b_m, b_l, b_acc = _tile_step(
+                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left,
+                p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+            )  # fmt: skip
+            if not ONE_TILE:
+                whole = left // BLOCK_N * BLOCK_N
+                row = i_bh * N + lo
+                for start in tl.range(BLOCK_N, whole, BLOCK_N, num_stages=STAGES):
                     o_n = start + tl.arange(0, BLOCK_N)
+                    if d_keys is None:
+                        b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, whole, K1_FULL, True)
+                        b_v = _load_rows(p_v, o_n, s_vn, o_r, r, whole, R_FULL, True)
+                    else:
+                        b_k1 = d_keys.load([row + start, 0])
+                        b_v = d_values.load([row + start, 0])
+                    b_k2 = b_k1
+                    if KP2:
+                        o_k2 = KP1 + tl.arange(0, KP2)
+                        b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, whole, K2_FULL, True)
+                    b_m, b_l, b_acc = _tile_step(
+                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, None,
+                        p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+                    )  # fmt: skip
+                if (whole > 0) & (whole < left):
+                    o_n = whole + tl.arange(0, BLOCK_N)
                     b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
-                    b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
-                    b_zero = tl.zeros([GP, BLOCK_N], tl.float32)
-                    b_s = _dot(b_q1, b_k1.T, b_zero, KT, "ieee", WIDEN)
+                    b_k2 = b_k1
                     if KP2:
                         o_k2 = KP1 + tl.arange(0, KP2)
                         b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
-                        b_s = _dot(b_q2, b_k2.T, b_s, KT, "ieee", WIDEN)
-                    b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], o_n < left, b_m, b_l)
-                    b_acc = _weigh_values(
-                        b_acc, b_past, b_p, b_v, o_n, p_value_scale, s_sn, left, VT, WIDEN
-                    )
+                    b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+                    b_m, b_l, b_acc = _tile_step(
+                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left,
+                        p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+                    )  # fmt: skip
             _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, RP)
         else:
             if PDL:

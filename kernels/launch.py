@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention import merge_kernel, split_kernel
 from kernels.reference import Text, Visual
@@ -36,6 +37,7 @@ class Config:
     stages: int = 3
     per_sm: int = 3
     block_m: int = 32
+    tma: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,20 @@ def _widths(visual: Visual) -> tuple[int, int]:
     return k, r
 
 
+def _descriptors(visual: Visual, block: int) -> tuple[TensorDescriptor | None, ...]:
+    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine, where they lie that way."""
+    found = []
+    for cache in (visual.keys, visual.values):
+        width = cache.shape[-1]
+        aligned = cache.data_ptr() % 16 == 0 and width * cache.element_size() % 16 == 0
+        fits = width == _padded(width) and width <= 256
+        if cache.dim() == 1 or not (cache.is_contiguous() and aligned and fits):
+            return None, None
+        flat = cache.view(-1, width)
+        found.append(TensorDescriptor(flat, list(flat.shape), [width, 1], [block, width]))
+    return tuple(found)
+
+
 def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
     if tensor is None or tensor.dim() == 1:
         return (0,) * count
@@ -250,12 +266,13 @@ def _launch(
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
     key_type = _compute_type(visual.keys, q)
     first, second = _key_blocks(k)
+    descriptors = _descriptors(visual, config.block_n) if config.tma else (None, None)
     extra = {"launch_pdl": True} if pdl else {}
     split_kernel[plan.splits, B * Hkv](
         q, visual.keys, visual.values, visual.lengths,
         basis, visual.index, visual.key_scale, visual.value_scale,
         visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
-        text.keys, text.values, text.lengths, acc, top, total,
+        text.keys, text.values, text.lengths, acc, top, total, *descriptors,
         q.stride(0), q.stride(1),
         *_strides(visual.keys, 3), *_strides(visual.values, 3), *_strides(visual.value_scale, 3),
         *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),

@@ -1,0 +1,274 @@
+"""The rotation's basis on the GPU: covariance in one pass over K, subspace iteration in one launch.
+
+covariance: every split centres its tokens on the mean of its first tile, and the splits are joined
+by Chan's formula, so nothing cancels even when the mean dwarfs the spread (K^T K - N mu mu^T does).
+
+subspace: one program a matrix holds C in registers through all iterations. The paper's Cholesky-QR
+does not return orthonormal columns (the condition number is squared, and the Cholesky factorisation
+fails once lambda_1 / lambda_k passes ~1e3-1e4); Householder reflections do, on every spectrum, with
+no test, no fallback and no host synchronisation. Where the spectrum is flat, T = 5 products are too
+few for 0.99 of eigh's energy, so several products fit between two factorisations: as many as keep
+(lambda_1 / lambda_k)^m below 1e4, at most 8, both estimated from the diagonal of the last R factor.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch import device_facts
+
+TINY = 1e-30
+MOST_PRODUCTS = 8
+LOG2_SPREAD = 13.287712  # log2(1e4)
+SEED = 0
+
+
+@triton.jit
+def covariance_kernel(
+    p_k, p_lengths, p_mean, p_cov, s_kb, s_kh, s_kn, N, size, Hkv,
+    D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """One split's mean and centred second moment: p_mean [BH, S, D], p_cov [BH, S, D, D]."""
+    i_s, i_bh = tl.program_id(0), tl.program_id(1)
+    i_b, i_h = i_bh // Hkv, i_bh % Hkv
+    end = N
+    if p_lengths is not None:
+        end = tl.load(p_lengths + i_b).to(tl.int32)
+    lo = i_s * size
+    hi = tl.minimum(lo + size, end)
+    if lo < hi:
+        o_d = tl.arange(0, DP)
+        m_d = o_d < D
+        left = hi - lo
+        p_k += i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh + lo.to(tl.int64) * s_kn
+        o_n = tl.arange(0, BLOCK)
+        m_first = (o_n < left)[:, None] & m_d[None, :]
+        b_x = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_first, other=0.0)
+        b_shift = tl.sum(b_x.to(tl.float32), 0) / tl.minimum(left, BLOCK)
+        b_sum = tl.zeros([DP], tl.float32)
+        b_cov = tl.zeros([DP, DP], tl.float32)
+        for start in tl.range(0, left, BLOCK, num_stages=2):
+            o_n = start + tl.arange(0, BLOCK)
+            m_x = (o_n < left)[:, None] & m_d[None, :]
+            b_x = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
+            b_x = tl.where(m_x, b_x.to(tl.float32) - b_shift[None, :], 0.0)
+            b_sum += tl.sum(b_x, 0)
+            b_cov = tl.dot(b_x.T, b_x, b_cov, input_precision=PREC)
+        b_off = b_sum / left
+        b_cov -= left * b_off[:, None] * b_off[None, :]
+        slot = (i_bh * tl.num_programs(0) + i_s).to(tl.int64)
+        tl.store(p_mean + slot * D + o_d, b_shift + b_off, mask=m_d)
+        p_tile = p_cov + slot * D * D + o_d[:, None] * D + o_d[None, :]
+        tl.store(p_tile, b_cov, mask=m_d[:, None] & m_d[None, :])
+
+
+@triton.jit
+def join_kernel(
+    p_mean, p_cov, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
+    D: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Chan's formula over the splits, one block of rows of C a program."""
+    i_r, i_bh = tl.program_id(0), tl.program_id(1)
+    end = N
+    if p_lengths is not None:
+        end = tl.load(p_lengths + i_bh // Hkv).to(tl.int32)
+    o_d = tl.arange(0, DP)
+    m_d = o_d < D
+    o_r = i_r * ROWS + tl.arange(0, ROWS)
+    m_r = o_r < D
+    live = tl.minimum((end + size - 1) // size, splits)
+    b_mean = tl.zeros([DP], tl.float32)
+    b_rows = tl.zeros([ROWS], tl.float32)
+    total = tl.maximum(end, 1).to(tl.float32)
+    for i_s in range(live):
+        share = tl.minimum(size, end - i_s * size).to(tl.float32) / total
+        p_m = p_mean + (i_bh * splits + i_s) * D
+        b_mean += share * tl.load(p_m + o_d, mask=m_d, other=0.0)
+        b_rows += share * tl.load(p_m + o_r, mask=m_r, other=0.0)
+    b_cov = tl.zeros([ROWS, DP], tl.float32)
+    m_tile = m_r[:, None] & m_d[None, :]
+    o_tile = o_r[:, None] * D + o_d[None, :]
+    for i_s in range(live):
+        count = tl.minimum(size, end - i_s * size).to(tl.float32)
+        slot = (i_bh * splits + i_s).to(tl.int64)
+        b_off = tl.load(p_mean + slot * D + o_d, mask=m_d, other=0.0) - b_mean
+        b_off_r = tl.load(p_mean + slot * D + o_r, mask=m_r, other=0.0) - b_rows
+        b_cov += tl.load(p_cov + slot * D * D + o_tile, mask=m_tile, other=0.0)
+        b_cov += count * b_off_r[:, None] * b_off[None, :]
+    tl.store(p_out + i_bh.to(tl.int64) * D * D + o_tile, b_cov, mask=m_tile)
+    tl.store(p_out_mean + i_bh * D + o_d, b_mean, mask=m_d & (i_r == 0))
+
+
+@triton.jit
+def _reflect(b_a, o_row, o_col, k, TINY_: tl.constexpr):
+    """Householder QR of b_a [DP, KP]: (Q's first k columns, largest and smallest |R_jj|)."""
+    b_w = tl.zeros_like(b_a)  # reflectors, one a column
+    b_tau = tl.zeros_like(o_col.to(tl.float32))
+    top = 0.0
+    low = float("inf")
+    for j in range(k):
+        m_col = o_col == j
+        b_x = tl.sum(tl.where(m_col[None, :], b_a, 0.0), 1)
+        b_x = tl.where(o_row >= j, b_x, 0.0)
+        b_row = tl.sum(tl.where((o_row == j)[:, None], b_a, 0.0), 0)
+        b_xa = tl.sum(b_x[:, None] * b_a, 0)
+        square = tl.sum(tl.where(m_col, b_xa, 0.0), 0)
+        alpha = tl.sum(tl.where(m_col, b_row, 0.0), 0)
+        norm = tl.sqrt(tl.maximum(square, 0.0))
+        beta = tl.where(alpha > 0, -norm, norm)
+        length = 2.0 * norm * (norm + tl.abs(alpha))  # v . v
+        tau = tl.where(length > TINY_, 2.0 / tl.maximum(length, TINY_), 0.0)
+        b_v = b_x - tl.where(o_row == j, beta, 0.0)
+        b_a -= (tau * b_v)[:, None] * (b_xa - beta * b_row)[None, :]
+        b_w = tl.where(m_col[None, :], b_v[:, None], b_w)
+        b_tau = tl.where(m_col, tau, b_tau)
+        top = tl.maximum(top, norm)
+        low = tl.minimum(low, norm)
+    b_q = ((o_row[:, None] == o_col[None, :]) & (o_col < k)[None, :]).to(tl.float32)
+    for back in range(k):
+        m_col = o_col == k - 1 - back
+        b_v = tl.sum(tl.where(m_col[None, :], b_w, 0.0), 1)
+        tau = tl.sum(tl.where(m_col, b_tau, 0.0), 0)
+        b_q -= (tau * b_v)[:, None] * tl.sum(b_v[:, None] * b_q, 0)[None, :]
+    return b_q, top, low
+
+
+@triton.jit
+def subspace_kernel(
+    p_c, p_sigma, p_start, p_out, k, iterations,
+    D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, MOST: tl.constexpr,
+    SPREAD: tl.constexpr, TINY_: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k]."""
+    i_n = tl.program_id(0).to(tl.int64)
+    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
+    m_d = o_d < D
+    m_c = m_d[:, None] & m_d[None, :]
+    b_c = tl.load(p_c + i_n * D * D + o_d[:, None] * D + o_d[None, :], mask=m_c, other=0.0)
+    if p_sigma is not None:
+        b_s = tl.load(p_sigma + i_n * D + o_d, mask=m_d, other=0.0)
+        b_c = b_c * b_s[:, None] * b_s[None, :]
+    peak = tl.max(tl.max(tl.abs(b_c), 1), 0)
+    alive = (tl.sum(tl.sum(tl.abs(b_c), 1), 0) < float("inf")) & (peak > 0)
+    b_c = tl.where(alive, b_c / tl.where(alive, peak, 1.0), 0.0)
+    m_q = m_d[:, None] & (o_k < k)[None, :]
+    b_q = tl.load(p_start + o_d[:, None] * k + o_k[None, :], mask=m_q, other=0.0)
+    products = 1
+    inverse = 1.0
+    for _ in range(iterations):
+        for _ in range(products):
+            b_q = tl.dot(b_c, b_q, input_precision=PREC) * inverse
+        b_q, top, low = _reflect(b_q, o_d, o_k, k, TINY_)
+        # a product scales column j by ~ lambda_j * inverse: read lambda_1 and lambda_k off R
+        used = products.to(tl.float32)
+        spread = tl.log2(tl.maximum(top, TINY_) / tl.maximum(low, TINY_)) / used
+        step = tl.where(top > TINY_, tl.log2(tl.maximum(top, TINY_)) / used, 0.0)
+        inverse = inverse / tl.exp2(step)
+        fit = SPREAD / tl.maximum(spread, 1e-3)
+        products = tl.maximum(tl.minimum(fit, MOST), 1.0).to(tl.int32)
+    tl.store(p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
+
+
+@triton.jit
+def project_kernel(
+    p_k, p_mean, p_basis, p_out, s_kb, s_kh, s_kn, N, Hkv, k,
+    D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """K~ = (K - mu) R for one tile of tokens of one key head."""
+    i_n, i_bh = tl.program_id(0), tl.program_id(1)
+    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
+    m_d, m_k = o_d < D, o_k < k
+    o_n = i_n * BLOCK + tl.arange(0, BLOCK)
+    p_k += (i_bh // Hkv).to(tl.int64) * s_kb + (i_bh % Hkv).to(tl.int64) * s_kh
+    m_x = (o_n < N)[:, None] & m_d[None, :]
+    b_x = tl.load(p_k + o_n.to(tl.int64)[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
+    b_mean = tl.load(p_mean + i_bh * D + o_d, mask=m_d, other=0.0)
+    b_x = b_x.to(tl.float32) - b_mean[None, :].to(tl.float32)
+    p_r = p_basis + i_bh.to(tl.int64) * D * k + o_d[:, None] * k + o_k[None, :]
+    b_r = tl.load(p_r, mask=m_d[:, None] & m_k[None, :], other=0.0).to(tl.float32)
+    b_y = tl.dot(b_x, b_r, input_precision=PREC)
+    p_tile = p_out + (i_bh.to(tl.int64) * N + o_n.to(tl.int64))[:, None] * k + o_k[None, :]
+    m_y = (o_n < N)[:, None] & m_k[None, :]
+    tl.store(p_tile, b_y.to(p_out.dtype.element_ty), mask=m_y)
+
+
+def _padded(width: int) -> int:
+    return max(16, triton.next_power_of_2(width))
+
+
+def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d] in float32.
+
+    keys: [B, Hkv, N, d], last stride 1; lengths: [B] valid tokens, on the device, or None.
+    """
+    B, Hkv, N, d = keys.shape
+    _, sms = device_facts(keys.device)
+    block, groups = 64, B * Hkv
+    size = max(256, -(-N // max(1, sms // groups)))
+    size = -(-size // block) * block
+    splits = max(1, -(-N // size))
+    mean = torch.empty(B, Hkv, d, device=keys.device)
+    out = torch.empty(B, Hkv, d, d, device=keys.device)
+    part_mean = torch.empty(groups * splits * d, device=keys.device)
+    part = torch.empty(groups * splits * d * d, device=keys.device)
+    shape = {"D": d, "DP": _padded(d)}
+    covariance_kernel[splits, groups](
+        keys, lengths, part_mean, part, *keys.stride()[:3], N, size, Hkv,
+        BLOCK=block, PREC="tf32x3", num_warps=8, **shape,
+    )  # fmt: skip
+    rows = min(16, _padded(d))
+    join_kernel[triton.cdiv(d, rows), groups](
+        part_mean, part, lengths, mean, out, N, size, splits, Hkv, ROWS=rows, num_warps=4, **shape
+    )
+    return mean, out
+
+
+def start_basis(d: int, k: int, device: torch.device) -> Tensor:
+    """The private, seeded start [d, k] of every iteration, the one `rotatek.rotation` draws."""
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(d, k, dtype=torch.float64, generator=generator).float().to(device)
+
+
+def subspace(
+    covariance: Tensor,
+    k: int,
+    iterations: int = 5,
+    sigma: Tensor | None = None,
+    start: Tensor | None = None,
+) -> Tensor:
+    """Orthonormal basis R [..., d, k] of the top k directions of C, or of (sigma sigma^T) * C.
+
+    covariance: [..., d, d] float32, d <= 128 for speed; sigma: [..., d]; start: [d, k] float32, to
+    be passed in when a CUDA graph is captured (`start_basis` copies from the host). A matrix that
+    is zero or not finite gets some orthonormal basis.
+    """
+    d = covariance.shape[-1]
+    matrices = covariance.float().reshape(-1, d, d).contiguous()
+    if sigma is not None:
+        sigma = sigma.float().reshape(-1, d).contiguous()
+    if start is None:
+        start = start_basis(d, k, covariance.device)
+    out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
+    width = _padded(k)
+    subspace_kernel[matrices.shape[0],](
+        matrices, sigma, start.contiguous(), out, k, iterations,
+        D=d, DP=_padded(d), KP=width, MOST=float(MOST_PRODUCTS), SPREAD=LOG2_SPREAD, TINY_=TINY,
+        PREC="tf32x3", num_warps=4 if width <= 16 else 8 if width <= 64 else 16,
+    )  # fmt: skip
+    return out
+
+
+def project(keys: Tensor, mean: Tensor, basis: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """K~ = (K - mu) R [B, Hkv, N, k] in `dtype` (the Keys' own by default), in one pass over K."""
+    B, Hkv, N, d = keys.shape
+    k = basis.shape[-1]
+    out = torch.empty(B, Hkv, N, k, dtype=dtype or keys.dtype, device=keys.device)
+    if N == 0:
+        return out
+    block = 64
+    project_kernel[triton.cdiv(N, block), B * Hkv](
+        keys, mean.contiguous(), basis.contiguous(), out, *keys.stride()[:3], N, Hkv, k,
+        D=d, DP=_padded(d), KP=_padded(k), BLOCK=block, PREC="tf32x3", num_warps=4,
+    )  # fmt: skip
+    return out

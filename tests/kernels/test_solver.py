@@ -1,0 +1,88 @@
+"""The solver: covariance, orthonormal subspaces on hard spectra, projection."""
+
+import pytest
+import torch
+
+from kernels.solver import covariance, project, start_basis, subspace
+from kernels.solver_check import (
+    ENERGY,
+    ORTHONORMAL,
+    RESIDUAL,
+    covariance_error,
+    judge,
+    matrix,
+    projection_error,
+    spectra,
+)
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HARD = ("power 0.1", "geometric 0.7", "rank 4", "step 33, 0.0001", "outlier 1000000.0", "zero")
+
+
+@pytest.mark.parametrize("name, k", [*((name, 32) for name in HARD), ("geometric 0.8", 48)])
+def test_every_spectrum_gets_an_orthonormal_top_subspace(name: str, k: int) -> None:
+    matrices = matrix(spectra()[name], seed=3)[None]
+    found = judge(matrices, subspace(matrices.to(DEVICE), k))
+    assert float(found["slip"].max()) <= ORTHONORMAL
+    assert float(found["energy"].min()) >= ENERGY
+    assert float(found["residual"].max()) <= RESIDUAL
+
+
+def test_the_subspace_is_eighs_where_a_gap_defines_it() -> None:
+    matrices = matrix(spectra()["step 8, 0.01"], seed=5)[None]
+    basis = subspace(matrices.to(DEVICE), 8).cpu().double()
+    exact = torch.linalg.eigh(matrices.double())[1][..., -8:]
+    assert float((basis @ basis.mT - exact @ exact.mT).abs().max()) <= 1e-5
+
+
+def test_weights_and_scale_leave_the_projector_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sigma = torch.rand(64, generator=generator) + 0.5
+    plain = matrix(0.5 ** torch.arange(64, dtype=torch.float64), seed=1)
+    first = subspace((plain * sigma[:, None] * sigma)[None].to(DEVICE), 16)
+    second = subspace(plain[None].to(DEVICE), 16, sigma=(7 * sigma)[None].to(DEVICE))
+    assert float((first @ first.mT - second @ second.mT).abs().max()) <= 1e-4
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_matrix_that_is_not_finite_still_gets_a_basis(bad: float) -> None:
+    broken = torch.eye(64)
+    broken[3, 5] = bad
+    basis = subspace(torch.stack([broken, torch.eye(64)]).to(DEVICE), 8).cpu()
+    slip = (basis.mT @ basis - torch.eye(8)).abs().amax((-1, -2))
+    assert float(slip.max()) <= ORTHONORMAL
+
+
+def test_covariance_survives_a_mean_a_hundred_times_the_spread() -> None:
+    assert covariance_error(DEVICE) <= 1e-5
+
+
+@pytest.mark.parametrize("N", [0, 1, 2, 65])
+def test_covariance_of_few_tokens(N: int) -> None:
+    keys = torch.randn(1, 1, N, 32, generator=torch.Generator().manual_seed(N))
+    mean, cov = covariance(keys.to(DEVICE))
+    assert bool(cov.isfinite().all())
+    if N:
+        centred = keys - keys.mean(2, keepdim=True)
+        assert torch.allclose(cov.cpu(), centred.mT @ centred, atol=1e-4)
+        assert torch.allclose(mean.cpu(), keys.mean(2), atol=1e-6)
+    else:
+        assert float(cov.abs().max()) == 0.0
+
+
+def test_projection_matches_float64() -> None:
+    assert projection_error(DEVICE) <= 5e-3
+
+
+def test_projection_of_strided_keys_and_no_tokens() -> None:
+    keys = torch.randn(1, 70, 2, 32, generator=torch.Generator().manual_seed(0)).transpose(1, 2)
+    mean, basis = keys.mean(2), torch.eye(32)[:, :16].expand(1, 2, 32, 16)
+    got = project(keys.to(DEVICE), mean.to(DEVICE), basis.to(DEVICE)).cpu()
+    assert torch.allclose(got, (keys - mean[:, :, None])[..., :16], atol=1e-5)
+    assert project(keys[:, :, :0].to(DEVICE), mean, basis).shape == (1, 2, 0, 16)
+
+
+def test_the_start_is_the_one_the_library_draws() -> None:
+    generator = torch.Generator().manual_seed(0)
+    want = torch.randn(128, 32, dtype=torch.float64, generator=generator).float()
+    assert torch.equal(start_basis(128, 32, torch.device("cpu")), want)
