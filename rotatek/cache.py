@@ -56,12 +56,16 @@ class TextBuffer:
         self.ragged = bool((lengths != self.longest).any())
         self.lengths = lengths.clone()
         self.keys, self.values = keys.contiguous(), values.contiguous()
-        self._reserve(self.longest)
+        self.static = False  # a captured graph writes here: addresses stay, slots come from lengths
+        self.reserve(self.longest)
 
-    def _reserve(self, slots: int) -> None:
+    def reserve(self, slots: int) -> None:
+        """Make room for `slots` tokens in all."""
         capacity = -(-slots // TEXT_STEP) * TEXT_STEP
         if capacity <= self.keys.shape[2]:
             return
+        if self.static:
+            raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = old.new_zeros(*old.shape[:2], capacity, old.shape[3])
@@ -71,8 +75,8 @@ class TextBuffer:
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Add T tokens [B, Hkv, T, d] behind each sample's own last one."""
         T = keys.shape[2]
-        self._reserve(self.longest + T)
-        if self.ragged:
+        self.reserve(self.longest + T)
+        if self.ragged or self.static:
             slots = self.lengths[:, None] + torch.arange(T, device=keys.device)
             index = slots.long()[:, None, :, None].expand_as(keys)
             self.keys.scatter_(2, index, keys)

@@ -224,6 +224,28 @@ class RotateKCache(Cache):
         filling = Filling(CHANNELS[settings.channels], settings, recorder, bases)
         super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
 
+    def make_static(self, tokens: int) -> None:
+        """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
+        for layer in self.layers:
+            layer.text.reserve(layer.text.longest + tokens)
+            layer.text.static = True
+
+    def counters(self) -> list[tuple[int, int, Tensor]]:
+        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
+        return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
+
+    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
+        """Forget the text added since `counters` were taken; buffers and addresses stay."""
+        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
+            layer.logical, layer.text.longest = logical, longest
+            layer.text.lengths.copy_(lengths)
+
+    def advance(self) -> None:
+        """Count one token that a graph's replay has added."""
+        for layer in self.layers:
+            layer.logical += 1
+            layer.text.longest += 1
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything the cache holds."""
         for layer in self.layers:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.compression import synchronise
+from rotatek.compression import RotateKCache, synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
 
@@ -47,17 +47,21 @@ def decode(
     logits: Tensor,
     max_new_tokens: int,
     stop: threading.Event | None = None,
+    *,
+    graph: bool = False,
 ) -> Iterator[Step]:
     """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
 
     Vision ids are never produced. The same request gives the same tokens on the same machine.
+    graph: replay a captured step; needs CUDA and a `RotateKCache`, and is ignored elsewhere.
     """
     banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
     position, mask = embedded.next_position, None
     if not bool(embedded.valid.all()):
         mask = embedded.valid.long()
     ended = [False] * logits.shape[0]
-    ms = 0.0
+    ms, graphed = 0.0, None
+    graph = graph and vlm.device.type == "cuda" and isinstance(cache, RotateKCache)
     for count in range(max_new_tokens):
         if stop is not None and stop.is_set():
             return
@@ -67,12 +71,57 @@ def decode(
         ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
         if all(ended) or count == max_new_tokens - 1:
             return
+        if graph and graphed is None and isinstance(cache, RotateKCache):
+            graphed = GraphedStep(vlm, cache, len(tokens), max_new_tokens)
         started = time.perf_counter()
-        if mask is not None:
-            mask = torch.nn.functional.pad(mask, (0, 1), value=1)
-        logits = decode_one_token(vlm, chosen, position, cache, mask)
+        if graphed is not None:
+            logits = graphed(chosen, position)
+        else:
+            if mask is not None:
+                mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+            logits = decode_one_token(vlm, chosen, position, cache, mask)
         position = position + 1
         ms = 1000 * (time.perf_counter() - started)
+
+
+class GraphedStep:
+    """One decoding step captured as a CUDA graph and replayed: the host no longer sets the pace.
+
+    Works on a filled `RotateKCache`; text grows inside buffers reserved up front, so one capture
+    serves the whole answer. Not for ZeroGPU workers. Tokens equal eager decoding's.
+    """
+
+    def __init__(
+        self, vlm: VisionLanguageModel, cache: RotateKCache, batch: int, room: int
+    ) -> None:
+        self.vlm, self.cache = vlm, cache
+        self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
+        self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
+        cache.make_static(room + 1)
+        counters = cache.counters()
+        stream = torch.cuda.Stream(vlm.device)
+        stream.wait_stream(torch.cuda.current_stream(vlm.device))
+        with torch.cuda.stream(stream):  # a first run outside the graph sets up what is lazy
+            self._forward()
+        torch.cuda.current_stream(vlm.device).wait_stream(stream)
+        cache.rewind(counters)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits = self._forward()
+        cache.rewind(counters)
+
+    def _forward(self) -> Tensor:
+        return _forward_one(self.vlm, self.tokens, self.position, self.cache, None)
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Next-token logits [B, vocabulary] for tokens [B] at positions [B]."""
+        self.tokens.copy_(tokens)
+        self.position.copy_(position)
+        self.graph.replay()
+        self.cache.advance()
+        synchronise(self.vlm.device)
+        return self.logits.clone()
 
 
 @torch.inference_mode()
@@ -80,6 +129,15 @@ def decode_one_token(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
 ) -> Tensor:
     """Feed tokens [B] at positions [B]; next-token logits [B, vocabulary], work completed."""
+    logits = _forward_one(vlm, tokens, position, cache, mask)
+    synchronise(vlm.device)
+    return logits
+
+
+@torch.inference_mode()
+def _forward_one(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
+) -> Tensor:
     out = vlm.model(
         input_ids=tokens[:, None],
         position_ids=vlm.positions_at(position),
@@ -88,5 +146,4 @@ def decode_one_token(
         use_cache=True,
         logits_to_keep=1,
     )
-    synchronise(vlm.device)
     return out.logits[:, -1].float()

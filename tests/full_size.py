@@ -43,6 +43,7 @@ from tests.tiny import QWEN_TEMPLATE, byte_tokenizer
 NEW_TOKENS = 24
 SETTINGS = {
     "uncompressed": None,
+    "full width, our cache": Settings(channels="full", keep_channels=1.0),
     "RotateK k=32": Settings(keep_channels=0.25),
     "RotateK k=32 eigh": Settings(keep_channels=0.25, solver="eigh"),
     "RotateK k=32 r=32": Settings(keep_channels=0.25, values="rotate", keep_values=0.25),
@@ -156,6 +157,10 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
 
     prefill_ms, prefill_mib, (cache, logits) = _timed(fill)
     steps = list(decode(vlm, embedded, cache, logits, NEW_TOKENS))
+    graphed = []
+    if settings is not None:
+        again, logits = fill()
+        graphed = list(decode(vlm, embedded, again, logits, NEW_TOKENS, graph=True))
     held = (
         sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
         if settings is None
@@ -165,6 +170,10 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         "prefill_ms": round(prefill_ms, 2),
         "prefill_extra_mib": round(prefill_mib, 1),
         "decode_ms": round(statistics.median(step.ms for step in steps[2:]), 3),
+        "graph_ms": round(statistics.median(step.ms for step in graphed[2:]), 3)
+        if graphed
+        else None,
+        "graph_equals_eager": [s.tokens for s in graphed] == [s.tokens for s in steps],
         "kv_mib": round(held / 2**20, 2),
         "tokens": [step.tokens[0] for step in steps],
     }
