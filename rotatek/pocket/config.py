@@ -1,0 +1,122 @@
+"""The pocket model's shape, its files, and how it is saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+from . import tokens
+
+PATCH, MERGE = 14, 2
+UNIT = PATCH * MERGE  # pixels of one visual token's side
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+MIN_PIXELS, MAX_PIXELS = 224 * 224, 896 * 896
+SHARD_BYTES = 9_000_000
+
+
+def model_config(
+    text_layers: int = 6, vision_layers: int = 8, text_hidden: int = 512, vision_hidden: int = 256
+) -> Qwen2_5_VLConfig:
+    """The shipped configuration; smaller arguments give a quick one for tests.
+
+    Heads are 128 wide, as in the 7B models, so that keeping k of 128 channels means the same.
+    """
+    text = {
+        "vocab_size": tokens.VOCAB_SIZE,
+        "hidden_size": text_hidden,
+        "intermediate_size": 512,
+        "num_hidden_layers": text_layers,
+        "num_attention_heads": text_hidden // 128,
+        "num_key_value_heads": max(1, text_hidden // 256),
+        "hidden_act": "silu",
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "mrope_section": [16, 24, 24],
+        },
+        "bos_token_id": None,
+        "eos_token_id": tokens.IM_END,
+        "pad_token_id": tokens.PAD,
+    }
+    vision = {
+        "depth": vision_layers,
+        "hidden_size": vision_hidden,
+        "intermediate_size": 640,
+        "num_heads": vision_hidden // 64,
+        "hidden_act": "silu",
+        "patch_size": PATCH,
+        "spatial_merge_size": MERGE,
+        "temporal_patch_size": 2,
+        "in_channels": 3,
+        "out_hidden_size": text_hidden,
+        "fullatt_block_indexes": list(range(vision_layers)),
+        "window_size": 112,
+    }
+    return Qwen2_5_VLConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=tokens.IMAGE_PAD,
+        video_token_id=tokens.VIDEO_PAD,
+        vision_start_token_id=tokens.VISION_START,
+        vision_end_token_id=tokens.VISION_END,
+        tie_word_embeddings=True,
+    )
+
+
+def build_model(config: Qwen2_5_VLConfig, seed: int = 0) -> Qwen2_5_VLForConditionalGeneration:
+    """A model with fresh weights in float32 on the CPU."""
+    torch.manual_seed(seed)
+    model = Qwen2_5_VLForConditionalGeneration(config)
+    model.tie_weights()
+    return model.float()
+
+
+def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+    """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors*"):
+        old.unlink()
+    copy = Qwen2_5_VLForConditionalGeneration(model.config).to(torch.bfloat16)
+    copy.load_state_dict({k: v.detach().to("cpu") for k, v in model.state_dict().items()})
+    copy.tie_weights()
+    copy.generation_config = GenerationConfig(
+        eos_token_id=tokens.IM_END,
+        pad_token_id=tokens.PAD,
+        do_sample=False,
+        max_new_tokens=512,
+        suppress_tokens=list(tokens.VISION_IDS),
+    )
+    copy.save_pretrained(folder, max_shard_size=SHARD_BYTES)
+    tokens.save_tokenizer(folder)
+    save_preprocessor(folder)
+
+
+def save_preprocessor(folder: Path) -> None:
+    """Write ``preprocessor_config.json`` for the stock Qwen2-VL image processors."""
+    value = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2_5_VLProcessor",
+        "patch_size": PATCH,
+        "merge_size": MERGE,
+        "temporal_patch_size": 2,
+        "min_pixels": MIN_PIXELS,
+        "max_pixels": MAX_PIXELS,
+        "size": {"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS},
+        "image_mean": list(MEAN),
+        "image_std": list(STD),
+        "do_resize": True,
+        "do_rescale": True,
+        "do_normalize": True,
+        "do_convert_rgb": True,
+        "rescale_factor": 1 / 255,
+        "resample": 3,
+    }
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,165 @@
+"""From documents to training batches: packed turns, loss weights, glyph targets, loader workers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import Value
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from . import tokens
+from .config import PATCH, UNIT
+from .document import Document, Question
+from .generate import make_document, pick_size
+from .renderers.look import text_length
+
+EASY = ("signs", "pages", "forms", "screens", "tables")
+
+
+@dataclass
+class Batch:
+    """One step's data; every image has the same size.
+
+    images uint8 [B, H, W, 3]; text and labels int64 [B, T] (a label is the next token, or -1);
+    weights float32 [B, T]; glyph_patch int64 [G] (row * patches + patch, in the model's order) and
+    glyph_class int64 [G].
+    """
+
+    images: torch.Tensor
+    text: torch.Tensor
+    labels: torch.Tensor
+    weights: torch.Tensor
+    glyph_patch: torch.Tensor
+    glyph_class: torch.Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """A copy on ``device``."""
+        return Batch(**{k: v.to(device, non_blocking=True) for k, v in vars(self).items()})
+
+    def pin_memory(self) -> Batch:
+        """A copy in pinned memory."""
+        return Batch(**{k: v.pin_memory() for k, v in vars(self).items()})
+
+
+def pack(
+    rng: random.Random, questions: list[Question], length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As many turns as fit into ``length`` tokens: text, labels (-1 where no loss), weights.
+
+    An answer of n tokens counts sqrt(n): a long page does not drown the short answers.
+    """
+    text = np.full(length, tokens.PAD, np.int64)
+    labels = np.full(length, -1, np.int64)
+    weights = np.zeros(length, np.float32)
+    order = list(questions)
+    rng.shuffle(order)
+    at = 0
+    for question in order:
+        head = tokens.question_ids(question.text, first=at == 0)
+        answer = tokens.answer_ids(question.answer)
+        end = at + len(head) + len(answer)
+        if end > length:
+            continue
+        text[at:end] = head + answer
+        start = at + len(head) - 1
+        labels[start : end - 1] = answer
+        weights[start : end - 1] = len(answer) ** -0.5
+        at = end
+        if length - at < 24:
+            break
+    return text, labels, weights
+
+
+def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
+    """Patch (in the model's order: 2 x 2 blocks, row by row) and class of each visible glyph."""
+    width, height = document.image.size
+    g = document.glyphs
+    inside = (g[:, 1] >= 0) & (g[:, 1] < width) & (g[:, 2] >= 0) & (g[:, 2] < height)
+    g = g[inside]
+    c, r = (g[:, 1] // PATCH).astype(np.int64), (g[:, 2] // PATCH).astype(np.int64)
+    patch = ((r // 2) * (width // UNIT) + c // 2) * 4 + (r % 2) * 2 + c % 2
+    return patch, g[:, 0].astype(np.int64)
+
+
+def make_batch(seed: int, index: int, progress: float, cost: int, mix: str = "train") -> Batch:
+    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
+
+    ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4.
+    """
+    rng = random.Random(f"batch/{seed}/{index}")
+    width, height, names = curriculum(rng, progress)
+    n = width * height // UNIT**2
+    length = text_length(width, height)
+    size = max(2, min(384, int(cost / ((n + length / 4) * (1 + n / 2000)))))
+    images = np.empty((size, height, width, 3), np.uint8)
+    text, labels, weights, patches, classes = [], [], [], [], []
+    for i in range(size):
+        document = make_document(
+            rng.getrandbits(48), width, height, mix, names, harm=0.4 if names else 1.0
+        )
+        images[i] = np.asarray(document.image)
+        t, y, w = pack(rng, document.questions, length)
+        p, c = glyph_targets(document)
+        text.append(t)
+        labels.append(y)
+        weights.append(w)
+        patches.append(p + i * 4 * n)
+        classes.append(c)
+    return Batch(
+        torch.from_numpy(images),
+        *(torch.from_numpy(np.stack(x)) for x in (text, labels, weights)),
+        *(torch.from_numpy(np.concatenate(x)) for x in (patches, classes)),
+    )
+
+
+def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:
+    """Size of the next batch and, early on, the renderers it is limited to."""
+    if progress < 0.05:
+        return 224, 224, ("signs",) if rng.random() < 0.6 else EASY
+    if progress < 0.12:
+        width, height = pick_size(rng, 64, 160)
+        return width, height, EASY if rng.random() < 0.5 else None
+    most = 300 if progress < 0.4 else 1024 if rng.random() < 0.5 else 400
+    width, height = pick_size(rng, 72, most)
+    return width, height, None
+
+
+class Stream(IterableDataset):
+    """Batches of one rank, drawn by the loader's worker processes."""
+
+    def __init__(self, seed: int, start: int, rank: int, world: int, cost: int, progress: Any):
+        super().__init__()
+        self.seed, self.start, self.rank, self.world = seed, start, rank, world
+        self.cost, self.progress = cost, progress
+
+    def __iter__(self) -> Iterator[Batch]:
+        torch.set_num_threads(1)
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        step = self.start + worker
+        while True:
+            index = step * self.world + self.rank
+            yield make_batch(self.seed, index, self.progress.value, self.cost)
+            step += workers
+
+
+def loader(
+    seed: int, start: int, rank: int, world: int, cost: int, workers: int, pin: bool
+) -> tuple[DataLoader, Any]:
+    """The loader and the shared progress value that steers its curriculum."""
+    progress = Value("d", 0.0)
+    stream = Stream(seed, start, rank, world, cost, progress)
+    made = DataLoader(
+        stream,
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=2 if workers else None,
+        pin_memory=pin,
+        multiprocessing_context="fork" if workers else None,
+    )
+    return made, progress

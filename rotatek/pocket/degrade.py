@@ -1,0 +1,111 @@
+"""What cameras, scanners and chat programs do to a document; glyph centres follow along."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import numpy as np
+from PIL import Image, ImageEnhance, ImageFilter
+
+from .document import Document
+
+
+def degrade(rng: random.Random, document: Document, amount: float = 1.0) -> Document:
+    """Half of the time leave ``document`` alone, else harm it a little; ``amount`` scales how."""
+    r = rng.random()
+    if r < 0.5:
+        return document
+    image, glyphs = document.image, document.glyphs
+    if r > 0.82:
+        image, glyphs = _perspective(rng, image, glyphs, amount)
+        if rng.random() < 0.6:
+            image = _shadow(rng, image)
+    if rng.random() < 0.3:
+        image = _resample(rng, image)
+    if rng.random() < 0.3:
+        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.8) * amount))
+    if rng.random() < 0.3:
+        image = ImageEnhance.Brightness(image).enhance(rng.uniform(0.75, 1.15))
+        image = ImageEnhance.Contrast(image).enhance(rng.uniform(0.7, 1.15))
+    if rng.random() < 0.3:
+        image = _noise(rng, image, rng.uniform(2, 12) * amount)
+    if rng.random() < 0.45:
+        image = _jpeg(image, rng.randint(35, 92))
+    document.image, document.glyphs = image, glyphs
+    return document
+
+
+def _jpeg(image: Image.Image, quality: int) -> Image.Image:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return Image.open(buffer).convert("RGB")
+
+
+def _noise(rng: random.Random, image: Image.Image, sigma: float) -> Image.Image:
+    pixels = np.asarray(image, dtype=np.int16)
+    generator = np.random.default_rng(rng.getrandbits(32))
+    tile = generator.normal(0, sigma, (128, 128)).astype(np.int16)
+    h, w = pixels.shape[:2]
+    grain = np.tile(tile, (h // 128 + 1, w // 128 + 1))[:h, :w, None]
+    return Image.fromarray(np.clip(pixels + grain, 0, 255).astype(np.uint8))
+
+
+def _resample(rng: random.Random, image: Image.Image) -> Image.Image:
+    """Scale down or up and back, as screenshots in documents have been."""
+    factor = rng.uniform(0.8, 1.6)
+    size = max(8, round(image.width * factor)), max(8, round(image.height * factor))
+    method = rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC))
+    return image.resize(size, method).resize(image.size, Image.Resampling.BICUBIC)
+
+
+def _shadow(rng: random.Random, image: Image.Image) -> Image.Image:
+    """A soft gradient of light over the page."""
+    w, h = image.size
+    ys, xs = np.mgrid[0:h:8, 0:w:8]
+    angle = rng.uniform(0, 2 * np.pi)
+    ramp = xs / w * np.cos(angle) + ys / h * np.sin(angle)
+    ramp = (ramp - ramp.min()) / (np.ptp(ramp) + 1e-6)
+    light = 255 * (1 - rng.uniform(0.1, 0.45) * ramp ** rng.uniform(0.7, 3))
+    mask = Image.fromarray(light.astype(np.uint8)).resize((w, h), Image.Resampling.BILINEAR)
+    return Image.composite(image, Image.new("RGB", (w, h), (0, 0, 0)), mask)
+
+
+def _perspective(
+    rng: random.Random, image: Image.Image, glyphs: np.ndarray, amount: float
+) -> tuple[Image.Image, np.ndarray]:
+    """A page photographed at an angle on a plain desk."""
+    w, h = image.size
+    reach = 0.05 * amount
+    corners = [(0, 0), (w, 0), (w, h), (0, h)]
+    moved = []
+    for x, y in corners:
+        dx, dy = rng.uniform(0, reach) * w, rng.uniform(0, reach) * h
+        moved.append((x + (dx if x == 0 else -dx), y + (dy if y == 0 else -dy)))
+    forward = _homography(corners, moved)
+    inverse = np.linalg.inv(forward)
+    inverse /= inverse[2, 2]
+    desk = tuple(rng.randint(30, 220) for _ in range(3))
+    out = image.transform(
+        (w, h),
+        Image.Transform.PERSPECTIVE,
+        tuple(inverse.flatten()[:8]),
+        Image.Resampling.BICUBIC,
+        fillcolor=desk,
+    )
+    if len(glyphs) == 0:
+        return out, glyphs
+    points = np.c_[glyphs[:, 1:], np.ones(len(glyphs))] @ forward.T
+    moved_glyphs = glyphs.copy()
+    moved_glyphs[:, 1:] = points[:, :2] / points[:, 2:]
+    return out, moved_glyphs
+
+
+def _homography(source: list, target: list) -> np.ndarray:
+    rows, right = [], []
+    for (x, y), (u, v) in zip(source, target, strict=True):
+        rows.append([x, y, 1, 0, 0, 0, -u * x, -u * y])
+        rows.append([0, 0, 0, x, y, 1, -v * x, -v * y])
+        right += [u, v]
+    h = np.linalg.solve(np.array(rows, float), np.array(right, float))
+    return np.append(h, 1).reshape(3, 3)

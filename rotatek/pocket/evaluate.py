@@ -1,0 +1,269 @@
+"""Measure the pocket model: ``python -m rotatek.pocket.evaluate [--model FOLDER]``.
+
+Greedy answers of the plain transformers model to questions about freshly drawn documents, on three
+splits: ``own`` (the training renderers and fonts, other seeds), ``fonts`` (families never trained
+on) and ``renderers`` (renderers never trained on). Reports exact match with 95 % Wilson intervals
+by kind, size and renderer, and the error rate of transcriptions (edit distance over length).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen2_5_VLForConditionalGeneration
+
+from . import tokens
+from .config import UNIT
+from .document import Question
+from .forward import patchify
+from .generate import SPLITS, make_document
+
+SIZES = ((224, 224), (448, 448), (336, 588), (672, 448), (728, 728), (896, 896))
+SHORT_BYTES = 96
+FIRST_SEED = 1 << 60  # training draws 48-bit seeds
+
+
+@dataclass
+class Item:
+    """One question and what became of it."""
+
+    split: str
+    renderer: str
+    size: str
+    kind: str
+    question: str
+    truth: str
+    answer: str = ""
+    error: float = 0.0
+    confidence: float = 0.0
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Levenshtein distance, one vectorised row at a time."""
+    x, y = np.array([ord(c) for c in a], np.int64), np.array([ord(c) for c in b], np.int64)
+    steps = np.arange(len(y) + 1)
+    row = steps.copy()
+    for i, c in enumerate(x):
+        new = np.empty_like(row)
+        new[0] = i + 1
+        new[1:] = np.minimum(row[1:] + 1, row[:-1] + (y != c))
+        row = np.minimum.accumulate(new - steps) + steps
+    return int(row[-1])
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """95 % interval of a share."""
+    if n == 0:
+        return 0.0, 1.0
+    z, p = 1.96, hits / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def draw_items(
+    split: str, size: tuple[int, int], documents: int, questions: int
+) -> list[tuple[np.ndarray, list[Item]]]:
+    """Documents of one split and size, each with up to ``questions`` of its questions."""
+    out = []
+    for i in range(documents):
+        seed = FIRST_SEED + i
+        document = make_document(seed, *size, split=split)
+        rng = random.Random(seed)
+        chosen = _choose(rng, document.questions, questions)
+        items = [
+            Item(split, document.renderer, f"{size[0]}x{size[1]}", q.kind, q.text, q.answer)
+            for q in chosen
+        ]
+        out.append((np.asarray(document.image), items))
+    return out
+
+
+def _choose(rng: random.Random, questions: list[Question], n: int) -> list[Question]:
+    """``n`` questions of as many kinds as possible."""
+    kinds: dict[str, list[Question]] = defaultdict(list)
+    for q in questions:
+        kinds[q.kind].append(q)
+    names = list(kinds)
+    rng.shuffle(names)
+    return [rng.choice(kinds[k]) for k in names[:n]]
+
+
+@torch.no_grad()
+def answer(
+    model: Any, images: np.ndarray, questions: list[str], max_new: int
+) -> list[tuple[str, float]]:
+    """Greedy answers and their confidences (geometric mean of the tokens' probabilities).
+
+    ``images`` uint8 [B, H, W, 3]: one image a question. Uses ``model.generate`` with left padding.
+    """
+    device = model.device
+    rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
+    prompts = [
+        tokens.prefix() + [tokens.IMAGE_PAD] * (rows * columns) + tokens.question_ids(q, first=True)
+        for q in questions
+    ]
+    longest = max(map(len, prompts))
+    ids = torch.full((len(prompts), longest), tokens.PAD)
+    for i, prompt in enumerate(prompts):
+        ids[i, longest - len(prompt) :] = torch.tensor(prompt)
+    ids = ids.to(device)
+    patches = patchify(torch.from_numpy(images).to(device))  # [B, N, 3 * 196], one frame
+    both = patches.unflatten(-1, (3, 1, 196)).expand(-1, -1, 3, 2, 196)
+    grid = torch.tensor([[1, 2 * rows, 2 * columns]] * len(prompts), device=device)
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=(ids != tokens.PAD).long(),
+        mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+        pixel_values=both.reshape(-1, 1176).to(model.dtype),
+        image_grid_thw=grid,
+        max_new_tokens=max_new,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    new = out.sequences[:, longest:]
+    logits = torch.stack(out.logits, 1).float()
+    chosen = logits.log_softmax(-1).gather(-1, new[..., None])[..., 0]
+    result = []
+    for row, scores in zip(new.tolist(), chosen.tolist(), strict=True):
+        end = row.index(tokens.IM_END) + 1 if tokens.IM_END in row else len(row)
+        result.append((tokens.decode(row[:end]), math.exp(sum(scores[:end]) / max(1, end))))
+    return result
+
+
+def run(model: Any, pairs: list[tuple[np.ndarray, Item]], batch: int, longest: int) -> None:
+    """Answer every item (images of one size) and fill it in, in batches of ``batch``."""
+    short = [p for p in pairs if len(p[1].truth.encode()) <= SHORT_BYTES]
+    long = sorted(
+        (p for p in pairs if len(p[1].truth.encode()) > SHORT_BYTES),
+        key=lambda p: len(p[1].truth.encode()),
+    )
+    for group, limit in ((short, SHORT_BYTES + 16), (long, longest)):
+        for i in range(0, len(group), batch):
+            part = group[i : i + batch]
+            images = np.stack([image for image, _ in part])
+            most = min(limit, max(len(item.truth.encode()) for _, item in part) + 24)
+            answers = answer(model, images, [item.question for _, item in part], most)
+            for (_, item), (text, confidence) in zip(part, answers, strict=True):
+                item.answer, item.confidence = text, round(confidence, 4)
+                item.error = edit_distance(text, item.truth) / max(1, len(item.truth))
+
+
+def summary(items: Iterable[Item]) -> dict[str, Any]:
+    """Exact match with its interval, and the transcription error, of some items."""
+    items = list(items)
+    hits = sum(i.answer == i.truth for i in items)
+    low, high = wilson(hits, len(items))
+    out = {"n": len(items), "exact": hits / max(1, len(items)), "low": low, "high": high}
+    pages = [i for i in items if i.kind == "transcribe"]
+    if pages:
+        written = sum(len(i.truth) for i in pages)
+        out["transcription_error"] = sum(i.error * len(i.truth) for i in pages) / written
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}
+
+
+def report(items: list[Item]) -> dict[str, Any]:
+    """All tables: per split, and within each split per kind, size and renderer."""
+    out: dict[str, Any] = {}
+    for split in dict.fromkeys(i.split for i in items):
+        mine = [i for i in items if i.split == split]
+        table: dict[str, Any] = {"all": summary(mine)}
+        for field in ("kind", "size", "renderer"):
+            names = sorted({getattr(i, field) for i in mine})
+            table[field] = {n: summary(i for i in mine if getattr(i, field) == n) for n in names}
+        out[split] = table
+    out["calibration"] = calibration(items)
+    return out
+
+
+def calibration(items: list[Item]) -> dict[str, Any]:
+    """Does the confidence know? Share right per confidence bin, and the area under the ROC."""
+    scores = np.array([i.confidence for i in items])
+    right = np.array([i.answer == i.truth for i in items])
+    edges = (0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.01)
+    bins = []
+    for low, high in zip(edges, edges[1:], strict=False):
+        inside = (scores >= low) & (scores < high)
+        if inside.any():
+            share = float(right[inside].mean())
+            bins.append({"from": low, "n": int(inside.sum()), "exact": round(share, 4)})
+    order = scores.argsort()
+    ranks = np.empty(len(scores))
+    ranks[order] = np.arange(1, len(scores) + 1)
+    good, bad = int(right.sum()), int((~right).sum())
+    area = (ranks[right].sum() - good * (good + 1) / 2) / max(1, good * bad)
+    return {"bins": bins, "auroc": round(float(area), 4)}
+
+
+def markdown(tables: dict[str, Any]) -> str:
+    """The report as Markdown tables."""
+    lines = ["| split | group | n | exact | 95 % | transcription error |", "|---|---|---|---|---|---|"]
+    for split, table in tables.items():
+        if split == "calibration":
+            continue
+        rows = {"all": table["all"]}
+        for field in ("kind", "size", "renderer"):
+            rows |= {f"{field}: {name}": row for name, row in table[field].items()}
+        for name, r in rows.items():
+            error = f"{r['transcription_error']:.3f}" if "transcription_error" in r else ""
+            lines.append(
+                f"| {split} | {name} | {r['n']} | {r['exact']:.3f} "
+                f"| {r['low']:.3f}-{r['high']:.3f} | {error} |"
+            )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Evaluate as the command line says; Markdown to stdout, JSON to ``--json``."""
+    p = argparse.ArgumentParser(prog="python -m rotatek.pocket.evaluate", description=__doc__)
+    default = Path(__file__).parents[2] / "assets" / "pocket"
+    p.add_argument("--model", type=Path, default=default)
+    p.add_argument("--splits", nargs="+", default=list(SPLITS))
+    p.add_argument("--documents", type=int, default=40, help="documents per split and size")
+    p.add_argument("--questions", type=int, default=3, help="questions per document")
+    p.add_argument("--sizes", nargs="+", default=[f"{w}x{h}" for w, h in SIZES])
+    p.add_argument("--batch", type=int, default=0)
+    p.add_argument("--max-new", type=int, default=960)
+    p.add_argument("--json", type=Path)
+    p.add_argument("--items", type=Path, help="write every question and answer here")
+    args = p.parse_args(argv)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32)
+    model = model.to(device).eval()
+    batch, began = args.batch or (128 if device == "cuda" else 4), time.monotonic()
+    items: list[Item] = []
+    for name in args.sizes:
+        size = tuple(int(v) for v in name.split("x"))
+        pairs = []
+        for split in args.splits:
+            drawn = draw_items(split, size, args.documents, args.questions)  # type: ignore[arg-type]
+            pairs += [(image, item) for image, mine in drawn for item in mine]
+        run(model, pairs, batch, args.max_new)
+        items += [item for _, item in pairs]
+        done = summary(items)
+        print(f"{name}: {done} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    tables = report(items)
+    tables["questions"], tables["device"] = len(items), device
+    if args.json:
+        args.json.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
+    if args.items:
+        rows = [asdict(i) for i in items]
+        args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")
+    print(markdown({k: v for k, v in tables.items() if k in SPLITS}))
+
+
+if __name__ == "__main__":
+    main()

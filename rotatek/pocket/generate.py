@@ -1,0 +1,59 @@
+"""Documents from seeds: which renderer, how large, how harmed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from .config import UNIT
+from .degrade import degrade
+from .document import Document
+from .renderers import REGISTRY, pick_look
+
+SPLITS = ("own", "fonts", "renderers")
+
+
+def make_document(
+    seed: int,
+    width: int,
+    height: int,
+    split: str = "train",
+    renderers: Sequence[str] | None = None,
+    harm: float = 1.0,
+) -> Document:
+    """The document of ``seed``: the same arguments give the same pixels.
+
+    ``split``: ``train`` (and ``own``, the same with seeds that training does not use), ``fonts``
+    (families training never sees) or ``renderers`` (renderers it never sees).
+    """
+    rng = random.Random(f"{split}/{seed}/{width}x{height}")
+    names = list(renderers or _names(split))
+    fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
+    weights = [REGISTRY[n].weight for n in fit]
+    for _ in range(20):
+        name = rng.choices(fit, weights)[0]
+        look = pick_look(rng, width, height, "unseen" if split == "fonts" else "train")
+        document = REGISTRY[name].draw(rng, look)
+        document.questions = [q for q in document.questions if q.answer]
+        if document.questions and len(document.glyphs):
+            document.renderer = name
+            return degrade(rng, document, harm) if harm > 0 else document
+    raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
+
+
+def _names(split: str) -> list[str]:
+    return [n for n, r in REGISTRY.items() if r.held_out == (split == "renderers")]
+
+
+def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
+    """Width and height in pixels: ``least`` to ``most`` visual tokens, sides in whole tokens.
+
+    Areas are log-uniform and shapes range from tall receipts to wide screens.
+    """
+    area = math.exp(rng.uniform(math.log(least), math.log(most)))
+    aspect = math.exp(rng.gauss(0.12, 0.36))
+    aspect = min(2.4, max(0.42, aspect))
+    w = max(8, round(math.sqrt(area * aspect)))
+    h = max(8, min(round(area / w), most // w))
+    return w * UNIT, h * UNIT

@@ -1,0 +1,44 @@
+"""The registry of renderers: one file each, with its share of the training mixture.
+
+A renderer is ``draw(rng, look) -> Document``. ``held_out`` ones are drawn only to evaluate.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..document import Document
+from . import (
+    bars, boards, forms, lines, pages, pies, plots, receipts, screens, signs, tables, tickets,
+)  # fmt: skip
+from .look import Look, pick_look
+
+__all__ = ["REGISTRY", "Look", "Renderer", "pick_look"]
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """One way to draw documents."""
+
+    draw: Callable[[random.Random, Look], Document]
+    weight: float
+    held_out: bool = False
+    smallest: int = 224  # least shorter side in pixels
+
+
+REGISTRY: dict[str, Renderer] = {
+    "signs": Renderer(signs.draw, 1.0),
+    "pages": Renderer(pages.draw, 2.2),
+    "forms": Renderer(forms.draw, 1.6),
+    "receipts": Renderer(receipts.draw, 1.2, smallest=280),
+    "tables": Renderer(tables.draw, 2.0),
+    "bars": Renderer(bars.draw, 1.5),
+    "lines": Renderer(lines.draw, 0.8),
+    "pies": Renderer(pies.draw, 0.8),
+    "screens": Renderer(screens.draw, 1.2),
+    "plots": Renderer(plots.draw, 0.8, smallest=280),
+    "tickets": Renderer(tickets.draw, 1.0, held_out=True),
+    "boards": Renderer(boards.draw, 1.0, held_out=True),
+}

@@ -1,0 +1,197 @@
+"""Bar charts: upright or lying, one series or grouped, with values on the bars or on an axis."""
+
+from __future__ import annotations
+
+import random
+
+from .. import words
+from ..document import Canvas, Document
+from .charts import Data, Frame, make_data, nice_step, put_legend, put_title, questions
+from .look import Look
+
+
+def draw(rng: random.Random, look: Look) -> Document:
+    """One bar chart."""
+    canvas = look.canvas()
+    series = rng.choice((1, 1, 1, 2, 2, 3)) if look.width >= 280 else 1
+    lying = rng.random() < 0.35
+    side = look.height if lying else look.width
+    n = max(2, min(rng.randint(2, 10), int(side / (look.size * (3.2 + series)))))
+    kind = "horizontal bar chart" if lying else "bar chart"
+    data = make_data(rng, n, series, kind if series == 1 else "grouped " + kind)
+    if series == 1 and rng.random() < 0.5:
+        data.colours = data.colours * n
+    elif series == 1:
+        from ..theme import series_colours
+
+        data.colours = series_colours(rng, n) if n <= 10 else data.colours * n
+    y = put_title(rng, canvas, look, data)
+    if series > 1:
+        y = put_legend(rng, canvas, look, data.series, [c for _, c in data.colours], y)
+    shown = rng.random() < 0.8
+    (_lying if lying else _upright)(rng, canvas, look, data, y, shown)
+    out = questions(rng, data, shown, coloured=series > 1)
+    if series == 1 and len({c for c, _ in data.colours[:n]}) == n:
+        from ..questions import ask
+
+        i = rng.randrange(n)
+        out.append(ask(rng, "colour", data.colours[i][0], f=f"the bar for {data.categories[i]}"))
+        out.append(
+            ask(rng, "by_colour", data.categories[i], n="bar", c=data.colours[i][0], kind="colour")
+        )
+    return canvas.document(out)
+
+
+def _scale(data: Data, rng: random.Random) -> tuple[float, float]:
+    """Top of the axis and distance between ticks."""
+    top = max(max(row) for row in data.values) * rng.uniform(1.08, 1.25)
+    step = nice_step(top, rng.choice((4, 5, 6)))
+    return (int(top / step) + 1) * step, step
+
+
+def tick(value: float, step: float, suffix: str) -> str:
+    """A tick label."""
+    return (f"{value:,.0f}" if step >= 1 else f"{value:g}") + suffix
+
+
+def _upright(
+    rng: random.Random, canvas: Canvas, look: Look, data: Data, y: float, shown: bool
+) -> None:
+    t, small = look.theme, look.family.regular(max(10, look.size * rng.uniform(0.8, 1)))
+    top, step = _scale(data, rng)
+    axis = rng.random() < (0.6 if shown else 1)
+    m = look.margin
+    y1 = look.height - m - small.line * 1.4
+    names_y = y1 + small.line * 0.2
+    if rng.random() < 0.3:
+        data.x_label = rng.choice(
+            ("Year", "Region", "Group", "Category", "Month", words.invented(rng))
+        )
+        canvas.text(
+            look.width / 2, look.height - m - small.line, data.x_label, small, t.muted, "centre"
+        )
+        y1 -= small.line * 1.2
+        names_y = y1 + small.line * 0.2
+    x0 = m + (small.width(tick(top, step, data.suffix)) + 6 if axis else 2)
+    if axis and rng.random() < 0.35:
+        data.y_label = data.unit
+        canvas.text_rotated(m + small.line / 2, (y + y1) / 2, data.y_label, small, t.muted, 90)
+        x0 += small.line * 1.1
+    frame = Frame(x0, y + small.line * 1.1, look.width - m, y1, 0, top)
+    if axis:
+        _value_axis(rng, canvas, look, frame, step, small, data.suffix)
+    n, k = len(data.categories), len(data.series)
+    slot = (frame.x1 - frame.x0) / n
+    fill = rng.uniform(0.5, 0.9)
+    width = slot * fill / k
+    rotate = any(small.width(c) > slot * 0.98 for c in data.categories)
+    outline = t.ink if rng.random() < 0.2 else None
+    inside = rng.random() < 0.15
+    for c, name in enumerate(data.categories):
+        left = frame.x0 + slot * (c + (1 - fill) / 2)
+        for s in range(k):
+            colour = data.colours[s if k > 1 else c][1]
+            bar_top = frame.y(data.values[s][c])
+            canvas.box(
+                left + s * width, bar_top, left + (s + 1) * width - 1, frame.y1, colour, outline
+            )
+            if not shown:
+                continue
+            text, middle = data.text(s, c), left + (s + 0.5) * width
+            if small.width(text) > slot / k * 1.02:
+                at = bar_top - small.width(text) / 2 - 4
+                canvas.text_rotated(middle, max(at, small.width(text) / 2), text, small, t.ink, 90)
+            elif inside and frame.y1 - bar_top > small.line * 1.3:
+                from ..theme import on
+
+                canvas.text(middle, bar_top + 2, text, small, on(colour), "centre")
+            else:
+                canvas.text(middle, bar_top - small.line * 1.02, text, small, t.ink, "centre")
+        middle = frame.x0 + slot * (c + 0.5)
+        if rotate:
+            _slanted(canvas, look, name, middle, names_y, small)
+        else:
+            canvas.text(middle, names_y, name, small, t.ink, "centre")
+    canvas.line([(frame.x0, frame.y1), (frame.x1, frame.y1)], t.ink)
+
+
+def _slanted(canvas: Canvas, look: Look, name: str, x: float, y: float, face) -> None:  # noqa: ANN001
+    """A label too wide for its slot, set smaller, and over the bars' feet if need be."""
+    narrow = look.family.regular(10)
+    canvas.text_rotated(x, y - narrow.width(name) / 2 - 6, name, narrow, look.theme.ink, 90)
+
+
+def _value_axis(
+    rng: random.Random, canvas: Canvas, look: Look, frame: Frame, step: float, face, suffix: str  # noqa: ANN001
+) -> None:  # fmt: skip
+    grid = rng.random() < 0.6
+    value = frame.low
+    while value <= frame.high + step * 1e-6:
+        y = frame.y(value)
+        if grid:
+            canvas.line([(frame.x0, y), (frame.x1, y)], look.theme.rule)
+        canvas.text(
+            frame.x0 - 4,
+            y - face.line / 2,
+            tick(value, step, suffix),
+            face,
+            look.theme.muted,
+            "right",
+        )
+        value += step
+
+
+def _lying(
+    rng: random.Random, canvas: Canvas, look: Look, data: Data, y: float, shown: bool
+) -> None:
+    t, small = look.theme, look.family.regular(max(10, look.size * rng.uniform(0.85, 1)))
+    top, step = _scale(data, rng)
+    m, n, k = look.margin, len(data.categories), len(data.series)
+    names = max(small.width(c) for c in data.categories)
+    axis = rng.random() < (0.4 if shown else 1)
+    reserve = max(small.width(x) for row in data.texts for x in row) + 8 if shown else 8
+    frame = Frame(
+        m + names + 8,
+        y,
+        look.width - m - reserve,
+        look.height - m - (small.line * 1.3 if axis else 2),
+        0,
+        top * 0.9,
+    )
+    if axis:
+        value = 0.0
+        while value <= frame.high + 1e-6:
+            x = frame.x(value)
+            canvas.line([(x, frame.y0), (x, frame.y1)], t.rule)
+            canvas.text(x, frame.y1 + 2, tick(value, step, data.suffix), small, t.muted, "centre")
+            value += step * (2 if (frame.x1 - frame.x0) * step / frame.high < 50 else 1)
+    slot = (frame.y1 - frame.y0) / n
+    fill = rng.uniform(0.5, 0.9)
+    width = slot * fill / k
+    for c, name in enumerate(data.categories):
+        edge = frame.y0 + slot * (c + (1 - fill) / 2)
+        canvas.text(
+            frame.x0 - 6, frame.y0 + slot * (c + 0.5) - small.line / 2, name, small, t.ink, "right"
+        )
+        for s in range(k):
+            x = frame.x(data.values[s][c])
+            canvas.box(
+                frame.x0,
+                edge + s * width,
+                x,
+                edge + (s + 1) * width - 1,
+                data.colours[s if k > 1 else c][1],
+            )
+            if shown and width > small.ascent * 0.8:
+                canvas.text(
+                    x + 4, edge + (s + 0.5) * width - small.line / 2, data.text(s, c), small, t.ink
+                )
+            elif shown:
+                canvas.text(
+                    x + 4,
+                    edge + (s + 0.5) * width - 7,
+                    data.text(s, c),
+                    look.family.regular(10),
+                    t.ink,
+                )
+    canvas.line([(frame.x0, frame.y0), (frame.x0, frame.y1)], t.ink)

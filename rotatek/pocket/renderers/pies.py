@@ -1,0 +1,110 @@
+"""Pie and ring charts with a legend or labels around."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from ..document import Document, Question
+from ..questions import ask
+from ..theme import on, series_colours
+from .charts import make_data, put_title, questions
+from .look import Look
+
+
+def draw(rng: random.Random, look: Look) -> Document:
+    """One pie; its shares are written on the slices or in the legend."""
+    canvas, t = look.canvas(), look.theme
+    n = rng.randint(2, 6 if look.width > 300 else 4)
+    data = make_data(rng, n, 1, "pie chart", top=100)
+    parts = [rng.uniform(1, 4) ** 1.5 + 0.5 * i for i in range(n)]
+    rng.shuffle(parts)
+    shares = [round(100 * p / sum(parts)) for p in parts]
+    shares[shares.index(max(shares))] += 100 - sum(shares)
+    if len(set(shares)) < n:
+        shares = [s + i * 0 for i, s in enumerate(_distinct(n, rng))]
+    data.values = [[float(s) for s in shares]]
+    data.texts = [[f"{s}%" for s in shares]]
+    data.colours = series_colours(rng, n)
+    ring = rng.random() < 0.3
+    data.kind = "ring chart" if ring else "pie chart"
+    y = put_title(rng, canvas, look, data)
+    small = look.family.regular(max(10, look.size))
+    mode = rng.choice(("slices", "legend", "slices"))
+    wide = look.width >= look.height
+    names = max(small.width(c + " (100%)") for c in data.categories) + small.line
+    bottom = look.height - look.margin
+    if wide and names < look.width * 0.5:
+        radius = min((look.width - names - 2 * look.margin) / 2.15, (bottom - y) / 2.05)
+        cx, cy = look.margin + radius, (y + bottom) / 2
+        lx, ly = cx + radius + small.line * 0.8, cy - n * small.line * 0.65
+    else:
+        radius = min(look.width / 2.3, (bottom - y - n * small.line * 1.3) / 2.1)
+        cx, cy = look.width / 2, y + radius
+        lx, ly = max(look.margin, look.width / 2 - names / 2), y + 2 * radius + 6
+    radius = max(radius, 20)
+    angle = rng.uniform(0, 360)
+    for i, share in enumerate(shares):
+        end = angle + share * 3.6
+        box = (cx - radius, cy - radius, cx + radius, cy + radius)
+        canvas.draw.pieslice(box, angle, end, fill=data.colours[i][1], outline=t.page)
+        angle = end
+    if ring:
+        hole = radius * rng.uniform(0.35, 0.5)
+        canvas.draw.ellipse((cx - hole, cy - hole, cx + hole, cy + hole), fill=t.page)
+    shown = mode == "legend"
+    if mode == "slices":
+        shown = all(s >= 6 for s in shares) and radius > small.width("100%") * 1.5
+        angle_now = angle
+        for i, share in enumerate(shares):
+            if not shown:
+                break
+            middle = math.radians(angle_now + share * 1.8)
+            at = radius * (0.72 if ring else 0.66)
+            px, py = cx + at * math.cos(middle), cy + at * math.sin(middle)
+            canvas.text(
+                px, py - small.line / 2, f"{share}%", small, on(data.colours[i][1]), "centre"
+            )
+            angle_now += share * 3.6
+    mark = small.ascent * 0.7
+    for i, name in enumerate(data.categories):
+        text = f"{name} ({shares[i]}%)" if mode == "legend" else name
+        top = ly + i * small.line * 1.3
+        canvas.box(
+            lx,
+            top + small.ascent * 0.3,
+            lx + mark,
+            top + small.ascent * 0.3 + mark,
+            data.colours[i][1],
+        )
+        canvas.text(lx + mark + 6, top, text, small, t.ink)
+    out = questions(rng, data, shown, coloured=False)
+    for i in rng.sample(range(n), 2):
+        out.append(ask(rng, "colour", data.colours[i][0], f=data.categories[i]))
+        out.append(
+            ask(
+                rng, "by_colour", data.categories[i], n="slice", c=data.colours[i][0], kind="colour"
+            )
+        )
+    out.append(
+        Question(
+            "count",
+            rng.choice(
+                (
+                    "How many slices are there?",
+                    "how many slices",
+                    "How many parts does the chart have?",
+                )
+            ),
+            str(n),
+        )
+    )
+    return canvas.document(out)
+
+
+def _distinct(n: int, rng: random.Random) -> list[int]:
+    """``n`` different shares that add up to 100."""
+    base = [100 // n + 2 * (i - n // 2) for i in range(n)]
+    base[-1] += 100 - sum(base)
+    rng.shuffle(base)
+    return base

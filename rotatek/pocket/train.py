@@ -1,0 +1,247 @@
+"""Train the pocket model: ``python -m rotatek.pocket.train --out FOLDER``.
+
+A run is a chain of links: each continues from FOLDER's checkpoint, stops after ``--link-minutes``,
+and leaves a checkpoint and an export that ``from_pretrained`` loads. With ``--steps`` the schedule
+counts steps and the run is reproducible; with ``--minutes`` it is fitted to the clock. On several
+GPUs start it with torchrun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from transformers import Qwen2_5_VLForConditionalGeneration
+
+from .config import build_model, model_config, save_model
+from .data import loader
+from .forward import Forward
+from .glyphs import N_CLASSES
+from .optim import optimisers
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    p = argparse.ArgumentParser(prog="python -m rotatek.pocket.train", description=__doc__)
+    p.add_argument("--out", type=Path, required=True, help="checkpoint and export go here")
+    p.add_argument("--start", type=Path, help="begin from these weights instead of fresh ones")
+    p.add_argument("--steps", type=int, default=0, help="length of the schedule in steps")
+    p.add_argument("--minutes", type=float, default=9.0, help="... or in minutes, all links")
+    p.add_argument("--link-minutes", type=float, default=1e9, help="stop this link after that")
+    p.add_argument("--skip", type=float, default=0.0, help="enter the curriculum at this point")
+    p.add_argument("--cost", type=int, default=52_000, help="size of a batch, one GPU")
+    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--weight-decay", type=float, default=0.05)
+    p.add_argument("--warm-up", type=int, default=150)
+    p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
+    p.add_argument("--glyph-weight", type=float, default=0.3)
+    p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
+    p.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--tiny", action="store_true", help="a very small model, to try the chain")
+    p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--log-every", type=int, default=50)
+    return p.parse_args(argv)
+
+
+class Clock:
+    """Progress in [0, 1] through the schedule, over all links."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.steps, self.seconds = args.steps, args.minutes * 60
+        self.step, self.before, self.begun = 0, 0.0, time.monotonic()
+        self.link_seconds = args.link_minutes * 60
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return self.before + time.monotonic() - self.begun
+
+    @property
+    def progress(self) -> float:
+        """How far the schedule is."""
+        done = self.step / self.steps if self.steps else self.elapsed / self.seconds
+        return min(1.0, done)
+
+    def link_over(self) -> bool:
+        """Whether this link has used its time."""
+        return time.monotonic() - self.begun > self.link_seconds
+
+
+def rate(progress: float, step: int, args: argparse.Namespace) -> float:
+    """Learning rate: warm-up, constant, linear decay."""
+    warm = min(1.0, (step + 1) / args.warm_up)
+    fall = min(1.0, (1 - progress) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
+    return args.lr * warm * max(0.0, fall)
+
+
+class Trainer:
+    """One rank's model, optimisers and counters."""
+
+    def __init__(self, args: argparse.Namespace, rank: int, world: int) -> None:
+        self.args, self.rank, self.world = args, rank, world
+        cuda = torch.cuda.is_available()
+        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if cuda else 0)
+        if not cuda:
+            self.device = torch.device("cpu")
+        torch.backends.cuda.matmul.allow_tf32 = True
+        config = model_config(2, 2, 256, 128) if args.tiny else model_config()
+        if args.start:
+            model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+                args.start, dtype=torch.float32
+            )
+        else:
+            model = build_model(config, args.seed)
+        self.model = model.to(self.device).train()
+        self.head = nn.Linear(model.config.vision_config.hidden_size, N_CLASSES).to(self.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, -5.0)
+        self.forward = Forward(self.model, compile_blocks=cuda and not args.no_compile)
+        self.optimisers = optimisers(
+            self.model, self.head, args.lr, args.weight_decay, not args.adamw
+        )
+        self.params = [*self.model.parameters(), *self.head.parameters()]
+        self.clock = Clock(args)
+        self.images = 0
+        self.log: list[dict[str, float]] = []
+        if (args.out / "checkpoint.pt").exists():
+            self.resume()
+
+    def resume(self) -> None:
+        """Continue from the checkpoint in the output folder."""
+        state = torch.load(
+            self.args.out / "checkpoint.pt", map_location=self.device, weights_only=True
+        )
+        self.model.load_state_dict(state["model"])
+        self.head.load_state_dict(state["head"])
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        self.clock.step, self.clock.before = state["step"], state["elapsed"]
+        self.images, self.log = state["images"], state["log"]
+
+    def save(self) -> None:
+        """Write checkpoint, log and export."""
+        out = self.args.out
+        out.mkdir(parents=True, exist_ok=True)
+        state = {
+            "model": self.model.state_dict(),
+            "head": self.head.state_dict(),
+            "optimisers": [o.state_dict() for o in self.optimisers],
+            "step": self.clock.step,
+            "elapsed": self.clock.elapsed,
+            "images": self.images,
+            "log": self.log,
+        }
+        torch.save(state, out / "checkpoint.tmp")
+        (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
+        (out / "log.json").write_text(json.dumps(self.log) + "\n", encoding="utf-8")
+        save_model(self.model, out / "export")
+
+    def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """One update; returns answer and glyph loss, unsynchronised."""
+        batch = batch.to(self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            answer, glyph = self.forward.losses(batch, self.head)
+        (answer + self.args.glyph_weight * glyph).backward()
+        if self.world > 1:
+            self.share_gradients()
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        lr = rate(self.clock.progress, self.clock.step, self.args)
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = lr
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.clock.step += 1
+        self.images += len(batch.images) * self.world
+        return answer.detach(), glyph.detach()
+
+    def share_gradients(self) -> None:
+        """Average gradients over the ranks, in one flat buffer."""
+        grads = [p.grad for p in self.params if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in grads])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+            g.copy_(part.view_as(g))
+
+    def over(self) -> bool:
+        """Whether to stop now; ranks agree on it."""
+        stop = self.clock.progress >= 1 or self.clock.link_over()
+        if self.world > 1:
+            flag = torch.tensor(float(stop), device=self.device)
+            dist.broadcast(flag, 0)
+            stop = bool(flag.item())
+        return stop
+
+    def run(self) -> None:
+        """Train until the schedule or the link is over."""
+        args, cuda = self.args, self.device.type == "cuda"
+        workers = max(1, args.workers // self.world)
+        data, shared = loader(
+            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, cuda
+        )
+        shared.value = max(args.skip, self.clock.progress)
+        began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
+        count, images = 0, self.images
+        source = iter(data)
+        while True:
+            asked = time.monotonic()
+            batch = next(source)
+            waited += time.monotonic() - asked
+            losses = self.step(batch)
+            sums += torch.stack(losses)
+            count += 1
+            shared.value = max(args.skip, self.clock.progress)
+            if count >= args.log_every:
+                answer, glyph = (sums / count).tolist()
+                now = time.monotonic()
+                self.report(answer, glyph, (self.images - images) / (now - began), waited)
+                began, waited, count, images = now, 0.0, 0, self.images
+                sums.zero_()
+            if self.clock.step % 10 == 0 and self.over():
+                break
+        if self.rank == 0:
+            self.save()
+        if self.world > 1:
+            dist.barrier()
+
+    def report(self, answer: float, glyph: float, speed: float, waited: float) -> None:
+        """Note the losses and show them."""
+        row = {
+            "step": self.clock.step,
+            "progress": round(self.clock.progress, 4),
+            "seconds": round(self.clock.elapsed, 1),
+            "images": self.images,
+            "answer_loss": round(answer, 4),
+            "glyph_loss": round(glyph, 4),
+            "images_per_s": round(speed, 1),
+            "loader_wait_s": round(waited, 2),
+        }
+        self.log.append(row)
+        if self.rank == 0:
+            print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train as the command line says."""
+    args = arguments(argv)
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+    Trainer(args, rank, world).run()
+    if world > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
