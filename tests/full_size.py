@@ -52,6 +52,9 @@ SETTINGS = {
     ),
     "ThinK k=32": Settings(channels="think", keep_channels=0.25),
     "SparK k=32": Settings(channels="spark", keep_channels=0.25),
+    "FastV .3, full width": Settings(
+        tokens="fastv", keep_tokens=0.3, channels="full", keep_channels=1.0
+    ),
     "FastV .3 + RotateK k=32": Settings(tokens="fastv", keep_tokens=0.3, keep_channels=0.25),
     "VisionZip .35 + RotateK k=32": Settings(
         tokens="visionzip", keep_tokens=0.35, keep_channels=0.25
@@ -156,6 +159,8 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         return cache, prefill(vlm, embedded, cache)[0]
 
     prefill_ms, prefill_mib, (cache, logits) = _timed(fill)
+    if settings is not None:
+        cache.make_static(NEW_TOKENS + 1)  # the graph's room: the same splits, the same rounding
     steps = list(decode(vlm, embedded, cache, logits, NEW_TOKENS))
     graphed = []
     if settings is not None:
