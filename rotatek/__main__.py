@@ -1,4 +1,4 @@
-"""Command line: ask, compare, calibrate, info. Answers on stdout, everything else on stderr."""
+"""Command line: ask, compare, calibrate, evaluate, info. Answers on stdout, everything else on stderr."""
 
 import argparse
 import json
@@ -23,13 +23,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, or 2 for a refusal."""
+    """Run one command; returns the exit status: 0, or 2 for a refusal, or the command's own."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    parser = _parser()
-    args = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = _parser(words).parse_args(words)
     try:
-        args.run(args)
+        return args.run(args) or 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -38,10 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as exc:
         print(public_message(exc), file=sys.stderr)
         return 2
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m rotatek", description="Ask pictures with a compressed cache.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     ask = commands.add_parser("ask", help="answer a question about an image")
@@ -58,6 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_request(calibrate)
     calibrate.add_argument("--out", required=True, metavar="FILE.safetensors")
     calibrate.set_defaults(run=_calibrate)
+    evaluate = commands.add_parser("evaluate", help="the paper's tables, on any model and suite")
+    if words[:1] == ["evaluate"]:  # its options need the registries, which take a second to load
+        from rotatek import evaluate as command  # noqa: PLC0415
+
+        command.add_arguments(evaluate)
+        evaluate.set_defaults(run=command.main)
     info = commands.add_parser("info", help="versions, device, kernels and models, for bug reports")
     info.add_argument("--model", default="pocket", metavar="NAME", help="model to describe")
     info.set_defaults(run=_info)
