@@ -24,7 +24,7 @@ from rotatek.config import Settings
 from rotatek.decode import decode, prefill
 from rotatek.errors import UserError
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.inputs import make_request
+from rotatek.inputs import Request, make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import collate
 from rotatek.tokens import TOKENS
@@ -217,12 +217,35 @@ class Runner:
     ) -> list[Answer]:
         """Token rows [steps][B] as texts."""
         answers = []
-        for place, item in enumerate(items):
-            tokens = [row[place] for row in rows if row[place] >= 0]
-            said = [token for token in tokens if token not in self.vlm.stop_ids]
-            text = self.vlm.tokenizer.decode(said, skip_special_tokens=True).strip()
-            answers.append(Answer(setting_id(settings), item.name, text, len(said), share))
+        for item, tokens in zip(items, _said(self.vlm, rows), strict=True):
+            text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+            answers.append(Answer(setting_id(settings), item.name, text, len(tokens), share))
         return answers
+
+
+def _said(vlm: VisionLanguageModel, rows: list[list[int]]) -> list[list[int]]:
+    """Steps [T][B], -1 behind an end, as each sample's own tokens without that end."""
+    return [
+        [t for t in column if t >= 0 and t not in vlm.stop_ids]
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def generate(
+    vlm: VisionLanguageModel, requests: Sequence[Request], settings: Settings
+) -> list[str]:
+    """Answers of one padded batch, outside of any suite. All requests have the same limit."""
+    embedded = collate([vlm.embed(vlm.prompt(request), settings) for request in requests])
+    cache: Cache = DynamicCache()
+    if not settings.is_baseline:
+        cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    try:
+        logits, _ = prefill(vlm, embedded, cache)
+        steps = decode(vlm, embedded, cache, logits, requests[0].max_new_tokens)
+        said = _said(vlm, [step.tokens for step in steps])
+    finally:
+        _close(cache)
+    return [vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in said]
 
 
 def full_bytes(vlm: VisionLanguageModel, tokens: int) -> int:

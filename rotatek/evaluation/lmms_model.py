@@ -1,0 +1,116 @@
+"""Any supported model under any settings, as lmms-eval wants it.
+
+    accelerate launch --num_processes 4 -m lmms_eval --model rotatek --tasks textvqa_val,chartqa \\
+        --model_args pretrained=Qwen/Qwen2.5-VL-7B-Instruct,tokens=fastv,keep_tokens=0.4
+
+Needs the extra `rotatek[eval]`. Every field of `rotatek.config.Settings` is a model argument; each
+process of accelerate loads the model on its own GPU.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from accelerate import Accelerator
+from lmms_eval.api.instance import Instance
+from lmms_eval.api.model import lmms
+from tqdm import tqdm
+
+from rotatek.config import Limits, Settings
+from rotatek.errors import ModeUnsupported, UserError
+from rotatek.evaluation.run import generate
+from rotatek.inputs import Request, make_request
+from rotatek.models import load
+
+log = logging.getLogger("rotatek")
+NEW_TOKENS: Final = 128  # where a task does not say; short answers are what most tasks want
+
+
+class RotateK(lmms):
+    """pretrained: a registered name, folder or hub id; batch_size: prompts at once, padded."""
+
+    is_simple = True
+
+    def __init__(
+        self,
+        pretrained: str = "pocket",
+        device: str | None = None,
+        batch_size: int | str = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.accelerator = Accelerator()
+        self._rank = self.accelerator.process_index
+        self._world_size = self.accelerator.num_processes
+        if self._world_size > 1:
+            device = str(self.accelerator.device)
+        self.settings = Settings.from_dict(options)
+        self.vlm = load(pretrained, device)
+        self.device = self.vlm.device
+        self.batch_size = int(batch_size)
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """Greedy answers, in the order of the requests, cut at a task's stop strings."""
+        answers = [""] * len(requests)
+        bar = tqdm(total=len(requests), disable=self.rank != 0, unit="question")
+        by_limit: dict[int, list[tuple[int, Request, Sequence[str]]]] = {}
+        for number, instance in enumerate(requests):
+            ready = self._request(instance)
+            if ready is not None:
+                by_limit.setdefault(ready[0].max_new_tokens, []).append((number, *ready))
+            else:
+                bar.update()
+        for alike in by_limit.values():
+            for start in range(0, len(alike), self.batch_size):
+                batch = alike[start : start + self.batch_size]
+                texts = generate(self.vlm, [request for _, request, _ in batch], self.settings)
+                for (number, _, until), text in zip(batch, texts, strict=True):
+                    answers[number] = cut(text, until)
+                    self.cache_hook.add_partial(
+                        "generate_until", requests[number].args[:2], answers[number]
+                    )
+                bar.update(len(batch))
+        bar.close()
+        return answers
+
+    def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
+        """One question through the door, and its stop strings; None where the door refuses it."""
+        question, options, doc_to_visual, number, task, split = instance.args
+        check_greedy(options)
+        images = [image for image in doc_to_visual(self.task_dict[task][split][number]) if image]
+        until = options.get("until") or []
+        limit = min(int(options.get("max_new_tokens") or NEW_TOKENS), Limits().max_new_tokens)
+        try:
+            request = make_request(images, question.replace("<image>", ""), limit)
+        except UserError as error:
+            log.warning("document %s of %s counts as unanswered: %s", number, task, error.message)
+            return None
+        return request, [until] if isinstance(until, str) else until
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Refused: a likelihood is computed in one prefill, which compression never touches."""
+        raise ModeUnsupported("Likelihood tasks say nothing of a compressed cache. Choose others.")
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
+        """Refused: no task of the paper has several rounds."""
+        raise ModeUnsupported("Tasks of several rounds are not supported. Choose others.")
+
+
+def check_greedy(options: dict[str, Any]) -> None:
+    """Refuse what would not be greedy decoding.
+
+    Raises:
+        ModeUnsupported: for sampling or beams.
+    """
+    if options.get("do_sample") and options.get("temperature") not in (0, 0.0):
+        raise ModeUnsupported("This task samples. Give --gen_kwargs do_sample=False.")
+    if int(options.get("num_beams") or 1) > 1:
+        raise ModeUnsupported("This task uses beams. Give --gen_kwargs num_beams=1.")
+
+
+def cut(text: str, until: Sequence[str]) -> str:
+    """The text before the first stop string that says something."""
+    for stop in until:
+        if stop.strip():
+            text = text.split(stop)[0]
+    return text.strip()
