@@ -1,4 +1,4 @@
-"""Command line: ask, compare, calibrate, evaluate, info. Answers on stdout, everything else on stderr."""
+"""Command line: ask, compare, calibrate, evaluate, info. Answers on stdout, the rest on stderr."""
 
 import argparse
 import json
