@@ -225,4 +225,6 @@ def _markdown_rows(table: Mapping[str, Any]) -> list[str]:
 def _points(difference: float, pair: Sequence[float]) -> str:
     """A difference in points with its interval."""
     low, high = pair
-    return f"{100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    # Adding zero turns -0.0 into 0.0.
+    one, two, three = (round(100 * value, 1) + 0.0 for value in (difference, low, high))
+    return f"{one:+.1f} ({two:+.1f} to {three:+.1f})"

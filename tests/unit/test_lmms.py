@@ -1,0 +1,170 @@
+"""The plug-in for lmms-eval: its logic against a stand-in, and, where installed, the real one."""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rotatek.config import Settings
+from rotatek.engine import Engine
+from rotatek.errors import ModeUnsupported, SettingError
+from rotatek.evaluation.suite import EmbeddedSuite
+from rotatek.events import Finished
+from rotatek.inputs import make_request
+from tests.tiny import tiny_qwen
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = importlib.util.find_spec("lmms_eval") is not None
+
+
+@dataclass
+class Instance:
+    """lmms-eval's request: its arguments are all that matters here."""
+
+    args: tuple[Any, ...]
+
+
+class Base:
+    """lmms-eval's model: a rank, a cache hook, the tasks' data."""
+
+    def __init__(self) -> None:
+        self._rank, self._world_size = 0, 1
+        self.task_dict: dict[str, Any] = {}
+        self.cache_hook = types.SimpleNamespace(add_partial=lambda *_: None)
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+
+@dataclass(frozen=True)
+class Manifest:
+    model_id: str
+    simple_class_path: str | None = None
+    chat_class_path: str | None = None
+    aliases: tuple[str, ...] = field(default=())
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """Both modules, imported with a stand-in for lmms-eval, and a tiny model to load."""
+    parts = {
+        "lmms_eval": {},
+        "lmms_eval.api": {},
+        "lmms_eval.api.instance": {"Instance": Instance},
+        "lmms_eval.api.model": {"lmms": Base},
+        "lmms_eval.models": {},
+        "lmms_eval.models.registry_v2": {"ModelManifest": Manifest},
+    }
+    for name, members in parts.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("lmms_model", "plugin"):
+        monkeypatch.delitem(sys.modules, f"rotatek.evaluation.{name}", raising=False)
+    model = importlib.import_module("rotatek.evaluation.lmms_model")
+    found = importlib.import_module("rotatek.evaluation.plugin")
+    monkeypatch.setattr(model, "load", lambda name, device: tiny_qwen())
+    yield types.SimpleNamespace(model=model, manifest=found.manifest)
+    for name in ("lmms_model", "plugin"):
+        sys.modules.pop(f"rotatek.evaluation.{name}", None)
+
+
+def instances(model: Any, docs: list[dict[str, Any]], **options: Any) -> list[Instance]:
+    model.task_dict = {"task": {"test": docs}}
+    given = {"max_new_tokens": 5, **options}
+    return [
+        Instance((doc["question"], given, lambda doc: [doc["image"]], n, "task", "test"))
+        for n, doc in enumerate(docs)
+    ]
+
+
+def test_manifest_names_the_class(plugin: types.SimpleNamespace) -> None:
+    manifest = plugin.manifest()
+    module, _, name = manifest.simple_class_path.rpartition(".")
+    assert manifest.model_id == "rotatek"
+    assert getattr(importlib.import_module(module), name).is_simple is True
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entry = project["entry-points"]["lmms_eval.models"]["rotatek"]
+    assert entry == "rotatek.evaluation.plugin:manifest"
+
+
+def test_answers_are_the_engines(plugin: types.SimpleNamespace, picture: Any) -> None:
+    """Padded batches through the plug-in say what the engine says to each question alone."""
+    model = plugin.model.RotateK(batch_size=2, tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+    assert model.settings == Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+    docs = [
+        {"question": f"Question {'x' * n}?", "image": picture(120 + 30 * n, 120, seed=n)}
+        for n in range(5)
+    ]
+    said = model.generate_until(instances(model, docs))
+    engine = Engine(model.vlm)
+    for doc, text in zip(docs, said, strict=True):
+        request = make_request(doc["image"], doc["question"], 5)
+        events = list(engine.answer(request, model.settings))
+        assert [e.answer for e in events if isinstance(e, Finished)] == [text]
+
+
+def test_a_refused_document_is_unanswered(plugin: types.SimpleNamespace, picture: Any) -> None:
+    model = plugin.model.RotateK()
+    docs = [
+        {"question": "?", "image": picture(120, 120)},
+        {"question": "?", "image": picture(120, 8)},
+    ]
+    said = model.generate_until(instances(model, docs))
+    assert len(said) == 2 and said[1] == ""
+
+
+def test_stop_strings(plugin: types.SimpleNamespace) -> None:
+    assert plugin.model.cut(" 42\n\nASSISTANT: more", ["ASSISTANT:", "\n\n"]) == "42"
+    assert plugin.model.cut("42", []) == "42"
+
+
+def test_what_is_not_greedy_is_refused(plugin: types.SimpleNamespace, picture: Any) -> None:
+    model = plugin.model.RotateK()
+    docs = [{"question": "?", "image": picture(64, 64)}]
+    for options in ({"do_sample": True, "temperature": 0.7}, {"num_beams": 4}):
+        with pytest.raises(ModeUnsupported):
+            model.generate_until(instances(model, docs, **options))
+    for call in (model.loglikelihood, model.generate_until_multi_round):
+        with pytest.raises(ModeUnsupported):
+            call([])
+    with pytest.raises(SettingError, match="keep_tokens"):
+        plugin.model.RotateK(tokens="fastv", keep_tokens=3.0)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="the extra `eval` is not installed")
+def test_with_the_real_lmms_eval(tmp_path: Path) -> None:
+    """A local task, no network, the embedded model, one command."""
+    suite = EmbeddedSuite(questions=30)
+    lines = []
+    for item in [item for item in suite.items if item.category in ("documents", "signs")]:
+        path = tmp_path / f"{item.document}.png"
+        suite.image(item.document).save(path)
+        line = {"image": str(path), "question": item.question, "answer": item.accepted[0]}
+        lines.append(json.dumps(line))
+    (tmp_path / "pocket_documents.jsonl").write_text("\n".join(lines) + "\n")
+    words = [
+        *(sys.executable, "-m", "lmms_eval", "--model", "rotatek", "--batch_size", "4"),
+        *("--model_args", "pretrained=pocket,keep_channels=0.5"),
+        *("--tasks", "pocket_documents", "--include_path", str(ROOT / "tests" / "lmms_task")),
+        *("--output_path", str(tmp_path / "out"), "--log_samples"),
+    ]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (result,) = (tmp_path / "out").rglob("*results.json")
+    found = json.loads(result.read_text())["results"]["pocket_documents"]
+    assert found["exact_match,none"] >= 0.6
