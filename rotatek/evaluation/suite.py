@@ -1,6 +1,7 @@
 """What is asked: the embedded suite, drawn from fixed seeds, or a file of images and questions."""
 
 import hashlib
+import importlib.util
 import json
 import random
 from collections import Counter
@@ -101,6 +102,8 @@ class EmbeddedSuite:
     """
 
     def __init__(self, name: str = "pocket", questions: int = 1_000, seed: int = 0) -> None:
+        if importlib.util.find_spec("matplotlib") is None:
+            raise UserError("The embedded suites draw with matplotlib. Install `rotatek[pocket]`.")
         self.name = f"{name} (seed {seed})"
         self._split = SPLITS[name]
         self._sources: list[tuple[int, int, int, str]] = []  # seed, width, height, renderer
