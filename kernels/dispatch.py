@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class Dispatcher:
 
     def __init__(self, enabled: bool = True) -> None:
         self._fault = "" if enabled else "The GPU kernels are switched off."
+        self._solver_fault = ""
         self._bypass = ""
 
     def attend(self, q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
@@ -56,6 +58,24 @@ class Dispatcher:
             log.exception("attention kernel failed; the reference takes over")
         return attend_reference(q, visual, text, scale)
 
+    def solve(self, work: str, first: Tensor, *rest: Any) -> Any | None:
+        """Run `kernels.solver.<work>` on the GPU; None where the caller's own code must do it.
+
+        A failure moves the solver alone to plain PyTorch: attention keeps its kernels.
+        """
+        if first.device.type != "cuda" or self._fault or self._solver_fault:
+            return None
+        try:
+            return getattr(importlib.import_module("kernels.solver"), work)(first, *rest)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self._solver_fault = (
+                f"The GPU solver failed ({type(error).__name__}): bases come from plain PyTorch."
+            )
+            log.exception("solver kernel failed; plain PyTorch takes over")
+            return None
+
     def status(self, device_type: str = "cuda") -> Status:
         """The backend in use on a device type, with the reason."""
         if device_type != "cuda":
@@ -64,7 +84,8 @@ class Dispatcher:
             return Status(REFERENCE, self._fault)
         if importlib.util.find_spec("triton") is None:
             return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
-        return Status(TRITON, self._bypass or "GPU kernels are in use.")
+        reason = self._solver_fault or self._bypass or "GPU kernels are in use."
+        return Status(TRITON, reason)
 
     def self_test(self, device: torch.device | str) -> Status:
         """Compare kernel and reference on `device`; on any disagreement use the reference.
@@ -130,6 +151,11 @@ _default = Dispatcher()
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """Decode attention through the default dispatcher (library use); an engine owns its own."""
     return _default.attend(q, visual, text, scale)
+
+
+def solve(work: str, first: Tensor, *rest: Any) -> Any | None:
+    """`Dispatcher.solve` of the default dispatcher."""
+    return _default.solve(work, first, *rest)
 
 
 def backend(device_type: str) -> str:

@@ -8,6 +8,8 @@ Source: RotateK (arXiv 2605.19218), section 3 and appendix C, with the deviation
 import torch
 from torch import Tensor
 
+from kernels.dispatch import solve
+
 SIGMA_FLOOR = 1e-3  # of the median weight: a channel no query touched keeps a finite inverse
 ITERATIONS = 5  # T of the paper
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
@@ -24,6 +26,9 @@ def centred_covariance(keys: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
     Centred before the product: K^T K - N mu mu^T loses 39 % with a large mean.
     """
+    done = solve("covariance", keys, lengths)
+    if done is not None:
+        return done
     alive = token_mask(lengths, keys.shape[2])[:, None, :, None]
     keys = keys.float().masked_fill(~alive, 0.0)
     mean = keys.sum(2) / lengths.clamp(min=1)[:, None, None]
@@ -123,7 +128,18 @@ def top_basis(covariance: Tensor, k: int, solver: str) -> Tensor:
     """R_k [..., d, k] by `solver`: "subspace" (T = 5) or "eigh"."""
     if solver == "eigh" or k >= covariance.shape[-1]:
         return full_basis(covariance)[0][..., :k].contiguous()
-    return subspace_basis(covariance, k)
+    done = solve("subspace", covariance, k)
+    return subspace_basis(covariance, k) if done is None else done
+
+
+def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
+    """(states - mean) F [B, Hkv, N, k] in the states' dtype; rows beyond a length mean nothing."""
+    done = solve("project", states, mean, basis)
+    if done is not None:
+        return done
+    centred = (states.float() - mean[:, :, None]) @ basis
+    alive = token_mask(lengths, states.shape[2])[:, None, :, None]
+    return centred.masked_fill(~alive, 0.0).to(states.dtype)
 
 
 def captured_energy(covariance: Tensor, basis: Tensor) -> Tensor:

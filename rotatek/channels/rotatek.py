@@ -51,7 +51,7 @@ class RotateK:
         sigma = _weights(prefill, settings)
         forward, back, energy = _key_bases(prefill, settings, covariance, sigma)
         visual = full_visual(prefill)._replace(
-            keys=_project(keys, mean, forward, prefill.lengths).to(dtype),
+            keys=rotation.project(keys, mean, forward, prefill.lengths),
             basis=back.to(dtype),
             mean=mean,
         )
@@ -111,13 +111,6 @@ def _key_bases(
     return sigma[..., None] * basis, basis / sigma[..., None], energy
 
 
-def _project(states: Tensor, mean: Tensor, forward: Tensor, lengths: Tensor) -> Tensor:
-    """(states - mean) F [B, Hkv, N, k], zero beyond each sample's length."""
-    centred = states.float() - mean[:, :, None]
-    alive = rotation.token_mask(lengths, states.shape[2])[:, None, :, None]
-    return (centred @ forward).masked_fill(~alive, 0.0)
-
-
 def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) -> None:
     """Replace the store's Values by their leading coordinates in the output metric."""
     values, dtype = prefill.values, prefill.values.dtype
@@ -134,7 +127,7 @@ def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) ->
     else:
         basis = rotation.top_basis(root @ covariance @ root, r, settings.solver)
     store.visual = store.visual._replace(
-        values=_project(values, mean, root @ basis, prefill.lengths).to(dtype),
+        values=rotation.project(values, mean, root @ basis, prefill.lengths),
         value_basis=(basis.transpose(-1, -2) @ inverse).to(dtype),
         value_mean=mean,
     )
