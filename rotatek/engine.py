@@ -149,7 +149,12 @@ class Engine:
                 cache: Cache = DynamicCache()
             else:
                 cache = RotateKCache(
-                    model, embedded.inputs(), settings, recorder=recorder, plan=plan
+                    model,
+                    embedded.inputs(),
+                    settings,
+                    recorder=recorder,
+                    metrics=self.vlm.metrics,
+                    plan=plan,
                 )
             made.append(Column(name, settings, cache, plan, embedded, recorder, ms))
         return made
@@ -229,7 +234,7 @@ class Engine:
             differs = [len(reference.tokens)]
         metrics: dict[str, Any] = {
             "kv_bytes": count.total,
-            "kv_bytes_full": self.full_bytes(prompt.ids.shape[1] + max(0, len(column.tokens) - 1)),
+            "kv_bytes_full": self.full_bytes(int(column.cache.get_seq_length())),
             "bytes": count.parts,
             "nominal_kv": nominal_kv(column.settings),
             "prefill_ms": column.prefill_ms,
