@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from kernels.dispatch import attend
+from rotatek import rotation
 from rotatek.attention import causal_mask, decoder_layers, prepare, tag
 from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes
 from rotatek.calibration import load_bases
@@ -81,6 +82,31 @@ class TokenPlan:
             self._layout = self._rows = self._source = self._mask = None
 
 
+class OutputMetrics:
+    """S and S^-1 of each layer's output projection, computed once from its weights.
+
+    S = (sum over a kv head's query heads of W_o^T W_o)^(1/2): the metric in which an error of the
+    Values is an error of the layer's output.
+    """
+
+    def __init__(self) -> None:
+        self._roots: dict[int, tuple[Tensor, Tensor] | None] = {}
+
+    def of(self, layer: int, module: nn.Module, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        """[Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read."""
+        if layer not in self._roots:
+            weight = getattr(getattr(module, "o_proj", None), "weight", None)
+            readable = weight is not None and weight.is_floating_point()
+            self._roots[layer] = _output_roots(weight, key) if readable else None
+        return self._roots[layer]
+
+
+def _output_roots(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    heads, d = key.shape[1], key.shape[3]
+    blocks = weight.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)  # [Hkv, G, hidden, d]
+    return rotation.metric_root((blocks.transpose(-1, -2) @ blocks).sum(1))
+
+
 @dataclass
 class Filling:
     """How one cache's layers are compressed, and the stores they have filled so far."""
@@ -88,6 +114,7 @@ class Filling:
     method: ChannelMethod
     settings: Settings
     recorder: Recorder | None
+    metrics: OutputMetrics
     bases: Sequence[Tensor] | None = None
     stores: list[Store] = field(default_factory=list)
 
@@ -147,7 +174,7 @@ class PlannedLayer(CompressedLayer):
         if visual.index.shape[1] > 0:
             metric = None
             if self.filling.settings.values == "rotate":
-                metric = _value_metric(module, key)
+                metric = self.filling.metrics.of(self.index, module, key)
             prefill = Prefill(
                 visual.gather(key),
                 visual.gather(value),
@@ -173,16 +200,6 @@ def _on(rows: Rows, device: torch.device) -> Rows:
     return Rows(rows.index.to(device), rows.lengths.to(device))
 
 
-def _value_metric(module: nn.Module, key: Tensor) -> Tensor | None:
-    """Sum over each group's heads of W_o^T W_o, [Hkv, d, d]; None for a quantised W_o."""
-    weight = getattr(getattr(module, "o_proj", None), "weight", None)
-    if weight is None or not weight.is_floating_point():
-        return None
-    heads, d = key.shape[1], key.shape[3]
-    blocks = weight.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)  # [Hkv, G, hidden, d]
-    return (blocks.transpose(-1, -2) @ blocks).sum(1)
-
-
 class RotateKCache(Cache):
     """A KV cache whose visual part is compressed at the end of prefill.
 
@@ -192,6 +209,7 @@ class RotateKCache(Cache):
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`.
         settings: which tokens and channels stay.
         recorder: sees every layer's visual tokens before they are compressed.
+        metrics: the model's output metrics, to be kept between caches; else computed when needed.
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
@@ -207,6 +225,7 @@ class RotateKCache(Cache):
         settings: Settings | None = None,
         *,
         recorder: Recorder | None = None,
+        metrics: OutputMetrics | None = None,
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
@@ -221,7 +240,9 @@ class RotateKCache(Cache):
         self.settings = settings
         self.plan = plan or TokenPlan(layout_of(model, inputs), settings, count)
         bases = None if settings.calibration is None else load_bases(settings.calibration, count)
-        filling = Filling(CHANNELS[settings.channels], settings, recorder, bases)
+        filling = Filling(
+            CHANNELS[settings.channels], settings, recorder, metrics or OutputMetrics(), bases
+        )
         super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
 
     def make_static(self, tokens: int) -> None:

@@ -12,6 +12,7 @@ from kernels.dispatch import solve
 
 SIGMA_FLOOR = 1e-3  # of the median weight: a channel no query touched keeps a finite inverse
 ITERATIONS = 5  # T of the paper
+NESTED_ITERATIONS = 16  # until the columns, not only their span, have settled
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
 
@@ -122,6 +123,21 @@ def full_basis(covariance: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(_normalised(covariance))
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
     return vectors.flip(-1).float().contiguous(), values.flip(-1).clamp(min=0).float() * trace
+
+
+def nested_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """A basis [..., d, k] whose first w columns serve every w <= k, and each column's energy.
+
+    On a GPU, orthogonal iteration (which converges column by column) in place of eigh, which torch
+    runs there matrix by matrix.
+    """
+    basis = solve("subspace", covariance, k, NESTED_ITERATIONS)
+    if basis is None:
+        basis, energy = full_basis(covariance)
+        return basis[..., :k], energy[..., :k]
+    energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
+    order = energy.argsort(dim=-1, descending=True)
+    return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
 
 
 def top_basis(covariance: Tensor, k: int, solver: str) -> Tensor:

@@ -152,7 +152,7 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
     def make() -> Any:
         if settings is None:
             return DynamicCache()
-        return RotateKCache(vlm.model, embedded.inputs(), settings)
+        return RotateKCache(vlm.model, embedded.inputs(), settings, metrics=vlm.metrics)
 
     def fill() -> Any:
         cache = make()

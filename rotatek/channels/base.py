@@ -17,7 +17,7 @@ class Prefill:
 
     keys, values: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B]. queries: [B, Hq, W, d], the
     most recent prompt rows, of which window_alive [B, W] are real. layer: index from 0.
-    value_metric: S^2 [Hkv, d, d] of the output projection, or None where it is not known.
+    value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where it is not known.
     basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
     """
 
@@ -27,7 +27,7 @@ class Prefill:
     queries: Tensor
     window_alive: Tensor
     layer: int
-    value_metric: Tensor | None = None
+    value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
 
 

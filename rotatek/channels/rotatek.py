@@ -99,9 +99,7 @@ def _key_bases(
     weighted = rotation.weighted(covariance, sigma)
     energy = None
     if settings.widths == "adaptive":
-        basis, energy = rotation.full_basis(weighted)
-        cap = min(d, ADAPTIVE_CAP * k)
-        basis, energy = basis[..., :cap], energy[..., :cap]
+        basis, energy = rotation.nested_basis(weighted, min(d, ADAPTIVE_CAP * k))
     elif prefill.basis is not None:
         basis = prefill.basis[..., :k].to(covariance).expand(*covariance.shape[:2], d, k)
     else:
@@ -119,11 +117,10 @@ def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) ->
     mean, covariance = rotation.centred_covariance(values, prefill.lengths)
     root = inverse = torch.eye(d, device=values.device)
     if prefill.value_metric is not None:
-        root, inverse = rotation.metric_root(prefill.value_metric)
+        root, inverse = prefill.value_metric
     if settings.widths == "adaptive":
-        basis, energy = rotation.full_basis(root @ covariance @ root)
         cap = min(d, ADAPTIVE_CAP * r)
-        basis, store.value_energy = basis[..., :cap], energy[..., :cap]
+        basis, store.value_energy = rotation.nested_basis(root @ covariance @ root, cap)
     else:
         basis = rotation.top_basis(root @ covariance @ root, r, settings.solver)
     store.visual = store.visual._replace(

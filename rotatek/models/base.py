@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rotatek.compression import OutputMetrics
 from rotatek.config import Settings
 from rotatek.errors import RequestTooLong
 from rotatek.inputs import Request
@@ -78,6 +79,7 @@ class VisionLanguageModel(ABC):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
+        self.metrics = OutputMetrics()
 
     @property
     def device(self) -> torch.device:
