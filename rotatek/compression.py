@@ -96,8 +96,10 @@ class OutputMetrics:
         """[Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read."""
         if layer not in self._roots:
             weight = getattr(getattr(module, "o_proj", None), "weight", None)
-            readable = weight is not None and weight.is_floating_point()
-            self._roots[layer] = _output_roots(weight, key) if readable else None
+            if weight is None or not weight.is_floating_point():
+                self._roots[layer] = None
+            else:
+                self._roots[layer] = _output_roots(weight, key)
         return self._roots[layer]
 
 
