@@ -59,27 +59,61 @@ def _load_rows(
 
 
 @triton.jit
-def _weigh_values(
-    b_acc, b_past, b_p, b_v, o_row, p_scale, s_scale, hi, PT: tl.constexpr, WIDEN: tl.constexpr
-):
-    """acc * past + p @ v. Per-token scales join p, normalised so that they fit PT (float16)."""
-    b_acc = b_acc * b_past[:, None]
+def _byte(b_x, shift: tl.constexpr, TYPE: tl.constexpr):
+    """One of the four packed 8-bit numbers of every int32, as float16 (exact)."""
+    b_x = (b_x >> shift).to(tl.int8)
+    if tl.int8 == TYPE:
+        return b_x.to(tl.float16)
+    else:
+        return b_x.to(TYPE, bitcast=True).to(tl.float16)
+
+
+@triton.jit
+def _accumulate(b_acc, b_p, b_v, p_scale, top, PT: tl.constexpr, WIDEN: tl.constexpr):
+    """acc + (p @ v) * top; without scales the tensor core adds in place."""
     if p_scale is None:
         return _dot(b_p, b_v, b_acc, PT, "ieee", WIDEN)
     else:
+        return b_acc + _dot(b_p, b_v, tl.zeros_like(b_acc), PT, "ieee", WIDEN) * top
+
+
+@triton.jit
+def _weigh_values(
+    b_accs, b_past, b_p, b_v, o_row, p_scale, s_scale, hi,
+    PT: tl.constexpr, PACKED: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """accs * past + p @ v. Per-token scales join p, normalised so that they fit PT (float16).
+
+    b_accs: one accumulator; or four, for 8-bit Values read as int32 (PACKED is then their type),
+    where accumulator j holds channels j, 4 + j, 8 + j... An 8-bit operand would be read from shared
+    memory a byte at a time, since the hardware transposes 16-bit elements only.
+    """
+    b_f = b_past[:, None]
+    top = 1.0
+    if p_scale is not None:
         if hi is None:
             b_scale = tl.load(p_scale + o_row * s_scale)
         else:
             b_scale = tl.load(p_scale + o_row * s_scale, mask=o_row < hi, other=0.0)
         top = tl.maximum(tl.max(b_scale, 0), 1e-30)
         b_p = b_p * (b_scale / top)[None, :]
-        return b_acc + _dot(b_p, b_v, tl.zeros_like(b_acc), PT, "ieee", WIDEN) * top
+    if PACKED is None:
+        b_accs = (_accumulate(b_accs[0] * b_f, b_p, b_v, p_scale, top, PT, WIDEN),)
+    else:
+        b_a0, b_a1, b_a2, b_a3 = b_accs
+        b_a0 = _accumulate(b_a0 * b_f, b_p, _byte(b_v, 0, PACKED), p_scale, top, PT, WIDEN)
+        b_a1 = _accumulate(b_a1 * b_f, b_p, _byte(b_v, 8, PACKED), p_scale, top, PT, WIDEN)
+        b_a2 = _accumulate(b_a2 * b_f, b_p, _byte(b_v, 16, PACKED), p_scale, top, PT, WIDEN)
+        b_a3 = _accumulate(b_a3 * b_f, b_p, _byte(b_v, 24, PACKED), p_scale, top, PT, WIDEN)
+        b_accs = (b_a0, b_a1, b_a2, b_a3)
+    return b_accs
 
 
 @triton.jit
 def _tile_step(
-    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, hi, p_scale, s_scale,
-    KT: tl.constexpr, VT: tl.constexpr, KP2: tl.constexpr, WIDEN: tl.constexpr,
+    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, hi, p_scale, s_scale,
+    KT: tl.constexpr, VT: tl.constexpr, KP2: tl.constexpr, PACKED: tl.constexpr,
+    WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One visual tile: scores from one or two blocks of channels, softmax, weighted Values.
 
@@ -94,8 +128,10 @@ def _tile_step(
     if hi is not None:
         m_valid = o_n < hi
     b_p, b_past, b_m, b_l = _softmax_step(b_s * b_f[:, None], m_valid, b_m, b_l)
-    b_acc = _weigh_values(b_acc, b_past, b_p, b_v, o_n, p_scale, s_scale, hi, VT, WIDEN)
-    return b_m, b_l, b_acc
+    b_accs = _weigh_values(
+        b_accs, b_past, b_p, b_v, o_n, p_scale, s_scale, hi, VT, PACKED, WIDEN
+    )  # fmt: skip
+    return b_m, b_l, b_accs
 
 
 @triton.jit
@@ -131,17 +167,20 @@ def _project(
 
 
 @triton.jit
-def _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, CP: tl.constexpr):
-    """One split's (max, sum, accumulator); o_slot [GP] is its row of the scratch."""
-    o_c = tl.arange(0, CP)
-    tl.store(p_max + o_slot, b_m, mask=m_g)
-    tl.store(p_sum + o_slot, b_l, mask=m_g)
+def _store_columns(p_acc, b_acc, o_slot, m_g, WIDTH, first, CP: tl.constexpr, STEP: tl.constexpr):
+    """Columns first, first + STEP, ... of the partial accumulators [GP, CP] at scratch rows."""
+    o_c = first + STEP * tl.arange(0, CP)
     p_tile = p_acc + o_slot.to(tl.int64)[:, None] * WIDTH + o_c[None, :]
     tl.store(p_tile, b_acc, mask=m_g[:, None] & (o_c < WIDTH)[None, :])
 
 
 # these change from one prompt to the next and must not start a compilation
-@triton.jit(do_not_specialize=["N", "M", "visual_size", "text_size", "text_splits", "Hkv", "G"])
+@triton.jit(
+    do_not_specialize=[
+        "N", "M", "visual_first", "visual_step", "visual_span", "text_size", "text_splits", "Hkv",
+        "G",
+    ]
+)  # fmt: skip
 def split_kernel(
     p_q, p_keys, p_values, p_lengths,
     p_basis, p_index, p_key_scale, p_value_scale,
@@ -152,13 +191,14 @@ def split_kernel(
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
     s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, visual_size, text_size, text_splits, Hkv, G, scale_log2,
+    N, M, visual_first, visual_step, visual_span, text_size, text_splits, Hkv, G, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     WIDTH: tl.constexpr, KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
     PT: tl.constexpr, KPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr, TEXT_STAGES: tl.constexpr,
-    ONE_TILE: tl.constexpr, ALIGN: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
+    ONE_TILE: tl.constexpr, PACKED: tl.constexpr, PACK: tl.constexpr, ALIGN: tl.constexpr,
+    PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of one token split for the G query heads of one key head, before the merge."""
     if PDL:
@@ -191,7 +231,7 @@ def split_kernel(
             p_k += lo.to(tl.int64) * s_tkm
             p_v += lo.to(tl.int64) * s_tvm
             left = hi - lo
-            b_acc = tl.zeros([GP, DP], tl.float32)
+            b_accs = (tl.zeros([GP, DP], tl.float32),)
             for start in tl.range(0, left, BLOCK_M, num_stages=TEXT_STAGES):
                 o_m = start + tl.arange(0, BLOCK_M)
                 b_k = _load_rows(p_k, o_m, s_tkm, o_d, D, left, D == DP)
@@ -199,16 +239,20 @@ def split_kernel(
                 b_zero = tl.zeros([GP, BLOCK_M], tl.float32)
                 b_s = _dot(b_q, b_k.T, b_zero, TT, "ieee", WIDEN) * scale_log2
                 b_p, b_past, b_m, b_l = _softmax_step(b_s, o_m < left, b_m, b_l)
-                b_acc = _weigh_values(b_acc, b_past, b_p, b_v, o_m, None, 0, left, TT, WIDEN)
-            _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, DP)
+                b_accs = _weigh_values(
+                    b_accs, b_past, b_p, b_v, o_m, None, 0, left, TT, None, WIDEN
+                )  # fmt: skip
+            tl.store(p_max + o_slot, b_m, mask=m_g)
+            tl.store(p_sum + o_slot, b_l, mask=m_g)
+            _store_columns(p_acc, b_accs[0], o_slot, m_g, WIDTH, 0, DP, 1)
     else:
         end = N
         if p_lengths is not None:
             end = tl.load(p_lengths + i_b)
-        lo = (i_s - text_splits) * visual_size
-        hi = tl.minimum(lo + visual_size, end)
+        lo = (i_s - text_splits) * visual_first
+        hi = tl.minimum(lo + visual_span, end)
         k = K
-        r = R
+        r = R // PACK
         if p_key_widths is not None:
             k = tl.multiple_of(tl.load(p_key_widths + i_bh), ALIGN)
             s_kn = k
@@ -225,7 +269,8 @@ def split_kernel(
             p_k += lo.to(tl.int64) * s_kn
             p_v += lo.to(tl.int64) * s_vn
             if p_value_scale is not None:
-                p_value_scale += i_b.to(tl.int64) * s_sb + i_h.to(tl.int64) * s_sh + lo * s_sn
+                p_value_scale += i_b.to(tl.int64) * s_sb + i_h.to(tl.int64) * s_sh
+                p_value_scale += lo.to(tl.int64) * s_sn
             if p_basis is not None:
                 p_basis += i_b.to(tl.int64) * s_rb + i_h.to(tl.int64) * s_rh
             if p_index is not None:
@@ -234,7 +279,7 @@ def split_kernel(
                 p_key_scale += i_bh * K
             left = hi - lo
             o_k1 = tl.arange(0, KP1)
-            o_r = tl.arange(0, RP)
+            o_r = tl.arange(0, RP // PACK)
             K1_FULL: tl.constexpr = (p_key_widths is None) and (KP1 <= K)
             K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
             R_FULL: tl.constexpr = (p_value_widths is None) and (R == RP)
@@ -267,43 +312,63 @@ def split_kernel(
                 b_q2 = b_q2 / b_top[:, None]
             b_q1 = b_q1.to(KT)
             b_q2 = b_q2.to(KT)
-            b_acc = tl.zeros([GP, RP], tl.float32)
-            b_m, b_l, b_acc = _tile_step(
-                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left,
-                p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+            b_zero = tl.zeros([GP, RP // PACK], tl.float32)
+            b_accs = (b_zero,) if PACK == 1 else (b_zero, b_zero, b_zero, b_zero)
+            b_m, b_l, b_accs = _tile_step(
+                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left,
+                p_value_scale, s_sn, KT, VT, KP2, PACKED, WIDEN,
             )  # fmt: skip
             if not ONE_TILE:
-                whole = left // BLOCK_N * BLOCK_N
+                tiles = tl.cdiv(left, visual_step)
+                whole = (left + visual_step - BLOCK_N) // visual_step
                 row = i_bh * N + lo
-                for start in tl.range(BLOCK_N, whole, BLOCK_N, num_stages=STAGES):
-                    o_n = start + tl.arange(0, BLOCK_N)
+                for i_t in tl.range(1, whole, num_stages=STAGES):
+                    start = i_t * visual_step
+                    p_kt = p_k + start.to(tl.int64) * s_kn
+                    p_vt = p_v + start.to(tl.int64) * s_vn
+                    p_st = p_value_scale
+                    if p_value_scale is not None:
+                        p_st += start * s_sn
                     if d_keys is None:
-                        b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, whole, K1_FULL, True)
-                        b_v = _load_rows(p_v, o_n, s_vn, o_r, r, whole, R_FULL, True)
+                        b_k1 = _load_rows(p_kt, o_n, s_kn, o_k1, k, BLOCK_N, K1_FULL, True)
+                        b_v = _load_rows(p_vt, o_n, s_vn, o_r, r, BLOCK_N, R_FULL, True)
                     else:
                         b_k1 = d_keys.load([row + start, 0])
                         b_v = d_values.load([row + start, 0])
                     b_k2 = b_k1
                     if KP2:
                         o_k2 = KP1 + tl.arange(0, KP2)
-                        b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, whole, K2_FULL, True)
-                    b_m, b_l, b_acc = _tile_step(
-                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, None,
-                        p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+                        b_k2 = _load_rows(p_kt, o_n, s_kn, o_k2, k, BLOCK_N, K2_FULL, True)
+                    b_m, b_l, b_accs = _tile_step(
+                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, None,
+                        p_st, s_sn, KT, VT, KP2, PACKED, WIDEN,
                     )  # fmt: skip
-                if (whole > 0) & (whole < left):
-                    o_n = whole + tl.arange(0, BLOCK_N)
-                    b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+                start = (tiles - 1) * visual_step
+                if (tiles > 1) & (start + BLOCK_N > left):
+                    p_k += start.to(tl.int64) * s_kn
+                    p_v += start.to(tl.int64) * s_vn
+                    p_st = p_value_scale
+                    if p_value_scale is not None:
+                        p_st += start * s_sn
+                    b_k1 = _load_rows(p_k, o_n, s_kn, o_k1, k, left - start, K1_FULL)
                     b_k2 = b_k1
                     if KP2:
                         o_k2 = KP1 + tl.arange(0, KP2)
-                        b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
-                    b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left, R_FULL)
-                    b_m, b_l, b_acc = _tile_step(
-                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left,
-                        p_value_scale, s_sn, KT, VT, KP2, WIDEN,
+                        b_k2 = _load_rows(p_k, o_n, s_kn, o_k2, k, left - start, K2_FULL)
+                    b_v = _load_rows(p_v, o_n, s_vn, o_r, r, left - start, R_FULL)
+                    b_m, b_l, b_accs = _tile_step(
+                        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left - start,
+                        p_st, s_sn, KT, VT, KP2, PACKED, WIDEN,
                     )  # fmt: skip
-            _store_partial(p_acc, p_max, p_sum, b_acc, b_m, b_l, o_slot, m_g, WIDTH, RP)
+            tl.store(p_max + o_slot, b_m, mask=m_g)
+            tl.store(p_sum + o_slot, b_l, mask=m_g)
+            if PACK == 1:
+                _store_columns(p_acc, b_accs[0], o_slot, m_g, WIDTH, 0, RP, 1)
+            else:
+                _store_columns(p_acc, b_accs[0], o_slot, m_g, WIDTH, 0, RP // 4, 4)
+                _store_columns(p_acc, b_accs[1], o_slot, m_g, WIDTH, 1, RP // 4, 4)
+                _store_columns(p_acc, b_accs[2], o_slot, m_g, WIDTH, 2, RP // 4, 4)
+                _store_columns(p_acc, b_accs[3], o_slot, m_g, WIDTH, 3, RP // 4, 4)
         else:
             if PDL:
                 gdc_wait()
@@ -311,13 +376,13 @@ def split_kernel(
 
 @triton.jit
 def _split_weights(
-    p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size, visual_end, text_end,
+    p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size, visual_end, text_end,
     bias,
 ):  # fmt: skip
     """(log2 max with bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
     m_s = o_s < splits
     m_visual = o_s >= text_splits
-    start = tl.where(m_visual, (o_s - text_splits) * visual_size, o_s * text_size)
+    start = tl.where(m_visual, (o_s - text_splits) * visual_first, o_s * text_size)
     m_live = m_s & (start < tl.where(m_visual, visual_end, text_end))
     b_m = tl.load(p_max + row * splits + o_s, mask=m_s, other=float("-inf"))
     b_l = tl.load(p_sum + row * splits + o_s, mask=m_s, other=0.0)
@@ -327,14 +392,14 @@ def _split_weights(
 
 @triton.jit(
     do_not_specialize=[
-        "N", "M", "visual_size", "text_size", "text_splits", "splits", "Hq", "G",
+        "N", "M", "visual_first", "text_size", "text_splits", "splits", "Hq", "G",
     ]
 )  # fmt: skip
 def merge_kernel(
     p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
     p_mean, p_value_basis, p_value_mean,
     s_qb, s_qh, s_ob, s_oh, s_ub, s_uh, s_ur, s_ud,
-    N, M, visual_size, text_size, text_splits, splits, Hq, G, scale_log2,
+    N, M, visual_first, text_size, text_splits, splits, Hq, G, scale_log2,
     D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
     SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
     PDL: tl.constexpr,
@@ -365,7 +430,7 @@ def merge_kernel(
         bias = tl.sum(b_q * b_mean, 0) * scale_log2
     o_s = tl.arange(0, SP)
     b_m, b_l, m_visual, m_live = _split_weights(
-        p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size,
+        p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
         visual_end, text_end, bias,
     )  # fmt: skip
     top = tl.max(b_m, 0)
@@ -378,7 +443,7 @@ def merge_kernel(
         o_c = s0 + tl.arange(0, SC)
         if SC != SP:
             b_m, b_l, m_visual, m_live = _split_weights(
-                p_max, p_sum, row, o_c, splits, text_splits, visual_size, text_size,
+                p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
                 visual_end, text_end, bias,
             )  # fmt: skip
             b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
@@ -394,24 +459,25 @@ def merge_kernel(
         for r0 in tl.static_range(0, R, BLOCK_R):
             o_r = r0 + tl.arange(0, BLOCK_R)
             m_r = o_r < R
+            p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
+            b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
             b_low = tl.zeros([BLOCK_R], tl.float32)
             for s0 in tl.static_range(0, SP, SC):
                 o_c = s0 + tl.arange(0, SC)
-                b_m, b_l, m_visual, m_live = _split_weights(
-                    p_max, p_sum, row, o_c, splits, text_splits, visual_size, text_size,
-                    visual_end, text_end, bias,
-                )  # fmt: skip
-                b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+                if SC != SP:
+                    b_m, b_l, m_visual, m_live = _split_weights(
+                        p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
+                        visual_end, text_end, bias,
+                    )  # fmt: skip
+                    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
                 p_tile = p_row + o_c[:, None] * WIDTH + o_r[None, :]
                 b_acc = tl.load(p_tile, mask=(o_c < splits)[:, None] & m_r[None, :], other=0.0)
                 m_use = (m_live & m_visual)[:, None]
                 b_low += tl.sum(tl.where(m_use, b_acc, 0.0) * b_w[:, None], 0)
-            p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
-            b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
             b_out += tl.sum(b_low[:, None] * b_up, 0)
     if p_value_mean is not None:
         b_m, b_l, m_visual, m_live = _split_weights(
-            p_max, p_sum, row, o_s, splits, text_splits, visual_size, text_size,
+            p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
             visual_end, text_end, bias,
         )  # fmt: skip
         b_mass = tl.where(m_live & m_visual, tl.exp2(b_m - top) * b_l, 0.0)

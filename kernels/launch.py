@@ -38,6 +38,7 @@ class Config:
     per_sm: int = 3
     block_m: int = 32
     tma: bool = False
+    interleaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,17 @@ class Plan:
     text_size: int
     visual_splits: int
     visual_size: int
+    interleaved: bool = False
 
     @property
     def splits(self) -> int:
         return self.text_splits + self.visual_splits
+
+    def tiles(self, block: int) -> tuple[int, int, int]:
+        """(first token of split 1, step between a split's tiles, span of a split) in tokens."""
+        if self.interleaved:
+            return block, self.visual_splits * block, 1 << 30
+        return self.visual_size, block, self.visual_size
 
 
 # (architecture, head width d, kept Key channels k), bf16 with full Values; measured on the device.
@@ -111,7 +119,7 @@ def _plan(N: int, M: int, wanted: int, config: Config, row_bytes: int, text_byte
     """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
     size = _rounded(-(-N // wanted), config.block_n)
     text_size = max(_rounded(size * row_bytes // text_bytes, config.block_m), 2 * config.block_m)
-    return Plan(-(-M // text_size), text_size, -(-N // size), size)
+    return Plan(-(-M // text_size), text_size, -(-N // size), size, config.interleaved)
 
 
 @lru_cache(maxsize=16)
@@ -203,10 +211,20 @@ def _widths(visual: Visual) -> tuple[int, int]:
     return k, r
 
 
-def _descriptors(visual: Visual, block: int) -> tuple[TensorDescriptor | None, ...]:
+def _packed(values: Tensor, r: int) -> tuple[Tensor, tl.dtype | None]:
+    """8-bit Values as int32 with their own type beside them, where four share a word."""
+    aligned = values.dim() == 4 and all(stride % 4 == 0 for stride in values.stride()[:3])
+    whole = r % 64 == 0 and values.data_ptr() % 4 == 0 and values.numel() > 0
+    if values.dtype not in QUANTISED or not (aligned and whole):
+        return values, None
+    kept = tl.int8 if values.dtype == torch.int8 else tl.float8e4nv
+    return values.view(torch.int32), kept
+
+
+def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
     """Keys and Values as [B * Hkv * N, width] for the bulk copy engine, where they lie that way."""
     found = []
-    for cache in (visual.keys, visual.values):
+    for cache in caches:
         width = cache.shape[-1]
         aligned = cache.data_ptr() % 16 == 0 and width * cache.element_size() % 16 == 0
         fits = width == _padded(width) and width <= 256
@@ -266,27 +284,32 @@ def _launch(
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
     key_type = _compute_type(visual.keys, q)
     first, second = _key_blocks(k)
-    descriptors = _descriptors(visual, config.block_n) if config.tma else (None, None)
+    values, packed = _packed(visual.values, r)
+    descriptors = (
+        _descriptors((visual.keys, values), config.block_n) if config.tma else (None, None)
+    )
     extra = {"launch_pdl": True} if pdl else {}
     split_kernel[plan.splits, B * Hkv](
-        q, visual.keys, visual.values, visual.lengths,
+        q, visual.keys, values, visual.lengths,
         basis, visual.index, visual.key_scale, visual.value_scale,
         visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
         text.keys, text.values, text.lengths, acc, top, total, *descriptors,
         q.stride(0), q.stride(1),
-        *_strides(visual.keys, 3), *_strides(visual.values, 3), *_strides(visual.value_scale, 3),
+        *_strides(visual.keys, 3), *_strides(values, 3), *_strides(visual.value_scale, 3),
         *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
-        N, M, plan.visual_size, plan.text_size, plan.text_splits, Hkv, G, scale * LOG2_E,
+        N, M, *plan.tiles(config.block_n), plan.text_size, plan.text_splits, Hkv, G, scale * LOG2_E,
         GP=_padded(G), D=d, DP=_padded(d), K=k, KP1=first, KP2=second, R=r, RP=_padded(r),
         WIDTH=width, KT=TYPES[key_type], VT=TYPES[_compute_type(visual.values, q)],
         TT=TYPES[q.dtype], PT=tl.float32 if mixed else TYPES[q.dtype],
         KPREC="tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         BLOCK_N=config.block_n, BLOCK_M=config.block_m, STAGES=config.stages, TEXT_STAGES=2,
-        ONE_TILE=plan.visual_size == config.block_n, ALIGN=visual.width_multiple, PDL=pdl,
+        ONE_TILE=plan.visual_size == config.block_n,
+        PACKED=packed, PACK=4 if packed else 1, ALIGN=visual.width_multiple, PDL=pdl,
         WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
-    _merge(q, visual, text, out, (acc, top, total), plan, width, scale, pdl)
+    first = plan.tiles(config.block_n)[0]
+    _merge(q, visual, text, out, (acc, top, total), plan, first, width, scale, pdl)
     return out
 
 
@@ -300,6 +323,7 @@ def _merge(
     out: Tensor,
     partials: tuple[Tensor, Tensor, Tensor],
     plan: Plan,
+    first: int,
     width: int,
     scale: float,
     pdl: bool,
@@ -315,9 +339,9 @@ def _merge(
         *partials, out, q, visual.lengths, text.lengths,
         visual.mean, up, visual.value_mean,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
-        _tokens(visual), text.keys.shape[2], plan.visual_size, plan.text_size,
+        _tokens(visual), text.keys.shape[2], first, plan.text_size,
         plan.text_splits, plan.splits, Hq, Hq // Hkv, scale * LOG2_E,
         D=d, DP=_padded(d), R=_widths(visual)[1], WIDTH=width,
-        SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block, BLOCK_R=16, PDL=pdl,
-        num_warps=4, **extra,
+        SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block,
+        BLOCK_R=min(_padded(_widths(visual)[1]), 64), PDL=pdl, num_warps=4, **extra,
     )  # fmt: skip

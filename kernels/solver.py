@@ -19,6 +19,7 @@ from torch import Tensor
 from kernels.launch import device_facts
 
 TINY = 1e-30
+LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 MOST_PRODUCTS = 8
 LOG2_SPREAD = 13.287712  # log2(1e4)
 SEED = 0
@@ -44,15 +45,15 @@ def covariance_kernel(
         p_k += i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh + lo.to(tl.int64) * s_kn
         o_n = tl.arange(0, BLOCK)
         m_first = (o_n < left)[:, None] & m_d[None, :]
-        b_x = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_first, other=0.0)
-        b_shift = tl.sum(b_x.to(tl.float32), 0) / tl.minimum(left, BLOCK)
+        b_first = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_first, other=0.0)
+        b_shift = tl.sum(b_first.to(tl.float32), 0) / tl.minimum(left, BLOCK)
         b_sum = tl.zeros([DP], tl.float32)
         b_cov = tl.zeros([DP, DP], tl.float32)
         for start in tl.range(0, left, BLOCK, num_stages=2):
             o_n = start + tl.arange(0, BLOCK)
             m_x = (o_n < left)[:, None] & m_d[None, :]
-            b_x = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
-            b_x = tl.where(m_x, b_x.to(tl.float32) - b_shift[None, :], 0.0)
+            b_raw = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
+            b_x = tl.where(m_x, b_raw.to(tl.float32) - b_shift[None, :], 0.0)
             b_sum += tl.sum(b_x, 0)
             b_cov = tl.dot(b_x.T, b_x, b_cov, input_precision=PREC)
         b_off = b_sum / left
@@ -135,30 +136,81 @@ def _reflect(b_a, o_row, o_col, k, TINY_: tl.constexpr):
 
 
 @triton.jit
+def _weighted_block(p_c, p_sigma, o_row, o_col, D: tl.constexpr):
+    """C, or (sigma sigma^T) * C, at rows o_row and columns o_col."""
+    m_row, m_col = o_row < D, o_col < D
+    p_tile = p_c + o_row[:, None] * D + o_col[None, :]
+    b_c = tl.load(p_tile, mask=m_row[:, None] & m_col[None, :], other=0.0)
+    if p_sigma is not None:
+        b_row = tl.load(p_sigma + o_row, mask=m_row, other=0.0)
+        b_col = tl.load(p_sigma + o_col, mask=m_col, other=0.0)
+        b_c = b_c * b_row[:, None] * b_col[None, :]
+    return b_c
+
+
+@triton.jit
+def _chunked_product(
+    p_c, p_sigma, p_out, b_q, m_q, k, alive, factor, o_d, o_k, D: tl.constexpr,
+    KP: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """factor * C @ b_q with C read in chunks; b_q passes through p_out [D, k]."""
+    tl.debug_barrier()
+    tl.store(p_out + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
+    tl.debug_barrier()
+    b_y = tl.zeros([DP, KP], tl.float32)
+    for start in range(0, DP, CHUNK):
+        o_c = start + tl.arange(0, CHUNK)
+        b_c = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
+        m_v = (o_c < D)[:, None] & (o_k < k)[None, :]
+        b_v = tl.load(p_out + o_c[:, None] * k + o_k[None, :], mask=m_v, other=0.0)
+        b_y = tl.dot(b_c, b_v, b_y, input_precision=PREC)
+    return b_y
+
+
+@triton.jit
 def subspace_kernel(
     p_c, p_sigma, p_start, p_out, k, iterations,
     D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, MOST: tl.constexpr,
-    SPREAD: tl.constexpr, TINY_: tl.constexpr, PREC: tl.constexpr,
+    SPREAD: tl.constexpr, TINY_: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k]."""
+    """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k].
+
+    CHUNK 0 keeps C on the multiprocessor (about 160 KB); else C is read CHUNK columns at a time.
+    """
     i_n = tl.program_id(0).to(tl.int64)
-    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
-    m_d = o_d < D
-    m_c = m_d[:, None] & m_d[None, :]
-    b_c = tl.load(p_c + i_n * D * D + o_d[:, None] * D + o_d[None, :], mask=m_c, other=0.0)
+    p_c += i_n * D * D
+    p_out += i_n * D * k
     if p_sigma is not None:
-        b_s = tl.load(p_sigma + i_n * D + o_d, mask=m_d, other=0.0)
-        b_c = b_c * b_s[:, None] * b_s[None, :]
-    peak = tl.max(tl.max(tl.abs(b_c), 1), 0)
-    alive = (tl.sum(tl.sum(tl.abs(b_c), 1), 0) < float("inf")) & (peak > 0)
-    b_c = tl.where(alive, b_c / tl.where(alive, peak, 1.0), 0.0)
-    m_q = m_d[:, None] & (o_k < k)[None, :]
+        p_sigma += i_n * D
+    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
+    m_q = (o_d < D)[:, None] & (o_k < k)[None, :]
     b_q = tl.load(p_start + o_d[:, None] * k + o_k[None, :], mask=m_q, other=0.0)
+    if CHUNK:
+        peak = 0.0
+        total = 0.0
+        for start in range(0, DP, CHUNK):
+            b_part = tl.abs(_weighted_block(p_c, p_sigma, o_d, start + tl.arange(0, CHUNK), D))
+            peak = tl.maximum(peak, tl.max(tl.max(b_part, 1), 0))
+            total += tl.sum(tl.sum(b_part, 1), 0)
+    else:
+        b_c = _weighted_block(p_c, p_sigma, o_d, o_d, D)
+        peak = tl.max(tl.max(tl.abs(b_c), 1), 0)
+        total = tl.sum(tl.sum(tl.abs(b_c), 1), 0)
+    alive = (total < float("inf")) & (peak > 0)
+    scale = 1.0 / tl.where(alive, peak, 1.0)
+    if not CHUNK:
+        b_c = tl.where(alive, b_c * scale, 0.0)
     products = 1
     inverse = 1.0
     for _ in range(iterations):
         for _ in range(products):
-            b_q = tl.dot(b_c, b_q, input_precision=PREC) * inverse
+            if CHUNK:
+                b_q = _chunked_product(
+                    p_c, p_sigma, p_out, b_q, m_q, k, alive, scale, o_d, o_k,
+                    D, KP, DP, CHUNK, PREC,
+                ) * inverse  # fmt: skip
+            else:
+                b_q = tl.dot(b_c, b_q, input_precision=PREC) * inverse
         b_q, top, low = _reflect(b_q, o_d, o_k, k, TINY_)
         # a product scales column j by ~ lambda_j * inverse: read lambda_1 and lambda_k off R
         used = products.to(tl.float32)
@@ -167,7 +219,9 @@ def subspace_kernel(
         inverse = inverse / tl.exp2(step)
         fit = SPREAD / tl.maximum(spread, 1e-3)
         products = tl.maximum(tl.minimum(fit, MOST), 1.0).to(tl.int32)
-    tl.store(p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
+    if CHUNK:
+        tl.debug_barrier()
+    tl.store(p_out + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
 
 
 @triton.jit
@@ -182,9 +236,9 @@ def project_kernel(
     o_n = i_n * BLOCK + tl.arange(0, BLOCK)
     p_k += (i_bh // Hkv).to(tl.int64) * s_kb + (i_bh % Hkv).to(tl.int64) * s_kh
     m_x = (o_n < N)[:, None] & m_d[None, :]
-    b_x = tl.load(p_k + o_n.to(tl.int64)[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
+    b_raw = tl.load(p_k + o_n.to(tl.int64)[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
     b_mean = tl.load(p_mean + i_bh * D + o_d, mask=m_d, other=0.0)
-    b_x = b_x.to(tl.float32) - b_mean[None, :].to(tl.float32)
+    b_x = b_raw.to(tl.float32) - b_mean[None, :].to(tl.float32)
     p_r = p_basis + i_bh.to(tl.int64) * D * k + o_d[:, None] * k + o_k[None, :]
     b_r = tl.load(p_r, mask=m_d[:, None] & m_k[None, :], other=0.0).to(tl.float32)
     b_y = tl.dot(b_x, b_r, input_precision=PREC)
@@ -203,8 +257,8 @@ def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Ten
     keys: [B, Hkv, N, d], last stride 1; lengths: [B] valid tokens, on the device, or None.
     """
     B, Hkv, N, d = keys.shape
-    _, sms = device_facts(keys.device)
-    block, groups = 64, B * Hkv
+    arch, sms = device_facts(keys.device)
+    block, groups = (64 if arch in LARGE else 32), B * Hkv
     size = max(256, -(-N // max(1, sms // groups)))
     size = -(-size // block) * block
     splits = max(1, -(-N // size))
@@ -236,12 +290,14 @@ def subspace(
     iterations: int = 5,
     sigma: Tensor | None = None,
     start: Tensor | None = None,
+    chunk: int | None = None,
+    warps: int | None = None,
 ) -> Tensor:
     """Orthonormal basis R [..., d, k] of the top k directions of C, or of (sigma sigma^T) * C.
 
     covariance: [..., d, d] float32, d <= 128 for speed; sigma: [..., d]; start: [d, k] float32, to
     be passed in when a CUDA graph is captured (`start_basis` copies from the host). A matrix that
-    is zero or not finite gets some orthonormal basis.
+    is zero or not finite gets some orthonormal basis. chunk and warps override the table.
     """
     d = covariance.shape[-1]
     matrices = covariance.float().reshape(-1, d, d).contiguous()
@@ -251,10 +307,13 @@ def subspace(
         start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
     width = _padded(k)
+    if chunk is None:  # ~160 KB of shared memory: data-centre parts, d = 128
+        arch, _ = device_facts(covariance.device)
+        chunk = 0 if arch in LARGE and d <= 128 and k <= 64 else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), out, k, iterations,
         D=d, DP=_padded(d), KP=width, MOST=float(MOST_PRODUCTS), SPREAD=LOG2_SPREAD, TINY_=TINY,
-        PREC="tf32x3", num_warps=4 if width <= 16 else 8 if width <= 64 else 16,
+        CHUNK=chunk, PREC="tf32x3", num_warps=warps or (16 if width > 64 else 8),
     )  # fmt: skip
     return out
 

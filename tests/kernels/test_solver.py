@@ -28,6 +28,12 @@ def test_every_spectrum_gets_an_orthonormal_top_subspace(name: str, k: int) -> N
     assert float(found["residual"].max()) <= RESIDUAL
 
 
+def test_both_ways_to_hold_the_matrix_agree() -> None:
+    matrices = matrix(spectra()["geometric 0.9"], seed=4)[None].to(DEVICE)
+    held, chunked = (subspace(matrices, 32, chunk=chunk).double().cpu() for chunk in (0, 32))
+    assert float((held @ held.mT - chunked @ chunked.mT).abs().max()) <= 1e-4
+
+
 def test_the_subspace_is_eighs_where_a_gap_defines_it() -> None:
     matrices = matrix(spectra()["step 8, 0.01"], seed=5)[None]
     basis = subspace(matrices.to(DEVICE), 8).cpu().double()

@@ -1,0 +1,64 @@
+"""`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
+
+Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, all. Every arm
+of a table runs interleaved in one process and is refused when it disagrees with the reference.
+`table FILE` prints the goals with a measured column from a committed JSON.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels.bench import attention, solver, step
+from kernels.bench.goals import table
+
+RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "attention": lambda o: attention.attention(o.full, o.rounds),
+    "latency": lambda o: attention.latency(o.rounds),
+    "ragged": lambda o: attention.ragged(o.rounds),
+    "quant": lambda o: attention.quant(o.rounds),
+    "baselines": lambda o: attention.baselines(o.rounds),
+    "solver": lambda o: solver.solver(o.rounds),
+    "prefill": lambda o: step.prefill(),
+    "step": lambda o: step.step(transformers=o.transformers),
+    "capacity": lambda o: step.capacity(),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=[*RUNS, "all", "table"])
+    parser.add_argument("file", nargs="?", type=Path, help="the JSON that `table` reads")
+    parser.add_argument("--json", type=Path, help="write (or extend) this file")
+    parser.add_argument("--full", action="store_true", help="the whole grid of benchmark A")
+    parser.add_argument("--transformers", action="store_true", help="time transformers' step too")
+    parser.add_argument("--rounds", type=int, default=11)
+    options = parser.parse_args()
+    if options.name == "table":
+        print(table(json.loads(options.file.read_text())))
+        return 0
+    names = list(RUNS) if options.name == "all" else [options.name]
+    found = json.loads(options.json.read_text()) if _exists(options.json) else {}
+    found |= {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for name in names:
+        begin = time.perf_counter()
+        found[name] = RUNS[name](options)
+        print(f"# {name}: {time.perf_counter() - begin:.0f} s", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
+    return 0
+
+
+def _exists(path: Path | None) -> bool:
+    return path is not None and path.exists()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
