@@ -51,9 +51,9 @@ class Store:
 class TextBuffer:
     """Full-width Keys and Values [B, Hkv, M, d] with spare slots; lengths live on the device."""
 
-    def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor, ragged: bool) -> None:
         self.longest = keys.shape[2]
-        self.ragged = bool((lengths != self.longest).any())
+        self.ragged = ragged
         self.lengths = lengths.clone()
         self.keys, self.values = keys.contiguous(), values.contiguous()
         self.static = False  # a captured graph writes here: addresses stay, slots come from lengths

@@ -171,8 +171,8 @@ class PlannedLayer(CompressedLayer):
 
     def absorb(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Keep one prefill's states: visual tokens compressed, the others at full width."""
-        visual, text, window = (_on(rows, key.device) for rows in self.plan.rows())
-        self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths)
+        visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
+        self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths, text.ragged)
         if visual.index.shape[1] > 0:
             metric = None
             if self.filling.settings.values == "rotate":
@@ -196,10 +196,6 @@ def synchronise(device: torch.device) -> None:
     """Wait for queued work, so that a clock reads what it should."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _on(rows: Rows, device: torch.device) -> Rows:
-    return Rows(rows.index.to(device), rows.lengths.to(device))
 
 
 class RotateKCache(Cache):

@@ -8,19 +8,31 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Row numbers of some tokens: index [B, n] int64, in order, padded with 0; lengths [B]."""
+    """Row numbers of some tokens: index [B, n] int64, in order, padded with 0; lengths [B].
+
+    ragged: whether samples differ in length. Known to the host, so that no layer has to ask.
+    """
 
     index: Tensor
     lengths: Tensor
+    ragged: bool
 
     @classmethod
     def where(cls, mask: Tensor) -> "Rows":
         """The rows at which `mask` [B, L] is true."""
         lengths = mask.sum(-1)
         order = mask.long().argsort(dim=-1, descending=True, stable=True)
-        index = order[:, : int(lengths.max())]
+        shortest, longest = (int(bound) for bound in lengths.aminmax())
+        index = order[:, :longest]
         alive = torch.arange(index.shape[1], device=mask.device) < lengths[:, None]
-        return cls(index.masked_fill(~alive, 0), lengths.to(torch.int32))
+        index = index.masked_fill(~alive, 0)
+        return cls(index, lengths.to(torch.int32), shortest != longest)
+
+    def to(self, device: torch.device) -> "Rows":
+        """The same rows on another device."""
+        if self.index.device == device:
+            return self
+        return Rows(self.index.to(device), self.lengths.to(device), self.ragged)
 
     @property
     def alive(self) -> Tensor:
@@ -29,8 +41,11 @@ class Rows:
 
     def gather(self, states: Tensor) -> Tensor:
         """Pick these rows of states [B, H, L, d]: a copy [B, H, n, d], zero beyond each length."""
+        if states.shape[0] == 1:
+            return states.index_select(2, self.index[0])
         index = self.index[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
-        return states.gather(2, index).masked_fill(~self.alive[:, None, :, None], 0)
+        picked = states.gather(2, index)
+        return picked.masked_fill(~self.alive[:, None, :, None], 0) if self.ragged else picked
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ C: covariance [B, Hkv, d, d]; R: basis [B, Hkv, d, k]. Everything here is float3
 Source: RotateK (arXiv 2605.19218), section 3 and appendix C, with the deviations stated below.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -67,6 +69,13 @@ def _normalised(covariance: Tensor) -> Tensor:
     return (covariance + covariance.transpose(-1, -2)) / 2
 
 
+@lru_cache(maxsize=16)
+def _start(d: int, k: int, device: torch.device) -> Tensor:
+    """The private, seeded start [d, k] of every iteration; a constant, copied to a device once."""
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device)
+
+
 def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
     """One Cholesky-QR pass in float64; `shift` is relative to the Gram matrix's trace."""
     gram = basis.transpose(-1, -2) @ basis
@@ -89,9 +98,8 @@ def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> 
     d = covariance.shape[-1]
     ridge = RIDGE / d * torch.eye(d, dtype=torch.float64, device=covariance.device)
     operator = _normalised(covariance) + ridge
-    generator = torch.Generator().manual_seed(SEED)
-    start = torch.randn(d, k, dtype=torch.float64, generator=generator)
-    basis = start.to(covariance.device).expand(*covariance.shape[:-2], d, k)
+    start = _start(d, k, covariance.device)
+    basis = start.expand(*covariance.shape[:-2], d, k)
     for _ in range(iterations):
         basis = _cholesky_qr(operator @ basis, shift=1e-15)
     basis = _cholesky_qr(_cholesky_qr(basis, shift=0.0), shift=0.0)
@@ -131,7 +139,8 @@ def nested_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     On a GPU, orthogonal iteration (which converges column by column) in place of eigh, which torch
     runs there matrix by matrix.
     """
-    basis = solve("subspace", covariance, k, NESTED_ITERATIONS)
+    start = _start(covariance.shape[-1], k, covariance.device).float()
+    basis = solve("subspace", covariance, k, NESTED_ITERATIONS, None, start)
     if basis is None:
         basis, energy = full_basis(covariance)
         return basis[..., :k], energy[..., :k]
@@ -144,7 +153,8 @@ def top_basis(covariance: Tensor, k: int, solver: str) -> Tensor:
     """R_k [..., d, k] by `solver`: "subspace" (T = 5) or "eigh"."""
     if solver == "eigh" or k >= covariance.shape[-1]:
         return full_basis(covariance)[0][..., :k].contiguous()
-    done = solve("subspace", covariance, k)
+    start = _start(covariance.shape[-1], k, covariance.device).float()
+    done = solve("subspace", covariance, k, ITERATIONS, None, start)
     return subspace_basis(covariance, k) if done is None else done
 
 
