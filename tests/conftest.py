@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-# Two test machines have two cores: more threads only fight. Set before torch is imported.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
 
+def _set_the_scene() -> None:
+    """Settings that must stand before torch, Triton or the hub's client are imported."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
+    import torch
+
+    if not torch.cuda.is_available():  # Triton's interpreter then runs the kernels
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+_set_the_scene()
 ROOT = Path(__file__).resolve().parent.parent
 
 
