@@ -20,7 +20,7 @@ from rotatek.page.choices import (
     load_examples,
     models_on_offer,
 )
-from rotatek.page.handlers import FIGURES, SUMMARY_FIGURES, WIDTH, Handlers, preset_settings
+from rotatek.page.handlers import FIGURES, RUN_FIGURES, WIDTH, Handlers, preset_settings
 from rotatek.page.image import image_box
 from rotatek.page.service import Service
 from rotatek.tokens import TOKENS
@@ -43,6 +43,7 @@ class Question(NamedTuple):
 
     image: gr.Image
     text: gr.Textbox
+    suggestions: gr.Radio
     ask: gr.Button
     stop: gr.Button
     gallery: gr.Gallery | None
@@ -122,18 +123,26 @@ def picture_part(examples: list[Example]) -> tuple[gr.Image, gr.Gallery | None]:
 
 def question_part(image: gr.Image, gallery: gr.Gallery | None, examples: list[Example]) -> Question:
     """The question and the buttons."""
+    offered = list(examples[0].questions) if examples else []
     text = gr.Textbox(
-        examples[0].question if examples else "",
+        offered[0] if offered else "",
         label="Question",
         placeholder="What would you like to know about the image?",
         lines=1,
         max_lines=6,
         elem_id="question",
     )
+    suggestions = gr.Radio(
+        offered,
+        value=offered[0] if offered else None,
+        label="Questions about this example",
+        visible=bool(offered),
+        elem_id="suggestions",
+    )
     with gr.Row(elem_id="buttons"):
         ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
         stop = gr.Button("Stop", interactive=False, scale=1, min_width=90, elem_id="stop")
-    return Question(image, text, ask, stop, gallery)
+    return Question(image, text, suggestions, ask, stop, gallery)
 
 
 def slider_part(
@@ -215,8 +224,8 @@ def controls_part(models: list[tuple[str, str]]) -> Controls:
     )  # fmt: skip
 
 
-def lens_part() -> Lens:
-    """Layer, head, and everything drawn of them."""
+def lens_part() -> tuple[Lens, list[Any]]:
+    """Layer, head, everything drawn of them; and the kept tokens, which only a new run redraws."""
     drawn: dict[str, list[Any]] = {}
     with gr.Row(elem_id="lens"):
         layer = gr.Slider(
@@ -238,12 +247,13 @@ def lens_part() -> Lens:
         ("rk-two", ("raw", "rotated")),
         ("rk-three", ("think", "spark", "rotatek")),
         ("rk-two", ("energy", "spectrum")),
-        ("rk-two", ("scores", "attention")),
+        ("rk-three", ("kept", "attention", "scores")),
     ):
         with gr.Row(elem_classes=row):
             for name in names:
-                drawn[name] = figure(name, FIGURES[name])
-    return Lens(layer, head, quantity, picked, [part for name in FIGURES for part in drawn[name]])
+                drawn[name] = figure(name, (FIGURES | RUN_FIGURES)[name])
+    figures = [part for name in FIGURES for part in drawn[name]]
+    return Lens(layer, head, quantity, picked, figures), drawn["kept"]
 
 
 def build(service: Service, examples: list[Example]) -> gr.Blocks:
@@ -260,15 +270,14 @@ def build(service: Service, examples: list[Example]) -> gr.Blocks:
                 controls = controls_part([(model.label, model.name) for model in service.models])
         status = gr.HTML(cards.line(""), elem_id="status")
         answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
-        with gr.Row(elem_classes="rk-two", elem_id="summary"):
-            summary = [part for name, t in SUMMARY_FIGURES.items() for part in figure(name, t)]
+        budget = figure("budget", RUN_FIGURES["budget"])
         gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
-        lens = lens_part()
+        lens, kept = lens_part()
         gr.HTML(cards.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         told = [answers, status, run]
         wire_settings(handlers, question, controls, count)
-        overview = [lens.layer, lens.head, *summary]
+        overview = [lens.layer, lens.head, *budget, *kept]
         wire_asking(handlers, page, question, controls, [*told, count], overview)
         wire_lens(handlers, lens, controls, run)
     return page
@@ -288,7 +297,19 @@ def wire_settings(handlers: Handlers, question: Question, controls: Controls, co
     )
     controls.presets.input(handlers.preset, controls.presets, controls.values[:4], **QUIET)
     if question.gallery is not None:
-        question.gallery.select(handlers.choose, None, [question.image, question.text], **QUIET)
+        question.gallery.select(
+            handlers.choose,
+            None,
+            [question.image, question.text, question.suggestions],
+            queue=False,
+            **QUIET,
+        )
+    question.suggestions.input(
+        lambda text: text, question.suggestions, question.text, queue=False, **QUIET
+    )
+    question.image.upload(
+        lambda: gr.update(visible=False), None, question.suggestions, queue=False, **QUIET
+    )
 
 
 def wire_asking(
@@ -317,22 +338,28 @@ def wire_asking(
 
 def wire_lens(handlers: Handlers, lens: Lens, controls: Controls, run: gr.State) -> None:
     """Figures are redrawn when a slider is let go, and when there is a new run."""
+    needs = [
+        run, lens.layer, lens.head, lens.quantity, controls.channel_sparsity, controls.weighting,
+    ]  # fmt: skip
     gr.on(
         [
             run.change,
             lens.layer.release,
             lens.head.release,
-            lens.picked.input,
             lens.quantity.input,
             controls.channel_sparsity.release,
             controls.presets.input,
             controls.weighting.input,
         ],
         handlers.redraw,
-        [run, lens.layer, lens.head, lens.quantity, controls.channel_sparsity, controls.weighting],
+        needs,
         lens.figures,
         **DRAWING,
     )
+    picked = lens.picked.input(
+        handlers.pick, lens.picked, [lens.layer, lens.head], queue=False, **QUIET
+    )
+    picked.then(handlers.redraw, needs, lens.figures, **DRAWING)
 
 
 def theme() -> gr.themes.Base:
@@ -375,13 +402,21 @@ def theme() -> gr.themes.Base:
     )
 
 
+def head() -> str:
+    """Our script, and an early start for plotly, which gradio loads only once it has a figure."""
+    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    bundles = (Path(gr.__file__).parent / "templates/frontend/assets").glob("PlotlyPlot-*.js")
+    early = [f'<link rel="modulepreload" href="./assets/{bundle.name}">' for bundle in bundles]
+    return "".join(early) + f"<script>{script}</script>"
+
+
 def launch(page: gr.Blocks, **options: Any) -> tuple:
     """Serve `page` with the settings that an open port needs."""
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return page.launch(
         theme=theme(),
         css_paths=ASSETS / "style.css",
-        head=f"<script>{(ASSETS / 'page.js').read_text(encoding='utf-8')}</script>",
+        head=head(),
         footer_links=["api"],
         show_error=False,
         max_file_size="10mb",

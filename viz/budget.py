@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import Drawing, canvas, percent, size
+from .theme import Drawing, compose, percent, size
 
 PARTS = {  # name, fill, and the ink that can be read on it
     "visual_keys": ("visual K", "#0a7f6d", "#ffffff"),
@@ -29,28 +28,33 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
     totals = {title: sum(parts.values()) for title, parts in columns.items()}
     whole = max(totals[titles[0]], 1)
     widest = max(max(totals.values()), 1)
-    figure = canvas(62 + ROW * len(titles), legend=True, left=12, bottom=8)
+    traces = []
     for part, (name, fill, ink) in PARTS.items():
         values = np.array([columns[title].get(part, 0) for title in titles], dtype=np.float64)
         if values.max() < SLIVER * widest:
             continue
-        figure.add_trace(
-            go.Bar(
-                y=np.arange(len(titles)), x=values, name=name, orientation="h", width=0.6,
-                marker={"color": fill, "line": {"width": 0}},
-                text=[size(v) if v > 0.13 * widest else "" for v in values],
-                textposition="inside", insidetextanchor="middle", textangle=0,
-                textfont={"color": ink, "size": 12}, constraintext="none",
-                customdata=[size(v) for v in values],
-                hovertemplate=name + ": %{customdata}<extra></extra>",
-            )
-        )  # fmt: skip
+        traces.append({
+            "type": "bar", "orientation": "h", "name": name, "width": 0.6,
+            "y": np.arange(len(titles)), "x": values, "marker": {"color": fill},
+            "text": [size(v) if v > 0.13 * widest else "" for v in values],
+            "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            "textfont": {"color": ink, "size": 12}, "constraintext": "none",
+            "customdata": [size(v) for v in values],
+            "hovertemplate": name + ": %{customdata}<extra></extra>",
+        })  # fmt: skip
     rows = [_row_label(title, totals[title], whole, title == titles[0]) for title in titles]
-    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
-    figure.update_xaxes(visible=False, range=[0, widest])
-    figure.update_yaxes(
-        tickvals=np.arange(len(titles)), ticktext=rows, range=[len(titles) - 0.55, -0.45],
-        showgrid=False, automargin=True, ticklabelstandoff=8,
+    figure = compose(
+        traces,
+        62 + ROW * len(titles),
+        x={"visible": False, "range": [0, widest]},
+        y={
+            "tickvals": np.arange(len(titles)), "ticktext": rows, "showgrid": False,
+            "range": [len(titles) - 0.55, -0.45], "automargin": True, "ticklabelstandoff": 8,
+        },
+        legend=True,
+        left=12,
+        bottom=8,
+        barmode="stack",
     )  # fmt: skip
     return Drawing(figure, _reading(titles, totals, columns), _summary(titles, columns))
 

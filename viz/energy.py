@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import ACCENT, Drawing, canvas, colour, label, marker, percent
+from .theme import ACCENT, Drawing, colour, compose, label, marker, percent
 
 HEIGHT = 320
 
@@ -25,38 +24,49 @@ def draw(curves: Mapping[str, np.ndarray], kept: int) -> Drawing:
         kept: the chosen k.
     """
     d = len(next(iter(curves.values()))) - 1
-    figure = canvas(HEIGHT, legend=True, left=66)
+    traces = []
     for method, curve in curves.items():
-        ours = method == "rotatek"
-        figure.add_trace(
-            go.Scatter(
-                x=np.arange(d + 1),
-                y=100.0 * np.asarray(curve, dtype=np.float64),
-                name=label(method),
-                mode="lines",
-                line={"color": colour(method), "width": 3 if ours else 2,
-                      "dash": "solid" if ours else "dot" if method == "spark" else "dash"},
-                hovertemplate="k = %{x}: %{y:.1f} %",
-            )
-        )  # fmt: skip
-        figure.add_trace(
-            go.Scatter(
-                x=[kept], y=[100.0 * float(curve[kept])], mode="markers", showlegend=False,
-                marker={"color": colour(method), "size": 10 if ours else 8,
-                        "symbol": marker(method)},
-                hoverinfo="skip",
-            )
-        )  # fmt: skip
-    figure.add_vline(x=kept, line={"color": ACCENT, "width": 1, "dash": "dot"})
-    figure.add_annotation(
-        x=kept, y=3, text=f"k = {kept}", showarrow=False, yanchor="bottom",
-        xanchor="left" if kept < 0.8 * d else "right", xshift=6 if kept < 0.8 * d else -6,
-        font={"color": ACCENT, "size": 13},
-    )  # fmt: skip
-    figure.update_layout(hovermode="x unified")
-    figure.update_xaxes(title_text="channels kept, k", range=[0, d], showgrid=False, nticks=9)
-    figure.update_yaxes(title_text="energy captured", ticksuffix=" %", range=[0, 103], nticks=6)
+        traces += _line(method, np.asarray(curve, dtype=np.float64), kept)
+    rule = {
+        "type": "line", "x0": kept, "x1": kept, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": ACCENT, "width": 1, "dash": "dot"},
+    }  # fmt: skip
+    right = kept < 0.8 * d
+    words = {
+        "x": kept, "y": 3, "text": f"k = {kept}", "showarrow": False, "yanchor": "bottom",
+        "xanchor": "left" if right else "right", "xshift": 6 if right else -6,
+        "font": {"color": ACCENT, "size": 13},
+    }  # fmt: skip
+    figure = compose(
+        traces,
+        HEIGHT,
+        x={"title": "channels kept, k", "range": [0, d], "showgrid": False, "nticks": 9},
+        y={"title": "energy captured", "ticksuffix": " %", "range": [0, 103], "nticks": 6},
+        legend=True,
+        left=66,
+        hovermode="x unified",
+        shapes=[rule],
+        annotations=[words],
+    )
     return Drawing(figure, _reading(curves, kept, d), _summary(curves, kept, d))
+
+
+def _line(method: str, curve: np.ndarray, kept: int) -> list[dict]:
+    """A method's line, and the marker at the chosen k."""
+    ours = method == "rotatek"
+    dash = "solid" if ours else "dot" if method == "spark" else "dash"
+    line = {
+        "type": "scatter", "mode": "lines", "name": label(method),
+        "x": np.arange(len(curve)), "y": 100.0 * curve,
+        "line": {"color": colour(method), "width": 3 if ours else 2, "dash": dash},
+        "hovertemplate": "%{y:.1f} %",
+    }  # fmt: skip
+    dot = {
+        "type": "scatter", "mode": "markers", "showlegend": False, "hoverinfo": "skip",
+        "x": [kept], "y": [100.0 * float(curve[kept])],
+        "marker": {"color": colour(method), "size": 10 if ours else 8, "symbol": marker(method)},
+    }  # fmt: skip
+    return [line, dot]
 
 
 def _reading(curves: Mapping[str, np.ndarray], kept: int, d: int) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import Drawing, canvas, colour, faded, label, marker, percent
+from .theme import Drawing, colour, compose, faded, label, marker, percent
 
 HEIGHT = 400
 
@@ -27,36 +26,52 @@ def draw(series: Mapping[str, Points], ceiling: float | None = None) -> Drawing:
         series: method name -> its points.
         ceiling: accuracy of the uncompressed model, drawn as a rule across.
     """
-    figure = canvas(HEIGHT, legend=True, left=62)
+    traces = []
     for method, points in series.items():
-        order = np.argsort(points.budget)
-        x, y, low, high = (100.0 * np.asarray(part, dtype=np.float64)[order] for part in points)
-        figure.add_trace(
-            go.Scatter(
-                x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]),
-                mode="lines", line={"width": 0}, fill="toself",
-                fillcolor=faded(colour(method), 0.14), hoverinfo="skip", showlegend=False,
-            )
-        )  # fmt: skip
-        figure.add_trace(
-            go.Scatter(
-                x=x, y=y, name=label(method), mode="lines+markers",
-                line={"color": colour(method), "width": 3 if method == "rotatek" else 2},
-                marker={"symbol": marker(method), "size": 9},
-                customdata=np.stack([low, high], axis=1),
-                hovertemplate="%{y:.1f} % (%{customdata[0]:.1f} to %{customdata[1]:.1f}) at "
-                "%{x:.1f} % of the KV cache<extra>" + label(method) + "</extra>",
-            )
-        )  # fmt: skip
-    if ceiling is not None:
-        figure.add_hline(y=100.0 * ceiling, line={"color": colour("full"), "dash": "dot"})
-        figure.add_annotation(
-            x=1, xref="paper", y=100.0 * ceiling, text="uncompressed", showarrow=False,
-            xanchor="right", yanchor="bottom",
-        )  # fmt: skip
-    figure.update_xaxes(title_text="KV cache kept", ticksuffix=" %")
-    figure.update_yaxes(title_text="accuracy", ticksuffix=" %")
+        traces += _band_and_line(method, points)
+    figure = compose(
+        traces,
+        HEIGHT,
+        x={"title": "KV cache kept", "ticksuffix": " %"},
+        y={"title": "accuracy", "ticksuffix": " %"},
+        legend=True,
+        left=62,
+        **({} if ceiling is None else _ceiling(100.0 * ceiling)),
+    )
     return Drawing(figure, _reading(series), _summary(series, ceiling))
+
+
+def _band_and_line(method: str, points: Points) -> list[dict]:
+    """The interval as a band, and the measurements on it."""
+    order = np.argsort(points.budget)
+    x, y, low, high = (100.0 * np.asarray(part, dtype=np.float64)[order] for part in points)
+    band = {
+        "type": "scatter", "mode": "lines", "line": {"width": 0}, "fill": "toself",
+        "x": np.concatenate([x, x[::-1]]), "y": np.concatenate([high, low[::-1]]),
+        "fillcolor": faded(colour(method), 0.14), "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+    line = {
+        "type": "scatter", "mode": "lines+markers", "name": label(method), "x": x, "y": y,
+        "line": {"color": colour(method), "width": 3 if method == "rotatek" else 2},
+        "marker": {"symbol": marker(method), "size": 9},
+        "customdata": np.stack([low, high], axis=1),
+        "hovertemplate": "%{y:.1f} % (%{customdata[0]:.1f} to %{customdata[1]:.1f}) at %{x:.1f} % "
+        "of the KV cache<extra>" + label(method) + "</extra>",
+    }  # fmt: skip
+    return [band, line]
+
+
+def _ceiling(height: float) -> dict:
+    """A rule across at the uncompressed model's accuracy, in percent."""
+    rule = {
+        "type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height,
+        "line": {"color": colour("full"), "dash": "dot"},
+    }  # fmt: skip
+    words = {
+        "x": 1, "xref": "paper", "y": height, "text": "uncompressed", "showarrow": False,
+        "xanchor": "right", "yanchor": "bottom",
+    }  # fmt: skip
+    return {"shapes": [rule], "annotations": [words]}
 
 
 def _smallest(points: Points) -> tuple[float, float]:

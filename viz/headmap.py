@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import KEY_SCALE, Drawing, canvas, colour_bar, percent, size
+from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent, size
 
 
 class Quantity(NamedTuple):
@@ -44,27 +43,31 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     if what.kind == "share":
         bar["tickformat"] = ".0%" if np.ptp(values) > 0.05 else ".1%"
     written = layers <= MAX_WRITTEN
-    figure = canvas(max(150, 74 + 46 * min(heads, 8)), left=58)
-    figure.add_trace(
-        go.Heatmap(
-            z=values.T.astype(np.float32),
-            text=text.T,
-            texttemplate="%{text}" if written else None,
-            textfont={"size": 11},
-            xgap=2,
-            ygap=2,
-            colorscale=KEY_SCALE,
-            colorbar=bar,
-            showscale=not written,
-            hovertemplate="layer %{x}, head %{y}: %{text}<extra></extra>",
-        )
+    cells = {
+        "type": "heatmap",
+        "z": values.T.astype(np.float32),
+        "text": text.T,
+        "texttemplate": "%{text}" if written else None,
+        "textfont": {"size": 11},
+        "xgap": 2,
+        "ygap": 2,
+        "colorscale": KEY_SCALE,
+        "colorbar": bar,
+        "showscale": not written,
+        "hovertemplate": "layer %{x}, head %{y}: %{text}<extra></extra>",
+    }
+    frame = {
+        "type": "rect", "x0": layer - 0.5, "x1": layer + 0.5, "y0": head - 0.5, "y1": head + 0.5,
+        "line": {"color": "#f4a01c", "width": 3},
+    }  # fmt: skip
+    figure = compose(
+        [cells],
+        max(150, 74 + 46 * min(heads, 8)),
+        x={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 16 else 4},
+        y={"title": "kv head", "showgrid": False, "autorange": "reversed", "dtick": 1},
+        left=58,
+        shapes=[frame],
     )
-    figure.add_shape(
-        type="rect", x0=layer - 0.5, x1=layer + 0.5, y0=head - 0.5, y1=head + 0.5,
-        line={"color": "#f4a01c", "width": 3},
-    )  # fmt: skip
-    figure.update_xaxes(title_text="layer", showgrid=False, dtick=1 if layers <= 16 else 4)
-    figure.update_yaxes(title_text="kv head", showgrid=False, autorange="reversed", dtick=1)
     return Drawing(figure, *_words(values, what, layer, head))
 
 

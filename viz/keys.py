@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 from .theme import (
     KEY_SCALE,
     Drawing,
-    canvas,
     colour_bar,
+    compose,
     percent,
     pool_rows,
     quantise,
@@ -29,41 +29,46 @@ def channels_for_half(values: np.ndarray) -> int:
     return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
 
 
-def _heat_map(values: np.ndarray, top: float, axis_title: str, tokens: int) -> go.Figure:
+def _heat_map(
+    values: np.ndarray, top: float, axis_title: str, tokens: int, kept: int | None = None
+) -> go.Figure:
     pooled = pool_rows(np.abs(values), MAX_ROWS)
     step = tokens / max(len(pooled), 1)
-    figure = canvas(HEIGHT)
     ticks = np.linspace(0.0, 255.0, 5)
     bar = colour_bar("|K|")
     bar |= {"tickvals": ticks, "ticktext": [f"{v * top / 255.0:.2g}" for v in ticks]}
-    figure.add_trace(
-        go.Heatmap(
-            z=quantise(pooled, top),
-            y0=0.5 * (step - 1.0),
-            dy=step,
-            zmin=0,
-            zmax=255,
-            colorscale=KEY_SCALE,
-            colorbar=bar,
-            hovertemplate="channel %{x}, token %{y:.0f}<extra></extra>",
-        )
+    cells = {
+        "type": "heatmap",
+        "z": quantise(pooled, top),
+        "y0": 0.5 * (step - 1.0),
+        "dy": step,
+        "zmin": 0,
+        "zmax": 255,
+        "colorscale": KEY_SCALE,
+        "colorbar": bar,
+        "hovertemplate": "channel %{x}, token %{y:.0f}<extra></extra>",
+    }
+    return compose(
+        [cells],
+        HEIGHT,
+        x={"title": axis_title, "showgrid": False, "nticks": 9},
+        y={"title": "visual token", "autorange": "reversed", "showgrid": False, "nticks": 6},
+        **({} if kept is None else _cut(kept)),
     )
-    figure.update_xaxes(title_text=axis_title, showgrid=False, nticks=9)
-    figure.update_yaxes(title_text="visual token", autorange="reversed", showgrid=False, nticks=6)
-    return figure
 
 
-def _mark_kept(figure: go.Figure, kept: int) -> None:
-    """Rule off the columns that stay from those that are dropped."""
-    figure.add_shape(
-        type="line", x0=kept - 0.5, x1=kept - 0.5, y0=0, y1=1, yref="paper",
-        line={"color": "#ffffff", "width": 1.5, "dash": "dot"},
-    )  # fmt: skip
-    figure.add_annotation(
-        x=kept + 0.5, y=0.985, yref="paper", xanchor="left", yanchor="top", showarrow=False,
-        text=f"dropped beyond k = {kept}", font={"color": "#ffffff", "size": 12},
-        bgcolor="rgba(10, 15, 30, 0.72)", borderpad=3,
-    )  # fmt: skip
+def _cut(kept: int) -> dict:
+    """A rule between the columns that stay and those that are dropped."""
+    rule = {
+        "type": "line", "x0": kept - 0.5, "x1": kept - 0.5, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": "#ffffff", "width": 1.5, "dash": "dot"},
+    }  # fmt: skip
+    words = {
+        "x": kept + 0.5, "y": 0.985, "yref": "paper", "xanchor": "left", "yanchor": "top",
+        "text": f"dropped beyond k = {kept}", "showarrow": False, "borderpad": 3,
+        "font": {"color": "#ffffff", "size": 12}, "bgcolor": "rgba(10, 15, 30, 0.72)",
+    }  # fmt: skip
+    return {"shapes": [rule], "annotations": [words]}
 
 
 def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawing:
@@ -102,9 +107,8 @@ def draw_rotated(
     n, d = rotated.shape
     energy = np.square(rotated, dtype=np.float64).sum(axis=0)
     share = percent(float(energy[:kept].sum() / max(energy.sum(), 1e-30)))
-    figure = _heat_map(rotated, top, "rotated channel", tokens or n)
-    if kept < d:
-        _mark_kept(figure, kept)
+    cut = kept if kept < d else None
+    figure = _heat_map(rotated, top, "rotated channel", tokens or n, cut)
     return Drawing(
         figure,
         f"The same Keys after the rotation: what matters has moved to the left, for every token "

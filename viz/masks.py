@@ -1,9 +1,8 @@
 """Which Key channels a method keeps, token by token."""
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import VEIL, Drawing, canvas, colour, label, percent
+from .theme import VEIL, Drawing, colour, compose, label, percent
 
 MAX_ROWS = 320
 HEIGHT = 300
@@ -41,23 +40,23 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
     shown = mask[np.linspace(0, max(n - 1, 0), min(n, MAX_ROWS)).astype(int)]
     step = (tokens or n) / max(len(shown), 1)
     rotated = method == "rotatek"
-    figure = canvas(HEIGHT)
-    figure.add_trace(
-        go.Heatmap(
-            z=shown.astype(np.uint8),
-            y0=0.5 * (step - 1.0),
-            dy=step,
-            zmin=0,
-            zmax=1,
-            showscale=False,
-            colorscale=[(0, VEIL), (1, colour(method))],
-            hovertemplate="channel %{x}, token %{y:.0f}<extra></extra>",
-        )
+    cells = {
+        "type": "heatmap",
+        "z": shown.astype(np.uint8),
+        "y0": 0.5 * (step - 1.0),
+        "dy": step,
+        "zmin": 0,
+        "zmax": 1,
+        "showscale": False,
+        "colorscale": [(0, VEIL), (1, colour(method))],
+        "hovertemplate": "channel %{x}, token %{y:.0f}<extra></extra>",
+    }
+    figure = compose(
+        [cells],
+        HEIGHT,
+        x={"title": "rotated channel" if rotated else "channel", "showgrid": False, "nticks": 9},
+        y={"title": "visual token", "autorange": "reversed", "showgrid": False, "nticks": 5},
     )
-    figure.update_xaxes(
-        title_text="rotated channel" if rotated else "channel", showgrid=False, nticks=9
-    )
-    figure.update_yaxes(title_text="visual token", autorange="reversed", showgrid=False, nticks=5)
     kept = percent(float(mask.mean()) if mask.size else 0.0)
     shared = percent(agreement(mask))
     return Drawing(

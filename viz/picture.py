@@ -3,7 +3,7 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from .theme import Drawing, canvas, percent, png_uri
+from .theme import Drawing, compose, percent, png_uri
 
 MAX_SIDE = 448
 HEIGHT = 400
@@ -36,26 +36,28 @@ def _over_image(
 ) -> go.Figure:
     """`pixels` under a heat map of `cells` [rows, cols] stretched over the whole image."""
     rows, cols = cells.shape
-    figure = canvas(HEIGHT, left=8, bottom=8)
-    figure.update_layout(margin={"l": 4, "r": 4, "t": 4, "b": 4})
-    figure.add_layout_image(
-        source=png_uri(shrink(pixels)), xref="x", yref="y", x=0, y=0, sizing="stretch",
-        sizex=cols, sizey=rows, layer="below",
-    )  # fmt: skip
-    figure.add_trace(
-        go.Heatmap(
-            z=cells, x0=0.5, y0=0.5, dx=1, dy=1, zmin=0, zmax=255, colorscale=scale,
-            showscale=False, text=hover, xgap=gap, ygap=gap,
-            hovertemplate="row %{y:.0f}, column %{x:.0f}: %{text}<extra></extra>",
-        )
-    )  # fmt: skip
+    image = {
+        "source": png_uri(shrink(pixels)), "xref": "x", "yref": "y", "x": 0, "y": 0,
+        "sizex": cols, "sizey": rows, "sizing": "stretch", "layer": "below",
+    }  # fmt: skip
+    veil = {
+        "type": "heatmap", "z": cells, "x0": 0.5, "y0": 0.5, "dx": 1, "dy": 1,
+        "zmin": 0, "zmax": 255, "colorscale": scale, "showscale": False, "text": hover,
+        "xgap": gap, "ygap": gap,
+        "hovertemplate": "row %{y:.0f}, column %{x:.0f}: %{text}<extra></extra>",
+    }  # fmt: skip
     cell_aspect = (pixels.shape[0] / rows) / (pixels.shape[1] / cols)
-    figure.update_xaxes(visible=False, range=[0, cols], constrain="domain")
-    figure.update_yaxes(
-        visible=False, range=[rows, 0], constrain="domain", scaleanchor="x",
-        scaleratio=cell_aspect,
+    return compose(
+        [veil],
+        HEIGHT,
+        x={"visible": False, "range": [0, cols], "constrain": "domain"},
+        y={
+            "visible": False, "range": [rows, 0], "constrain": "domain", "scaleanchor": "x",
+            "scaleratio": cell_aspect,
+        },
+        margin={"l": 4, "r": 4, "t": 4, "b": 4},
+        images=[image],
     )  # fmt: skip
-    return figure
 
 
 def draw_kept(pixels: np.ndarray, kept: np.ndarray) -> Drawing:

@@ -1,11 +1,10 @@
 """Exact attention scores against the ones computed from compressed Keys."""
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import GRID, Drawing, canvas, colour, label, percent
+from .theme import GRID, Drawing, colour, compose, label, percent
 
-HEIGHT = 340
+HEIGHT = 400
 MAX_POINTS = 1024
 
 
@@ -29,20 +28,22 @@ def draw(exact: np.ndarray, approximate: np.ndarray, method: str) -> Drawing:
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
     pad = 0.04 * max(high - low, 1e-6)
     ends = [low - pad, high + pad]
-    figure = canvas(HEIGHT)
-    figure.add_trace(
-        go.Scatter(x=ends, y=ends, mode="lines", line={"color": GRID, "width": 2},
-                   hoverinfo="skip")
-    )  # fmt: skip
-    figure.add_trace(
-        go.Scatter(
-            x=x.astype(np.float32), y=y.astype(np.float32), mode="markers",
-            marker={"color": colour(method), "size": 6, "opacity": 0.55},
-            hovertemplate="exact %{x:.2f}, compressed %{y:.2f}<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_xaxes(title_text="exact score", range=ends)
-    figure.update_yaxes(title_text=f"score with {label(method)}", range=ends)
+    diagonal = {
+        "type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip",
+        "line": {"color": GRID, "width": 2},
+    }  # fmt: skip
+    points = {
+        "type": "scatter", "mode": "markers", "x": x.astype(np.float32), "y": y.astype(np.float32),
+        "marker": {"color": colour(method), "size": 6, "opacity": 0.55},
+        "hovertemplate": "exact %{x:.2f}, compressed %{y:.2f}<extra></extra>",
+    }  # fmt: skip
+    figure = compose(
+        [diagonal, points],
+        HEIGHT,
+        x={"title": "exact score", "range": ends},
+        y={"title": f"score with {label(method)}", "range": ends},
+        left=58,
+    )
     error = relative_error(exact, approximate)
     return Drawing(
         figure,

@@ -1,9 +1,8 @@
 """The eigenvalue spectrum of one head: why a few rotated channels are enough."""
 
 import numpy as np
-import plotly.graph_objects as go
 
-from .theme import ACCENT, Drawing, canvas, colour, faded, percent
+from .theme import ACCENT, Drawing, colour, compose, faded, percent
 
 HEIGHT = 320
 FLOOR = 1e-6  # of all energy; smaller eigenvalues are drawn at this height
@@ -26,25 +25,31 @@ def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
     d = len(values)
     share = values / max(values.sum(), 1e-300)
     rank = effective_rank(values)
-    figure = canvas(HEIGHT, legend=True, left=66)
-    for name, part, fill in (
-        (f"kept ({kept})", slice(0, kept), ACCENT),
-        (f"dropped ({d - kept})", slice(kept, d), faded(colour("full"), 0.5)),
-    ):
-        figure.add_trace(
-            go.Bar(
-                x=np.arange(1, d + 1)[part], y=np.maximum(share[part], FLOOR), name=name,
-                marker={"color": fill, "line": {"width": 0}}, width=0.82,
-                hovertemplate="direction %{x}: %{y:.2%}<extra></extra>",
-            )
-        )  # fmt: skip
+    traces = [
+        {
+            "type": "bar", "name": name, "width": 1.0, "marker": {"color": fill},
+            "x": np.arange(1, d + 1)[part], "y": np.maximum(share[part], FLOOR),
+            "hovertemplate": "direction %{x}: %{y:.2%}<extra></extra>",
+        }
+        for name, part, fill in (
+            (f"kept ({kept})", slice(0, kept), ACCENT),
+            (f"dropped ({d - kept})", slice(kept, d), faded(colour("full"), 0.5)),
+        )
+    ]  # fmt: skip
     smallest = float(share[share > 0].min()) if (share > 0).any() else FLOOR
     decades = np.arange(int(np.floor(np.log10(max(smallest, FLOOR)))), 1)
-    figure.update_layout(bargap=0)
-    figure.update_xaxes(title_text="direction, by eigenvalue", showgrid=False, range=[0, d + 1])
-    figure.update_yaxes(
-        title_text="share of energy", type="log", range=[decades[0], 0.1],
-        tickvals=10.0**decades, ticktext=[f"{10.0 ** (e + 2):g} %" for e in decades.tolist()],
+    figure = compose(
+        traces,
+        HEIGHT,
+        x={"title": "direction, by eigenvalue", "showgrid": False, "range": [0, d + 1]},
+        y={
+            "title": "share of energy", "type": "log", "range": [decades[0], 0.1],
+            "tickvals": 10.0**decades,
+            "ticktext": [f"{10.0 ** (e + 2):g} %" for e in decades.tolist()],
+        },
+        legend=True,
+        left=66,
+        bargap=0,
     )  # fmt: skip
     lost = percent(float(share[kept:].sum()))
     return Drawing(

@@ -119,11 +119,11 @@ def status(run: Run) -> str:
     share = percent(metrics["kv_bytes"] / max(metrics["kv_bytes_full"], 1))
     if chosen.diverged_at is None:
         return line(
-            f"{chosen.title} gives the same answer, token for token, with {share} of the bytes."
+            f"{chosen.title} gives the same answer, token for token, in {share} of the bytes."
         )
-    agreed = percent(metrics["agreement"])
     return line(
-        f"{chosen.title} answers with {share} of the bytes; {agreed} of its tokens are the same."
+        f"{chosen.title} answers in {share} of the bytes and first differs at token "
+        f"{chosen.diverged_at + 1} of {len(chosen.pieces)}."
     )
 
 
@@ -144,9 +144,9 @@ def token_reading(settings: Settings, tokens: int | None) -> str:
 def channel_reading(settings: Settings, width: int) -> str:
     """`keeps 32 of 128 channels`."""
     if settings.channels == "full":
-        return _reading(f"keeps all {width} channels of every Key")
+        return _reading(f"keeps all {width} channels")
     kept = channels_kept(width, settings.keep_channels)
-    return _reading(f"keeps {kept} of {width} channels of every visual Key")
+    return _reading(f"keeps {kept} of {width} channels")
 
 
 def budget_reading(settings: Settings) -> str:

@@ -22,11 +22,11 @@ class Preset(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One picture of the gallery."""
+    """One picture of the gallery, and questions that it answers."""
 
     image: Path
-    question: str
     title: str
+    questions: tuple[str, ...]
 
 
 class Model(NamedTuple):
@@ -70,7 +70,10 @@ def load_examples(folder: Path) -> list[Example]:
     if not index.exists():
         return []
     entries = json.loads(index.read_text(encoding="utf-8"))
-    return [Example(folder / e["image"], e["question"], e.get("title", "")) for e in entries]
+    return [
+        Example(folder / e["image"], e["title"], tuple(q["question"] for q in e["questions"]))
+        for e in entries
+    ]
 
 
 def models_on_offer() -> list[Model]:

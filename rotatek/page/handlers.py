@@ -29,7 +29,7 @@ FIGURES = {
     "attention": "Where this head looks",
     "map": "Every layer and head",
 }
-SUMMARY_FIGURES = {"budget": "Where the bytes are", "kept": "What the model still sees"}
+RUN_FIGURES = {"budget": "Where the bytes are", "kept": "What the model still sees"}
 
 
 def calm(handler: Callable) -> Callable:
@@ -111,7 +111,7 @@ class Handlers:
             return (gr.skip(),) * 4
         example, columns = self.examples[0], columns_for(preset_settings(START), [])
         image = inputs.open_image(example.image)
-        run = self.service.welcome(image, example.question, columns)
+        run = self.service.welcome(image, example.questions[0], columns)
         filled = run.chosen.prefilled
         count = filled.visual_tokens if filled is not None else None
         return self._answers(self.service.models[0].name, run), cards.status(run), run, count
@@ -121,10 +121,12 @@ class Handlers:
         return cards.answers(run, on_cpu=on_cpu)
 
     @calm
-    def choose(self, event: gr.SelectData) -> tuple[str, str]:
-        """A picture of the gallery. Outputs: image, question."""
+    def choose(self, event: gr.SelectData) -> tuple[str, str, Any]:
+        """A picture of the gallery. Outputs: image, question, suggestions."""
         example = self.examples[event.index]
-        return str(example.image), example.question
+        first = example.questions[0]
+        suggestions = gr.update(choices=list(example.questions), value=first, visible=True)
+        return str(example.image), first, suggestions
 
     @calm
     def preset(self, label: str) -> tuple[str, float, str, float]:
@@ -163,14 +165,14 @@ class Handlers:
     @calm
     def overview(self, run: Run | None) -> list[Any]:
         """What a new run changes. Outputs: layer, head, then caption and plot of each of
-        `SUMMARY_FIGURES`."""
+        `RUN_FIGURES`."""
         trace = None if run is None else run.trace
         if run is None or trace is None:
-            return [gr.skip()] * (2 + 2 * len(SUMMARY_FIGURES))
+            return [gr.skip()] * (2 + 2 * len(RUN_FIGURES))
         layers, heads = trace.shape
         drawings = {"budget": inside.budget_drawing(run), "kept": inside.kept_drawing(run, trace)}
         sliders = [gr.update(maximum=layers - 1), gr.update(maximum=max(1, heads - 1))]
-        return sliders + _shown(SUMMARY_FIGURES, drawings)
+        return sliders + _shown(RUN_FIGURES, drawings)
 
     @calm
     def redraw(
@@ -189,8 +191,7 @@ class Handlers:
         layers, heads = trace.shape
         row, column = min(int(layer), layers - 1), min(int(head), heads - 1)
         settings = settings_of("none", 0.0, "rotatek", channel_sparsity, weighting)
-        drawings = inside.head_drawings(trace, row, column, settings)
-        drawings["attention"] = inside.attention_drawing(run, trace, row, column, settings)
+        drawings = inside.head_drawings(run, trace, row, column, settings)
         drawings["map"] = inside.head_map(run, trace, quantity, row, column, settings)
         return _shown(FIGURES, drawings)
 

@@ -13,9 +13,11 @@ from rotatek.page.run import Run
 from rotatek.trace import HeadView, LayerTrace, Trace
 from viz import Drawing, budget, energy, headmap, keys, masks, picture, scores, spectrum
 
+Drawings = dict[str, Drawing]
 
-def head_drawings(trace: Trace, layer: int, head: int, settings: Settings) -> dict[str, Drawing]:
-    """Keys, masks, energy, spectrum and scores of one head at the settings' width."""
+
+def head_drawings(run: Run, trace: Trace, layer: int, head: int, settings: Settings) -> Drawings:
+    """Everything about one head at the settings' width."""
     view = trace.head(layer, head, settings)
     n, d = view.raw.shape
     tokens = int(view.token[-1]) + 1
@@ -32,6 +34,7 @@ def head_drawings(trace: Trace, layer: int, head: int, settings: Settings) -> di
         "energy": energy.draw(curves, view.k),
         "spectrum": spectrum.draw(view.spectrum, view.k),
         "scores": scores.draw(view.exact, view.approximate, "rotatek"),
+        "attention": _attention(run, trace, view),
     }
 
 
@@ -101,9 +104,8 @@ def head_map(
     return headmap.draw(errors, quantity, layer, head)
 
 
-def attention_drawing(run: Run, trace: Trace, layer: int, head: int, settings: Settings) -> Drawing:
-    """Where the last word of the question looks, over the image, for one head."""
-    view = trace.head(layer, head, settings)
+def _attention(run: Run, trace: Trace, view: HeadView) -> Drawing:
+    """Where the last word of the question looks, over the image."""
     rows, columns = trace.grids[0]
     mass = np.zeros(rows * columns, dtype=np.float64)
     inside = view.token < len(mass)

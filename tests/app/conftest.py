@@ -1,0 +1,92 @@
+"""The page in this process, on a tiny random model, so that nothing depends on trained weights."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+from PIL import Image, ImageDraw
+
+import app
+from rotatek.engine import Engine
+from rotatek.page.choices import Example, Model
+from rotatek.page.service import Service
+from tests.tiny import tiny_qwen
+
+# The server and the client that gradio runs in this process leave event loops to the collector.
+LEFT_OPEN = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
+TINY = Model("tiny", "Tiny", "nowhere")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what gradio leaves open pass, in this folder only."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(LEFT_OPEN)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def swept() -> Iterator[None]:
+    """Collect what was left open before another folder's tests run."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="package")
+def service() -> Service:
+    """A service whose one model is tiny and random."""
+    vlm = tiny_qwen()
+    return Service([TINY], lambda source: Engine(vlm))
+
+
+@pytest.fixture(scope="package")
+def picture_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small drawn picture on disk."""
+    image = Image.new("RGB", (336, 224), "white")
+    ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
+    path = tmp_path_factory.mktemp("pictures") / "square.png"
+    image.save(path)
+    return path
+
+
+@pytest.fixture(scope="package")
+def address(service: Service, picture_file: Path) -> Iterator[str]:
+    """The whole page, served with the product's own launch settings."""
+    page = app.build(service, [Example(picture_file, "A square", ("Which colour?",))])
+    _, url, _ = app.launch(page, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+    yield url
+    page.close(verbose=False)
+
+
+@pytest.fixture(scope="package")
+def client(address: str) -> Client:
+    """A stranger's program."""
+    return Client(address, verbose=False)
+
+
+@pytest.fixture
+def together() -> Callable[[list[Callable[[], None]]], None]:
+    """Run several calls at once and re-raise what any of them raised."""
+
+    def run(calls: list[Callable[[], None]]) -> None:
+        raised: list[BaseException] = []
+
+        def guard(call: Callable[[], None]) -> None:
+            try:
+                call()
+            except BaseException as error:  # handed to the main thread below
+                raised.append(error)
+
+        threads = [threading.Thread(target=guard, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        if raised:
+            raise raised[0]
+
+    return run

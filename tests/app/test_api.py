@@ -1,0 +1,211 @@
+"""`/ask` and `/compare` by gradio_client: answers, refusals, and no word too many."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+LEAKS = re.compile(r"Traceback|/tmp|/work|site-packages|0x[0-9a-f]{6}|\.py\b")
+
+
+def test_only_the_two_functions_are_offered(client: Client) -> None:
+    named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    assert set(named) == {"/ask", "/compare"}
+    names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
+    assert names == [
+        "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
+        "max_new_tokens", "model",
+    ]  # fmt: skip
+
+
+def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
+    got = client.predict(
+        handle_file(picture_file), "Which colour?", tokens="fastv", keep_tokens=0.5,
+        channels="full", max_new_tokens=6, api_name="/ask",
+    )  # fmt: skip
+    assert {
+        "answer", "new_tokens", "visual_tokens", "visual_tokens_kept", "nominal_kv", "kv_bytes",
+        "kv_bytes_full", "prefill_ms", "decode_ms_per_token", "attention",
+    } <= set(got)  # fmt: skip
+    assert got["visual_tokens"] == 96 and got["visual_tokens_kept"] == 48
+    assert got["nominal_kv"] == 0.5
+    assert 0 < got["kv_bytes"] < got["kv_bytes_full"]
+    assert 0 < got["new_tokens"] <= 6
+    assert got["settings"]["keep_channels"] == 0.25
+
+
+def test_compare_puts_every_method_beside_the_uncompressed_answer(
+    client: Client, picture_file: Path
+) -> None:
+    got = client.predict(
+        handle_file(picture_file), "Which colour?", channels=["rotatek", "spark", "think"],
+        keep_channels=1.0, max_new_tokens=8, api_name="/compare",
+    )  # fmt: skip
+    assert list(got) == ["Uncompressed", "RotateK", "SparK", "ThinK"]
+    full = got["Uncompressed"]
+    assert full["kv_bytes"] == full["kv_bytes_full"]
+    assert {column["answer"] for column in got.values()} == {full["answer"]}
+    assert all(column["agreement"] == 1.0 for column in got.values())
+
+
+def test_the_same_question_gets_the_same_answer(client: Client, picture_file: Path) -> None:
+    answers = {
+        client.predict(handle_file(picture_file), "Again?", max_new_tokens=8, api_name="/ask")[
+            "answer"
+        ]
+        for _ in range(2)
+    }
+    assert len(answers) == 1
+
+
+def test_visitors_at_once_get_their_own_answers(
+    address: str, picture_file: Path, together: Callable
+) -> None:
+    questions = [f"question number {i}?" for i in range(6)]
+    alone = {}
+    solo = Client(address, verbose=False)
+    for question in questions:
+        alone[question] = solo.predict(
+            handle_file(picture_file), question, max_new_tokens=6, api_name="/ask"
+        )["answer"]
+    crowd: dict[str, str] = {}
+
+    def one(question: str) -> None:
+        crowd[question] = Client(address, verbose=False).predict(
+            handle_file(picture_file), question, max_new_tokens=6, api_name="/ask"
+        )["answer"]
+
+    together([lambda q=question: one(q) for question in questions])
+    assert crowd == alone
+
+
+BAD_SETTINGS = [
+    ({"question": ""}, "The question is empty"),
+    ({"question": " \n\t"}, "The question is empty"),
+    ({"question": "\u202e\u200b"}, "The question is empty"),
+    ({"question": "x" * 2001}, "longer than 2,000 characters"),
+    ({"question": "x" * 100_000}, "longer than 2,000 characters"),
+    ({"question": None}, "The question is empty"),
+    ({"image": None}, "There is no image yet"),
+    ({"keep_tokens": 0}, "keep_tokens must be a number above 0 and at most 1"),
+    ({"keep_tokens": -0.5}, "keep_tokens must be"),
+    ({"keep_tokens": 1.5}, "keep_tokens must be"),
+    ({"keep_tokens": "half"}, "keep_tokens must be"),
+    ({"keep_channels": 0}, "keep_channels must be"),
+    ({"keep_channels": 1e300}, "keep_channels must be"),
+    ({"keep_channels": True}, "keep_channels must be"),
+    ({"tokens": "evil"}, "tokens must be one of none, fastv, visionzip"),
+    ({"tokens": "../../etc/passwd"}, "tokens must be one of"),
+    ({"tokens": None}, "tokens must be one of"),
+    ({"channels": "<script>"}, "channels must be one of"),
+    ({"channels": None}, "channels must be one of"),
+    ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
+    ({"max_new_tokens": -3}, "max_new_tokens must be"),
+    ({"max_new_tokens": 2.5}, "max_new_tokens must be"),
+    ({"max_new_tokens": 10**9}, "max_new_tokens must be"),
+    ({"max_new_tokens": "many"}, "max_new_tokens must be"),
+    ({"model": "/etc/passwd"}, "model must be one of tiny"),
+    ({"model": None}, "model must be one of tiny"),
+]
+
+
+@pytest.mark.parametrize(
+    "change,sentence", BAD_SETTINGS, ids=[str(c)[:40] for c, _ in BAD_SETTINGS]
+)
+def test_bad_settings_are_refused_in_our_own_words(
+    client: Client, picture_file: Path, change: dict, sentence: str
+) -> None:
+    good = {"image": handle_file(picture_file), "question": "Which colour?", "max_new_tokens": 2}
+    with pytest.raises(AppError) as refused:
+        client.predict(**(good | change), api_name="/ask")
+    assert sentence in str(refused.value)
+    assert not LEAKS.search(str(refused.value))
+
+
+BAD_FILES = [
+    (b"", "There is no image yet"),
+    (b"hello", "The file is not an image"),
+    (b"GIF89a" + bytes(64), "This image format is not supported"),
+    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "This image format is not supported"),
+    (b"%PDF-1.7", "This image format is not supported"),
+    (b"\x89PNG\r\n\x1a\n" + bytes(40), "The image is damaged"),
+    (b"\xff\xd8\xff\xe0" + bytes(40), "The image is damaged"),
+    (b"RIFF\0\0\0\0WEBPVP8 " + bytes(40), "The image is damaged"),
+]
+
+
+@pytest.mark.parametrize(
+    "data,sentence", BAD_FILES, ids=[d[:6].hex() or "empty" for d, _ in BAD_FILES]
+)
+def test_bad_files_are_refused_whatever_they_are_called(
+    client: Client, tmp_path: Path, data: bytes, sentence: str
+) -> None:
+    file = tmp_path / "picture.png"
+    file.write_bytes(data)
+    with pytest.raises(AppError) as refused:
+        client.predict(handle_file(file), "Which colour?", api_name="/ask")
+    assert sentence in str(refused.value)
+    assert not LEAKS.search(str(refused.value))
+
+
+def post(address: str, data: list) -> str:
+    """Call /ask as a program that ignores every convention of the client; returns what is said."""
+    body = json.dumps({"data": data}).encode()
+    request = urllib.request.Request(
+        f"{address}gradio_api/call/ask", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as accepted:
+            event = json.load(accepted)["event_id"]
+        with urllib.request.urlopen(f"{address}gradio_api/call/ask/{event}", timeout=60) as told:
+            return told.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
+        {"path": "/etc/passwd"},
+        {"path": "../../../etc/hostname", "meta": {"_type": "gradio.FileData"}},
+        {"path": "http://127.0.0.1:1/x.png", "meta": {"_type": "gradio.FileData"}},
+        {"path": "https://example.org/x.png", "url": "https://example.org/x.png"},
+        {"path": None, "url": "data:image/png;base64,AAAA", "meta": {"_type": "gradio.FileData"}},
+        {"path": "x" * 5000, "meta": {"_type": "gradio.FileData"}},
+        {"path": "\0", "meta": {"_type": "gradio.FileData"}},
+        "just text",
+        7,
+        [],
+        {},
+    ],
+    ids=lambda image: str(image)[:50],
+)
+def test_no_path_no_url_and_no_odd_payload_gets_through(address: str, image: object) -> None:
+    said = post(address, [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny"])
+    assert "complete" not in said and "answer" not in said
+    assert "root:" not in said
+    assert not LEAKS.search(said.replace("/etc/passwd", "")), said
+
+
+def test_the_server_hands_out_no_file_of_its_own(address: str) -> None:
+    for path in ("/etc/passwd", "app.py", "assets/pocket/config.json", "../../etc/passwd"):
+        try:
+            with urllib.request.urlopen(f"{address}gradio_api/file={path}", timeout=30) as answer:
+                pytest.fail(f"{path} was served: {answer.read(80)!r}")
+        except urllib.error.HTTPError as refused:
+            assert refused.code in (403, 404)
+
+
+def test_an_upload_over_ten_megabytes_is_turned_away(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "large.png"
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(11_000_000))
+    with pytest.raises(Exception) as refused:  # the client wraps the server's 413
+        client.predict(handle_file(file), "Which colour?", api_name="/ask")
+    assert "413" in str(refused.value) or "size" in str(refused.value).lower()

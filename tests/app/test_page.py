@@ -1,0 +1,262 @@
+"""What the page says and draws, and that Stop and failures leave nothing behind."""
+
+import threading
+import time
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rotatek.config import Settings
+from rotatek.engine import Engine
+from rotatek.errors import QuestionEmpty, SettingError
+from rotatek.events import Failed, Finished, Token
+from rotatek.page import cards, inside
+from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
+from rotatek.page.handlers import FIGURES, RUN_FIGURES, Handlers, preset_settings
+from rotatek.page.run import BASELINE, Run, columns_for, start
+from rotatek.page.service import Service
+
+CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+
+
+class Tags(HTMLParser):
+    """Every tag and attribute name of some HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names |= {tag, *(name for name, _ in attrs)}
+
+
+@pytest.fixture(scope="module")
+def image() -> Image.Image:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((168, 112))
+
+
+@pytest.fixture(scope="module")
+def run(service: Service, image: Image.Image) -> Run:
+    *_, last = service.ask("tiny", image, "Which?", columns_for(CHOSEN, ["think"]), 6)
+    return last
+
+
+def test_a_run_grows_and_is_complete_at_the_end(run: Run) -> None:
+    assert list(run.columns) == [BASELINE, "FastV + RotateK", "FastV + ThinK"]
+    assert [column.method for column in run.columns.values()] == ["full", "rotatek", "think"]
+    for column in run.columns.values():
+        assert column.finished is not None and column.failure is None
+        assert column.answer.strip() == column.finished.answer.rstrip("\ufffd").strip()
+    assert run.chosen.kept.sum() == 12 and run.trace is not None
+
+
+def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
+    nasty = "<img src=x onerror=alert(1)><script>alert(1)</script>\"' &amp; </div>"
+    run = start(columns_for(CHOSEN, []), np.asarray(image), nasty)
+    for title in run.columns:
+        run.take(Token(title, 0, 1, nasty, 1.0, False))
+        run.take(Token(title, 1, 2, nasty, 1.0, title != BASELINE))
+    html = cards.answers(run, on_cpu=True)
+    assert "<img" not in html and "<script" not in html and "alert(1)" in html
+    assert not {"img", "script", "onerror", "src"} & Tags(html).names
+    assert html.count("<mark") == 1
+    run.take(Failed(None, nasty))
+    assert "<img" not in cards.answers(run, on_cpu=False) + cards.status(run)
+
+
+def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
+    run = start(columns_for(CHOSEN, []), np.asarray(image), "?")
+    name = run.chosen.title
+    for index, (word, differs) in enumerate([("a", False), (" b", True), (" c", True)]):
+        run.take(Token(name, index, index, word, 1.0, differs))
+    html = cards.answers(run, on_cpu=False)
+    assert "> b</mark> c" in html and "first differs at token 2" in html
+    assert "latency proves nothing" not in html
+
+
+def test_badges_are_the_engines_figures(run: Run) -> None:
+    html = cards.answers(run, on_cpu=True)
+    assert "latency proves nothing" in html
+    for column in run.columns.values():
+        assert cards.size(column.finished.metrics["kv_bytes"]) in html
+    assert "100 % of full" in html
+
+
+def test_readings_say_what_is_kept() -> None:
+    paper = preset_settings("25 %: tokens + channels")
+    assert "keeps 230 of 576 tokens" in cards.token_reading(paper, 576)
+    assert "keeps 40 % of the visual tokens" in cards.token_reading(paper, None)
+    assert "keeps 32 of 128 channels" in cards.channel_reading(paper, 128)
+    assert "<b>25 %</b>" in cards.budget_reading(paper)
+    everything = settings_of("none", 0.6, "full", 0.75, "paper")
+    assert "keeps all 576 tokens" in cards.token_reading(everything, 576)
+    assert "keeps all 128 channels" in cards.channel_reading(everything, 128)
+    assert everything.is_baseline
+
+
+@pytest.mark.parametrize("label", PRESETS)
+def test_presets_meet_the_budget_in_their_name(label: str) -> None:
+    settings = preset_settings(label)
+    assert round(100 * cards.nominal_kv(settings)) == pytest.approx(int(label.split()[0]), abs=1)
+
+
+def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
+    drawn = inside.budget_drawing(run).figure
+    for index, column in enumerate(run.columns.values()):
+        held = sum(float(trace.x[index]) for trace in drawn.data)
+        assert held == pytest.approx(column.finished.metrics["kv_bytes"], rel=5e-3)
+    visual = {trace.name: trace.x[0] for trace in drawn.data}
+    assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
+
+
+def test_every_head_can_be_drawn_at_every_width(service: Service, run: Run) -> None:
+    handlers = Handlers(service, [])
+    layers, heads = run.trace.shape
+    for layer in range(layers):
+        shown = handlers.redraw(run, layer, layer % heads, "energy", 0.5, "paper")
+        assert len(shown) == 2 * len(FIGURES)
+    for sparsity in (0.0, 0.97):
+        for weighting in ("paper", "none", "consistent"):
+            handlers.redraw(run, 0, 0, "error", sparsity, weighting)
+    assert len(handlers.overview(run)) == 2 + 2 * len(RUN_FIGURES)
+    far = handlers.redraw(run, 99, 99, "energy", 0.5, "paper")  # a crafted client's layer
+    assert f"Layer {layers - 1}" in far[2 * list(FIGURES).index("map")]
+
+
+def test_redrawing_is_quick(service: Service, run: Run) -> None:
+    handlers = Handlers(service, [])
+    handlers.redraw(run, 0, 0, "energy", 0.5, "paper")
+    taken = []
+    for layer in (1, 2, 3):
+        started = time.perf_counter()
+        handlers.redraw(run, layer, 1, "energy", 0.5, "paper")
+        taken.append(time.perf_counter() - started)
+    assert min(taken) < 0.3
+
+
+def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
+    view = run.trace.head(1, 0, CHOSEN)
+    curves = inside.energy_curves(run.trace.layers[1], 0, view, CHOSEN)
+    for curve in curves.values():
+        assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
+        assert (np.diff(curve) >= -1e-6).all()
+    assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
+
+
+def test_map_agrees_with_the_trace(run: Run) -> None:
+    shares = inside.spectra(run.trace, "paper")
+    view = run.trace.head(2, 1, CHOSEN)
+    assert np.allclose(shares[2, 1], view.spectrum, atol=1e-4)
+
+
+def test_stop_ends_within_a_token_and_forgets_the_visitor(
+    service: Service, image: Image.Image
+) -> None:
+    running = service.ask("tiny", image, "Go on", columns_for(CHOSEN, []), 512, "visitor")
+    for run in running:
+        if run.chosen.pieces:
+            break
+    service.stop("somebody else")
+    said = len(run.chosen.pieces)
+    service.stop("visitor")
+    started = time.monotonic()
+    *_, run = running
+    assert run.stopped and len(run.chosen.pieces) <= said + 2
+    assert time.monotonic() - started < 2.0
+    assert not service._stops
+    assert "Stopped." in cards.status(run)
+
+
+def test_a_closed_tab_ends_the_run(service: Service, image: Image.Image) -> None:
+    running = service.ask("tiny", image, "Go on", columns_for(CHOSEN, []), 512, "tab")
+    next(running)
+    next(running)
+    running.close()
+    assert not service._stops
+
+
+def test_greeting_is_answered_once_for_everybody(service: Service, image: Image.Image) -> None:
+    columns = columns_for(CHOSEN, [])
+    first = service.welcome(image, "Hello?", columns)
+    assert service.welcome(image, "Hello?", columns) is first
+
+
+def test_a_crash_becomes_an_id_and_the_next_question_works(
+    service: Service, image: Image.Image, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "/".join(["", "secret", "path"])
+
+    class Breaking(Engine):
+        def compare(self, *args: object, **options: object) -> object:
+            raise RuntimeError(secret)
+
+    vlm = service.engine("tiny").vlm
+    broken = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Breaking(vlm))
+    broken._engines["tiny"] = Breaking(vlm)
+    handlers = Handlers(broken, [])
+    visitor = SimpleNamespace(session_hash="v")
+    asked = handlers.ask(
+        image, "Which?", "tiny", 4, [], "none", 0.0, "rotatek", 0.75, "paper", visitor
+    )
+    with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
+        *_, last = asked
+    assert last[3]["interactive"] is True and last[4]["interactive"] is False
+    assert "id " in caplog.text and secret not in caplog.text
+    assert not broken._stops
+    good = list(service.ask("tiny", image, "Which?", columns_for(CHOSEN, []), 2))[-1]
+    assert isinstance(good.chosen.finished, Finished)
+
+
+def test_refusals_come_before_anything_is_shown(service: Service, image: Image.Image) -> None:
+    with pytest.raises(QuestionEmpty):
+        next(service.ask("tiny", image, " ", columns_for(CHOSEN, []), 4))
+    with pytest.raises(SettingError, match="model must be one of tiny"):
+        next(service.ask("other", image, "Which?", columns_for(CHOSEN, []), 4))
+
+
+def test_models_load_once_even_when_many_ask(service: Service) -> None:
+    built: list[str] = []
+    vlm = service.engine("tiny").vlm
+
+    def make(source: str) -> Engine:
+        built.append(source)
+        time.sleep(0.05)
+        return Engine(vlm)
+
+    crowd = Service([Model("tiny", "Tiny", "where")], make)
+    threads = [threading.Thread(target=crowd.engine, args=("tiny",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert built == ["where"]
+
+
+def test_a_folder_is_offered_by_name_and_never_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTATEK_MODELS", "pocket, /srv/secret/My-Model")
+    pocket, folder = models_on_offer()
+    assert pocket.name == "pocket" and pocket.label != "pocket"
+    assert (folder.name, folder.label) == ("My-Model", "My-Model")
+    assert folder.source == "/srv/secret/My-Model"
+
+
+def test_the_gallery_is_whole(root) -> None:
+    examples = load_examples(root / "assets" / "examples")
+    assert len(examples) >= 4
+    for example in examples:
+        assert example.image.is_file() and example.title
+        assert example.questions and all(len(q) < 200 for q in example.questions)
+
+
+@pytest.mark.parametrize(
+    "cell", ["", "a,b,c", "1", "1,2", "-1,0,3", "1,2,3,4", "1e9,0,1", "9" * 99]
+)
+def test_a_click_that_is_none_changes_nothing(service: Service, cell: str) -> None:
+    chosen = Handlers(service, []).pick(cell)
+    assert all(not isinstance(value, int) for value in chosen)
+    assert Handlers(service, []).pick("3,1,1700000000000") == (3, 1)

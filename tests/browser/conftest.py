@@ -1,0 +1,120 @@
+"""The program in a process of its own, a browser, and pages that must not complain."""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
+START_LIMIT_S = 90
+# What gradio's own client says when a page with a running request is left.
+CUT_SHORT = re.compile(r"^AbortError: signal is aborted|Connection errored out")
+WAIT_MS = 30_000
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`python app.py` on a free port, or what ROTATEK_PAGE_COMMAND starts."""
+    command = shlex.split(os.environ.get("ROTATEK_PAGE_COMMAND", f"{sys.executable} app.py"))
+    port = free_port()
+    log = tmp_path_factory.mktemp("page") / "log.txt"
+    environment = os.environ | {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": "2"}
+    with log.open("wb") as sink:
+        server = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_for(url, server, log)
+            yield url
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
+    """Until the page answers; a server that has died fails with its log."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        assert server.poll() is None, f"the page did not start:\n{log.read_text()[-3000:]}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                assert answer.status == 200
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.2)
+    pytest.fail(f"the page did not answer within {START_LIMIT_S} s:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium of the system."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed; CI installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+    """Open the page; at the end no page may have logged an error or called a foreign host."""
+    pages: list[Page] = []
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type == "error" and not CUT_SHORT.search(message.text):
+            complaints.append(f"console: {message.text}")
+
+    def sent(request: Request) -> None:
+        if not request.url.startswith((address, "data:", "blob:")):
+            complaints.append(f"foreign host: {request.url}")
+
+    def open_page(width: int = 1400, height: int = 1000, theme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", heard)
+        page.on("request", sent)
+        page.on("pageerror", lambda error: complaints.append(f"page: {error}"))
+        page.goto(f"{address}/?__theme={theme}")
+        pages.append(page)
+        page.wait_for_selector("#raw-plot .js-plotly-plot .heatmaplayer image")
+        page.wait_for_selector("#budget-plot .js-plotly-plot .barlayer")
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def shoot() -> Callable[[Page, str], None]:
+    """Keep a full-page screenshot as an artefact."""
+    ARTIFACTS.mkdir(exist_ok=True)
+
+    def save(page: Page, name: str) -> None:
+        page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+
+    return save
