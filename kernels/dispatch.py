@@ -158,6 +158,11 @@ def solve(work: str, first: Tensor, *rest: Any) -> Any | None:
     return _default.solve(work, first, *rest)
 
 
+def self_test(device: torch.device | str) -> Status:
+    """`Dispatcher.self_test` of the default dispatcher."""
+    return _default.self_test(device)
+
+
 def backend(device_type: str) -> str:
     """The attention in use on a device type: "triton" or "reference"."""
     return _default.status(device_type).backend

@@ -79,6 +79,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "--model", default="pocket", metavar="NAME", help="pocket, a folder, or a hub id"
     )
     parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, or auto for several GPUs")
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
 
 
@@ -140,7 +141,7 @@ def _rows(args: argparse.Namespace) -> list[tuple[str, str]]:
 def _engine(args: argparse.Namespace) -> Any:
     from rotatek.engine import Engine  # noqa: PLC0415  # heavy imports only when they are needed
 
-    return Engine(args.model, args.device)
+    return Engine(args.model, args.device, graphs=args.graph)
 
 
 def _reports(args: argparse.Namespace, columns: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
