@@ -273,7 +273,7 @@ class Engine:
         )
 
     def warm_up(self) -> None:
-        """Test the kernels and run one tiny prompt: no visitor pays for set-up, or for a bad GPU."""
+        """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
         if self.vlm.device.type == "cuda":
             self_test(self.vlm.device)
         request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
