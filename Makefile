@@ -39,7 +39,7 @@ fuzz: $(VENV)/.ready-test
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --upgrade -r requirements.txt
+	$(BIN)/python -m pip install --quiet -r requirements.txt
 	@touch $@
 
 $(VENV)/.ready-test: requirements.txt pyproject.toml | $(BIN)/python

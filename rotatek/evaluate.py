@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
     parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
     parser.add_argument(
         "--out", type=Path, default=Path("artifacts/evaluation"), metavar="FOLDER",
@@ -72,7 +73,14 @@ def main(args: argparse.Namespace) -> int:
     header = describe_run(vlm, suite, args.suffix, limits)
     journal = Journal(args.out / "journal.jsonl", header)
     runner = Runner(
-        vlm, suite, journal, batch=batch, suffix=args.suffix, limits=limits, notice=_notice
+        vlm,
+        suite,
+        journal,
+        batch=batch,
+        suffix=args.suffix,
+        limits=limits,
+        graph=args.graph,
+        notice=_notice,
     )
     finished = work(runner, list(wanted(chosen)), args.limit_s)
     built = report.build(chosen, suite.items, journal.answers, {**header, **versions(vlm)})

@@ -110,7 +110,7 @@ class Runner:
     """Answers a suite's questions with one model.
 
     suffix: appended to every question, e.g. " Answer with a single word or phrase."
-    limits: new tokens of a short answer, and of a page.
+    limits: new tokens of a short answer, and of a page; graph: replay steps as CUDA graphs.
     notice: told once of every setting that this model or version does not support.
     """
 
@@ -123,10 +123,12 @@ class Runner:
         batch: int,
         suffix: str = "",
         limits: tuple[int, int] = (SHORT_TOKENS, LONG_TOKENS),
+        graph: bool = False,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.vlm, self.suite, self.journal = vlm, suite, journal
-        self.batch, self.suffix, self.limits, self.notice = batch, suffix, limits, notice
+        self.batch, self.suffix, self.limits, self.graph = batch, suffix, limits, graph
+        self.notice = notice
         self.refused: dict[str, str] = {}
 
     def missing(self, wanted: Sequence[tuple[Settings, str]]) -> list[tuple[Item, list[Settings]]]:
@@ -201,7 +203,8 @@ class Runner:
             logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches))
             shares = [_bytes(cache) / full for cache in caches]
             for settings, cache, share in zip(group, caches, shares, strict=True):
-                steps = decode(self.vlm, embedded, cache, logits, self._limit(items))
+                limit = self._limit(items)
+                steps = decode(self.vlm, embedded, cache, logits, limit, graph=self.graph)
                 rows = [step.tokens for step in steps]
                 self.journal.add(self._answers(items, settings, rows, share))
                 _close(cache)
