@@ -79,6 +79,7 @@ def _add_request(parser: argparse.ArgumentParser) -> None:
         "--model", default="pocket", metavar="NAME", help="pocket, a folder, or a hub id"
     )
     parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, or auto for several GPUs")
+    parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
 
@@ -140,8 +141,10 @@ def _rows(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _engine(args: argparse.Namespace) -> Any:
     from rotatek.engine import Engine  # noqa: PLC0415  # heavy imports only when they are needed
+    from rotatek.models import load  # noqa: PLC0415
 
-    return Engine(args.model, args.device, graphs=args.graph)
+    vlm = load(args.model, args.device, four_bit=args.four_bit)
+    return Engine(vlm, graphs=args.graph)
 
 
 def _reports(args: argparse.Namespace, columns: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
@@ -232,7 +235,11 @@ def _calibrate(args: argparse.Namespace) -> None:
     from rotatek.inputs import make_request, open_image  # noqa: PLC0415
     from rotatek.models import load  # noqa: PLC0415
 
-    rows, vlm, calibrator = _rows(args), load(args.model, args.device), Calibrator()
+    rows, vlm, calibrator = (
+        _rows(args),
+        load(args.model, args.device, four_bit=args.four_bit),
+        Calibrator(),
+    )
     for image, question in _progress(rows, True):
         request = make_request(open_image(Path(image)), question, 1)
         embedded = vlm.embed(vlm.prompt(request))

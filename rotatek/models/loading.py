@@ -1,5 +1,6 @@
 """Finding and loading a checkpoint: safetensors only, no remote code, clear refusals."""
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,12 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+)
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
@@ -17,6 +23,7 @@ from rotatek.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
     ModelUnsupported,
+    ModeUnsupported,
     SettingError,
     WeightsDamaged,
     WeightsMissing,
@@ -42,7 +49,12 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     c.name: c
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 18 M)", str(POCKET)),
-        Checkpoint("qwen2.5-vl-7b", "Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct"),
+        Checkpoint(
+            "qwen2.5-vl-7b",
+            "Qwen2.5-VL-7B-Instruct",
+            "Qwen/Qwen2.5-VL-7B-Instruct",
+            "cc594898137f460bfe9f0759e9844b3ce807cfb5",
+        ),
         Checkpoint("llava-next-8b", "LLaVA-NeXT-8B", "llava-hf/llama3-llava-next-8b-hf"),
     )
 }
@@ -56,20 +68,24 @@ def load(
     model: str | os.PathLike[str] = "pocket",
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    *,
+    four_bit: bool = False,
 ) -> VisionLanguageModel:
     """Load a model by registered name, folder or hub id, and prepare it for compressed caches.
 
     device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
-    dtype: bfloat16 on a GPU, float32 on a CPU.
+    dtype: bfloat16 on a GPU, float32 on a CPU. four_bit: NF4 weights, where bitsandbytes is
+    installed; Keys, Values and the compression stay in `dtype`.
 
     Raises:
-        WeightsMissing, WeightsDamaged, ModelUnsupported, DeviceMissing, SettingError: each saying
-            what to do.
+        WeightsMissing, WeightsDamaged, ModelUnsupported, ModeUnsupported, DeviceMissing,
+            SettingError: each saying what to do.
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     device = _device(device)
     dtype = dtype or (torch.float32 if str(device) == "cpu" else torch.bfloat16)
     source, revision = checkpoint.source, checkpoint.revision
+    quantisation = _four_bit(dtype) if four_bit else None
     try:
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
         family, processor = _family(config.model_type)
@@ -78,6 +94,7 @@ def load(
             revision=revision,
             dtype=dtype,
             device_map=str(device),
+            quantization_config=quantisation,
             use_safetensors=True,
             trust_remote_code=False,
         )
@@ -91,6 +108,22 @@ def load(
             f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
         ) from exc
     return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _four_bit(dtype: torch.dtype) -> BitsAndBytesConfig:
+    """How to load 4-bit weights.
+
+    Raises:
+        ModeUnsupported: where bitsandbytes is not installed.
+    """
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ModeUnsupported(
+            "4-bit loading needs the package bitsandbytes and a GPU. Install it, or leave "
+            "--four-bit out."
+        )
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+    )
 
 
 def _device(device: str | torch.device | None) -> str:

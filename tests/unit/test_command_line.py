@@ -17,9 +17,9 @@ FIELDS = {
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model in place of a loaded one; everything else is the real command."""
-    from rotatek import engine
+    from rotatek import models
 
-    monkeypatch.setattr(engine, "load", lambda model, device=None: tiny_qwen())
+    monkeypatch.setattr(models, "load", lambda model, device=None, four_bit=False: tiny_qwen())
 
 
 @pytest.fixture

@@ -165,6 +165,14 @@ def test_settings_survive_json() -> None:
         Settings.from_dict({"keep_ratio": 0.5})
 
 
+def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rotatek.models import loading
+
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModeUnsupported, match="bitsandbytes"):
+        loading.load("pocket", "cpu", four_bit=True)
+
+
 def test_at_least_one_token_stays() -> None:
     assert tokens_kept(10, 0.01) == 1
     assert tokens_kept(0, 0.5) == 0
