@@ -14,13 +14,15 @@ SOURCES := rotatek kernels viz tests $(wildcard app.py)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test lint fuzz clean
+.PHONY: help run test lint fuzz soak bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
 	@echo "make test   set up, then run the linter, the type checker and every test"
 	@echo "make lint   the linter and the type checker only"
 	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
+	@echo "make soak   500 mixed requests: memory and pace must hold"
+	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
 	@echo "make clean  remove .venv and the caches"
 
 run: $(VENV)/.ready-run
@@ -36,6 +38,12 @@ lint: $(VENV)/.ready-test
 
 fuzz: $(VENV)/.ready-test
 	$(BIN)/python -m tests.fuzz
+
+soak: $(VENV)/.ready-test
+	$(BIN)/python -m tests.soak
+
+bench: $(VENV)/.ready-test
+	$(BIN)/python -m kernels.bench
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python

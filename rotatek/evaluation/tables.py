@@ -105,10 +105,10 @@ def frontier_table(tokens: str) -> Table:
     label = TOKENS[tokens].label
     rows = [_UNCOMPRESSED]
     claims = []
-    for nominal in (0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625):
+    for nominal in (0.5, 0.25, 0.1875, 0.125, 0.0625):
         only = f"{label} only, KV {nominal:.4g}"
         rows.append(Row(only, token_only(tokens, nominal)))
-        for channels in (0.5, 0.25, 0.125):
+        for channels in (0.5, 0.25):
             keep = matched_keep_tokens(nominal, channels)
             name = f"{label} + RotateK {channels:.4g}, KV {nominal:.4g}"
             rows.append(Row(name, joint("rotatek", channels, tokens, keep)))

@@ -1,0 +1,111 @@
+"""Hundreds of mixed requests to one engine: `python -m tests.soak`. Memory and pace must hold.
+
+Bars: at most 0.05 MB a request after the first 50, and a 95th percentile of the last 50 requests at
+most 1.1 times that of the first 50 behind the warm-up.
+"""
+
+import argparse
+import gc
+import itertools
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from rotatek.config import BASELINE, Settings
+from rotatek.engine import Engine
+from rotatek.errors import UserError
+from rotatek.events import Failed, Finished, Token
+from rotatek.inputs import make_request
+from tests.tiny import tiny_qwen
+
+WARM_UP = 50
+MEGABYTES_A_REQUEST = 0.05
+PACE = 1.1
+COLUMNS = (
+    {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)},
+    {"ThinK": Settings(channels="think", tokens="fastv", keep_tokens=0.4)},
+    {"SparK": Settings(channels="spark"), "VisionZip": Settings(tokens="visionzip")},
+)
+
+
+@dataclass
+class Report:
+    """Seconds of each good request, resident MB after each request, and what went wrong."""
+
+    seconds: list[float] = field(default_factory=list)
+    megabytes: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def growth(self) -> float:
+        """MB a request behind the warm-up: the slope of a straight line."""
+        held = self.megabytes[WARM_UP:]
+        return float(np.polyfit(np.arange(len(held)), held, 1)[0])
+
+    @property
+    def slowdown(self) -> float:
+        """95th percentile of the last 50 good requests over that of the first 50."""
+        warm = self.seconds[WARM_UP // 2 :]
+        return float(np.percentile(warm[-50:], 95) / np.percentile(warm[:50], 95))
+
+
+def resident_megabytes() -> float:
+    """Memory of this process, as the kernel counts it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+def run(requests: int, seed: int = 0) -> Report:
+    """Good questions, refused ones, stopped ones and abandoned ones, in a fixed mixture."""
+    engine, rng, report = Engine(tiny_qwen()), random.Random(seed), Report()
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 30, 40, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(p).resize((160, 120)) for p in pixels]
+    kinds = itertools.cycle(("good", "good", "good", "refused", "abandoned"))
+    for number, kind in tqdm(zip(range(requests), kinds, strict=False), total=requests):
+        columns = COLUMNS[number % len(COLUMNS)]
+        question = "" if kind == "refused" else f"What is number {rng.randrange(1000)}?"
+        started = time.perf_counter()
+        try:
+            request = make_request(pictures[number % 4], question, 6)
+        except UserError:
+            pass
+        else:
+            events = engine.compare(request, columns)
+            if kind == "abandoned":
+                next(event for event in events if isinstance(event, Token))
+                events.close()  # type: ignore[attr-defined]
+            else:
+                got = list(events)
+                finished = sum(isinstance(event, Finished) for event in got)
+                if finished != len(columns) or any(isinstance(event, Failed) for event in got):
+                    report.wrong.append(f"request {number}: {got[-1]}")
+                elif columns is COLUMNS[0]:
+                    report.seconds.append(time.perf_counter() - started)
+        if number % 10 == 9:
+            gc.collect()
+        report.megabytes.append(resident_megabytes())
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    report = run(max(options.requests, 4 * WARM_UP), options.seed)
+    print(f"{report.growth:+.4f} MB a request, pace {report.slowdown:.2f}, ", end="")
+    print(f"{len(report.wrong)} wrong, {report.megabytes[-1]:.0f} MB held")
+    for line in report.wrong:
+        print(line)
+    held = report.growth <= MEGABYTES_A_REQUEST and report.slowdown <= PACE
+    return 0 if held and not report.wrong else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
