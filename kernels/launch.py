@@ -21,6 +21,9 @@ from kernels.reference import Text, Visual
 LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+STREAM_BYTES_PER_NS = 35.0  # of one multiprocessor, all of its programs together (H200)
+ALONE_BYTES_PER_NS = 13.0  # of one program beside its like: three saturate a multiprocessor
+WAVE_NS = 2000.0  # a wave of programs starts, fills its pipeline and drains
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -29,7 +32,8 @@ class Config:
     """How one architecture reads one cache width.
 
     block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fit one
-    multiprocessor at once (a cost-model figure, not a limit).
+    multiprocessor at once; tma: load whole tiles with the bulk copy engine; interleaved: a split
+    takes every n-th tile, so that rows of any length spread over all splits.
     """
 
     block_n: int = 64
@@ -38,7 +42,7 @@ class Config:
     per_sm: int = 3
     block_m: int = 32
     tma: bool = False
-    interleaved: bool = False
+    interleaved: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,28 +66,46 @@ class Plan:
         return self.visual_size, block, self.visual_size
 
 
-# (architecture, head width d, kept Key channels k), bf16 with full Values; measured on the device.
-CONFIGS: dict[tuple[int, int, int], Config] = {
-    (90, 128, 32): Config(block_n=64, warps=4, stages=3, per_sm=3),
-    (90, 128, 48): Config(block_n=64, warps=4, stages=3, per_sm=3),
-    (90, 128, 64): Config(block_n=64, warps=4, stages=3, per_sm=3),
-    (90, 128, 128): Config(block_n=64, warps=4, stages=3, per_sm=2),
+# (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values)
+# measured on an H200; see assets/results/kernels.json
+CONFIGS: dict[tuple[int, int, int, int], Config] = {
+    (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
+    (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
+    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3),
+    (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
+    (90, 128, 128, 512): Config(block_n=64, warps=4, stages=2, per_sm=3),
+    (90, 128, 32, 128): Config(block_n=128, warps=1, stages=3, per_sm=4),  # rotated Values
+    (90, 128, 16, 64): Config(block_n=128, warps=1, stages=3, per_sm=4),
+    (90, 128, 32, 160): Config(block_n=128, warps=4, stages=3, per_sm=4),  # 8 bits
+    (90, 128, 32, 192): Config(block_n=128, warps=4, stages=3, per_sm=4),
+    (90, 128, 128, 256): Config(block_n=128, warps=4, stages=3, per_sm=4),
 }
+ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
 
 
 @lru_cache(maxsize=256)
 def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
-    """The table's row; else one sized from a token's bytes (Keys and Values of one key head).
+    """The table's row; else one sized from a token's bytes.
 
     Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
     """
-    full = 2 * (k + d)
-    if (arch, d, k) in CONFIGS and row_bytes == full:
-        return CONFIGS[arch, d, k]
+    if (arch, d, k, row_bytes) in CONFIGS:
+        return CONFIGS[arch, d, k, row_bytes]
     large = arch in (90, 100, 103)
     tile_bytes, stages = (24 << 10, 3) if large else (16 << 10, 2)
     block = max(16, min(256, 1 << ((tile_bytes // row_bytes).bit_length() - 1)))
     return Config(block_n=block, warps=4, stages=stages, per_sm=3 if large else 2, block_m=16)
+
+
+def _one_tile(
+    config: Config, arch: int, groups: int, N: int, sms: int
+) -> tuple[Config, int | None]:
+    """For small batches on sm_90: every split a single tile, loaded before the query is ready."""
+    splits = -(-N // ONE_TILE.block_n)
+    programs = groups * (splits + 1)
+    if arch != 90 or config.warps == 1 or programs > ONE_TILE.per_sm * sms:
+        return config, None
+    return (ONE_TILE if programs > sms else replace(ONE_TILE, warps=4)), splits
 
 
 def _rounded(tokens: int, block: int) -> int:
@@ -96,20 +118,22 @@ def plan_splits(
 ) -> Plan:
     """The split count with the smallest modelled time, for B * Hkv `groups`.
 
-    One multiprocessor streams ~35 bytes a ns; a program costs ~0.7 us of latency, shared by the
-    `per_sm` that run together; every split adds partials that the merge reads back.
+    A multiprocessor streams ~35 bytes a ns from memory, one program ~13 of them. `per_sm` programs
+    run at once, so a last wave that is nearly empty costs as much as a full one: whole waves win.
+    Every split adds partials that the merge reads back.
     """
     best, best_ns = None, float("inf")
     for wanted in range(1, min(-(-N // config.block_n), 512) + 1):
         plan = _plan(N, M, wanted, config, row_bytes, text_bytes)
         if plan.visual_splits != wanted:
             continue
-        programs = -(-groups * plan.splits // sms)
-        bytes_each = max(plan.visual_size * row_bytes, plan.text_size * text_bytes)
-        stream_ns = programs * bytes_each / 35.0
-        latency_ns = 700.0 * -(-programs // config.per_sm)
-        merge_ns = 12.0 * plan.splits + groups * plan.splits * 0.6
-        ns = stream_ns + latency_ns + merge_ns
+        programs = groups * wanted
+        waves = -(-programs // (sms * config.per_sm))
+        last = -(-(programs - (waves - 1) * sms * config.per_sm) // sms)
+        bytes_each = plan.visual_size * row_bytes
+        ns = (waves - 1) * config.per_sm * bytes_each / STREAM_BYTES_PER_NS
+        ns += last * bytes_each / min(STREAM_BYTES_PER_NS, ALONE_BYTES_PER_NS * last)
+        ns += WAVE_NS * waves + 0.3 * groups * plan.splits
         if ns < best_ns:
             best, best_ns = plan, ns
     return best or _plan(N, M, 1, config, row_bytes, text_bytes)
@@ -257,7 +281,10 @@ def _launch(
     arch, sms = device_facts(q.device)
     row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
     text_bytes = 2 * d * q.element_size()
-    config = config or configuration(arch, d, k, row_bytes)
+    if config is None:
+        config = configuration(arch, d, k, row_bytes)
+        if splits is None:
+            config, splits = _one_tile(config, arch, B * Hkv, N, sms)
     if q.dtype == torch.float32 and arch:
         config = replace(config, block_n=32, block_m=16, stages=2)
     if splits is None:

@@ -28,7 +28,7 @@ SEED = 0
 @triton.jit
 def covariance_kernel(
     p_k, p_lengths, p_mean, p_cov, s_kb, s_kh, s_kn, N, size, Hkv,
-    D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, PREC: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One split's mean and centred second moment: p_mean [BH, S, D], p_cov [BH, S, D, D]."""
     i_s, i_bh = tl.program_id(0), tl.program_id(1)
@@ -55,7 +55,14 @@ def covariance_kernel(
             b_raw = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
             b_x = tl.where(m_x, b_raw.to(tl.float32) - b_shift[None, :], 0.0)
             b_sum += tl.sum(b_x, 0)
-            b_cov = tl.dot(b_x.T, b_x, b_cov, input_precision=PREC)
+            if WIDEN:
+                b_cov = tl.dot(b_x.T, b_x, b_cov)
+            else:  # two bfloat16 hold 16 bits of x: their product misses 2^-16 of it
+                b_hi = b_x.to(tl.bfloat16)
+                b_lo = (b_x - b_hi.to(tl.float32)).to(tl.bfloat16)
+                b_cov = tl.dot(b_hi.T, b_lo, b_cov)
+                b_cov = tl.dot(b_lo.T, b_hi, b_cov)
+                b_cov = tl.dot(b_hi.T, b_hi, b_cov)
         b_off = b_sum / left
         b_cov -= left * b_off[:, None] * b_off[None, :]
         slot = (i_bh * tl.num_programs(0) + i_s).to(tl.int64)
@@ -67,37 +74,31 @@ def covariance_kernel(
 @triton.jit
 def join_kernel(
     p_mean, p_cov, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
-    D: tl.constexpr, DP: tl.constexpr, ROWS: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Chan's formula over the splits, one block of rows of C a program."""
+    """Chan's formula over the splits, ROWS rows of C a program; all splits are loaded at once."""
     i_r, i_bh = tl.program_id(0), tl.program_id(1)
     end = N
     if p_lengths is not None:
         end = tl.load(p_lengths + i_bh // Hkv).to(tl.int32)
-    o_d = tl.arange(0, DP)
+    o_d, o_s = tl.arange(0, DP), tl.arange(0, SP)
     m_d = o_d < D
-    o_r = i_r * ROWS + tl.arange(0, ROWS)
-    m_r = o_r < D
-    live = tl.minimum((end + size - 1) // size, splits)
-    b_mean = tl.zeros([DP], tl.float32)
-    b_rows = tl.zeros([ROWS], tl.float32)
-    total = tl.maximum(end, 1).to(tl.float32)
-    for i_s in range(live):
-        share = tl.minimum(size, end - i_s * size).to(tl.float32) / total
-        p_m = p_mean + (i_bh * splits + i_s) * D
-        b_mean += share * tl.load(p_m + o_d, mask=m_d, other=0.0)
-        b_rows += share * tl.load(p_m + o_r, mask=m_r, other=0.0)
-    b_cov = tl.zeros([ROWS, DP], tl.float32)
-    m_tile = m_r[:, None] & m_d[None, :]
-    o_tile = o_r[:, None] * D + o_d[None, :]
-    for i_s in range(live):
-        count = tl.minimum(size, end - i_s * size).to(tl.float32)
-        slot = (i_bh * splits + i_s).to(tl.int64)
-        b_off = tl.load(p_mean + slot * D + o_d, mask=m_d, other=0.0) - b_mean
-        b_off_r = tl.load(p_mean + slot * D + o_r, mask=m_r, other=0.0) - b_rows
-        b_cov += tl.load(p_cov + slot * D * D + o_tile, mask=m_tile, other=0.0)
-        b_cov += count * b_off_r[:, None] * b_off[None, :]
-    tl.store(p_out + i_bh.to(tl.int64) * D * D + o_tile, b_cov, mask=m_tile)
+    b_count = tl.maximum(tl.minimum(end - o_s * size, size), 0).to(tl.float32)
+    b_count = tl.where(o_s < splits, b_count, 0.0)
+    m_s = b_count > 0
+    slot = (i_bh * splits + o_s).to(tl.int64)
+    p_tile = p_mean + slot[:, None] * D + o_d[None, :]
+    b_means = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :], other=0.0)
+    b_share = b_count / tl.maximum(end, 1).to(tl.float32)
+    b_mean = tl.sum(b_share[:, None] * b_means, 0)
+    b_off = tl.where(m_s[:, None], b_means - b_mean[None, :], 0.0)
+    for i in tl.static_range(ROWS):
+        o_r = i_r * ROWS + i
+        p_tile = p_cov + slot[:, None] * D * D + o_r * D + o_d[None, :]
+        b_part = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :] & (o_r < D), other=0.0)
+        b_turn = b_count * tl.sum(tl.where((o_d == o_r)[None, :], b_off, 0.0), 1)
+        b_row = tl.sum(b_part + b_turn[:, None] * b_off, 0)
+        tl.store(p_out + (i_bh.to(tl.int64) * D + o_r) * D + o_d, b_row, mask=m_d & (o_r < D))
     tl.store(p_out_mean + i_bh * D + o_d, b_mean, mask=m_d & (i_r == 0))
 
 
@@ -259,7 +260,7 @@ def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Ten
     B, Hkv, N, d = keys.shape
     arch, sms = device_facts(keys.device)
     block, groups = (64 if arch in LARGE else 32), B * Hkv
-    size = max(256, -(-N // max(1, sms // groups)))
+    size = max(128, -(-N // max(1, min(64, sms // groups))))
     size = -(-size // block) * block
     splits = max(1, -(-N // size))
     mean = torch.empty(B, Hkv, d, device=keys.device)
@@ -269,12 +270,13 @@ def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Ten
     shape = {"D": d, "DP": _padded(d)}
     covariance_kernel[splits, groups](
         keys, lengths, part_mean, part, *keys.stride()[:3], N, size, Hkv,
-        BLOCK=block, PREC="tf32x3", num_warps=8, **shape,
+        BLOCK=block, WIDEN=arch == 0, num_warps=8, **shape,
     )  # fmt: skip
-    rows = min(16, _padded(d))
+    rows = 4
     join_kernel[triton.cdiv(d, rows), groups](
-        part_mean, part, lengths, mean, out, N, size, splits, Hkv, ROWS=rows, num_warps=4, **shape
-    )
+        part_mean, part, lengths, mean, out, N, size, splits, Hkv,
+        SP=triton.next_power_of_2(splits), ROWS=rows, num_warps=4, **shape,
+    )  # fmt: skip
     return mean, out
 
 

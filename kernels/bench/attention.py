@@ -240,3 +240,43 @@ def _storage_error(shape: Shape) -> float:
         attend_reference(x.q.float(), x.visual, x.text, shape.scale) for x in (packed, exact)
     )
     return float((got - want).norm() / want.norm())
+
+
+def baselines(rounds: int = 11) -> Row:
+    """ThinK and SparK as the paper times them: dense Keys are rebuilt, then attended to."""
+    rows = []
+    for Hq, Hkv in HEADS:
+        for B, N in ((1, 2880), (8, 2880), (8, 16384)):
+            rows.append(_baseline_row(Shape(Hq, Hkv, B, N), rounds))
+            torch.cuda.empty_cache()
+    return {"rows": rows}
+
+
+def _baseline_row(shape: Shape, rounds: int) -> Row:
+    count = 4
+    layers = [arms.make_layer(shape, seed) for seed in range(count)]
+    index = torch.rand(shape.B, shape.Hkv, shape.d, device="cuda").argsort(-1)[..., : shape.k]
+    think = [
+        replace(layer, visual=layer.visual._replace(basis=None, mean=None, index=index))
+        for layer in layers
+    ]
+    full = (shape.B, shape.Hkv, shape.N, shape.d)
+    ranks = torch.rand(full, device="cuda", dtype=torch.bfloat16).argsort(-1)
+    mask = ranks < shape.k
+    fill = torch.rand(*full[:3], 1, device="cuda", dtype=torch.bfloat16)
+    gathered = arms.ours(think[0], shape)().float()
+    if not bool(
+        (gathered - arms.reconstruct(think[0], shape, index)().float()).abs().max() <= 5e-2
+    ):
+        raise ValueError("ThinK's gather and its reconstruction disagree")
+    flash = SDPBackend.FLASH_ATTENTION
+    calls = {
+        "ours": [arms.ours(layer, shape) for layer in layers],
+        "ThinK, gathered query": [arms.ours(layer, shape) for layer in think],
+        "dense flash": [arms.library(layer, shape, flash) for layer in layers],
+        "ThinK, rebuilt": [arms.reconstruct(layer, shape, index) for layer in layers],
+        "SparK, rebuilt": [arms.reconstruct_tokens(layer, shape, mask, fill) for layer in layers],
+    }
+    graphs = {name: capture(each) for name, each in calls.items()}
+    times = interleaved(graphs, count, rounds)
+    return {"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}}
