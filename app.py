@@ -241,7 +241,7 @@ def lens_part() -> tuple[Lens, list[Any]]:
             elem_id="quantity",
             min_width=200,
         )
-    picked = gr.Textbox(visible="hidden", elem_id="picked", container=False)
+    picked = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
     drawn["map"] = figure("map", FIGURES["map"])
     for row, names in (
         ("rk-two", ("raw", "rotated")),
@@ -304,6 +304,7 @@ def wire_settings(handlers: Handlers, question: Question, controls: Controls, co
             queue=False,
             **QUIET,
         )
+    question.text.input(None, None, question.suggestions, js="() => null", **QUIET)
     question.suggestions.input(
         lambda text: text, question.suggestions, question.text, queue=False, **QUIET
     )
@@ -356,7 +357,7 @@ def wire_lens(handlers: Handlers, lens: Lens, controls: Controls, run: gr.State)
         lens.figures,
         **DRAWING,
     )
-    picked = lens.picked.input(
+    picked = lens.picked.change(
         handlers.pick, lens.picked, [lens.layer, lens.head], queue=False, **QUIET
     )
     picked.then(handlers.redraw, needs, lens.figures, **DRAWING)
@@ -434,10 +435,11 @@ def launch(page: gr.Blocks, **options: Any) -> tuple:
 def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = Service(models_on_offer())
     page = build(service, load_examples(ASSETS / "examples"))
-    threading.Thread(target=service.engine, args=(service.models[0].name,), daemon=True).start()
-    launch(page, quiet=True)
+    threading.Thread(target=service.prepare, daemon=True).start()
+    launch(page)
 
 
 if __name__ == "__main__":

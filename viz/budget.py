@@ -19,7 +19,7 @@ ROW = 54
 
 
 def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
-    """Stacked bars, one a column of the comparison, the first taken as the whole.
+    """Stacked bars, one a column of the comparison: the first is the whole, the second is read.
 
     Args:
         columns: column title -> bytes of each part, keys as in `PARTS`; a part left out is 0.
@@ -67,12 +67,12 @@ def _row_label(title: str, total: int, whole: int, first: bool) -> str:
 def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str:
     if len(titles) < 2:
         return f"The cache holds {size(totals[titles[0]])}."
-    last, first = titles[-1], titles[0]
-    saved = 1.0 - totals[last] / max(totals[first], 1)
-    parts = columns[last]
+    first, chosen = titles[0], titles[1]
+    saved = 1.0 - totals[chosen] / max(totals[first], 1)
+    parts = columns[chosen]
     largest = max(PARTS, key=lambda part: parts.get(part, 0))
     return (
-        f"{last} stores {size(totals[last])} where {first} stores {size(totals[first])}, "
+        f"{chosen} stores {size(totals[chosen])} where {first} stores {size(totals[first])}, "
         f"{percent(saved)} less; most of what is left is {PARTS[largest][0]}."
     )
 

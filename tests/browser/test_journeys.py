@@ -139,10 +139,11 @@ def test_layer_and_head_change_the_figures(visit) -> None:
 def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
     page = visit()
     raw = plot_data(page, "raw")
+    page.wait_for_selector("#map-plot .js-plotly-plot[data-rk]")
     area = page.locator("#map-plot .nsewdrag").bounding_box()
-    page.locator("#map-plot .nsewdrag").click(
-        position={"x": area["width"] * 4.5 / 6, "y": area["height"] * 0.75}
-    )
+    cell = {"x": area["width"] * 4.5 / 6, "y": area["height"] * 0.75}
+    page.locator("#map-plot .nsewdrag").hover(position=cell)
+    page.locator("#map-plot .nsewdrag").click(position=cell)
     changes(page, "raw", raw)
     expect(page.locator("#layer input[type=number]")).to_have_value("4")
     expect(page.locator("#head input[type=number]")).to_have_value("1")
