@@ -61,11 +61,11 @@ def _load_rows(
 @triton.jit
 def _byte(b_x, shift: tl.constexpr, TYPE: tl.constexpr):
     """One of the four packed 8-bit numbers of every int32, as float16 (exact)."""
-    b_x = (b_x >> shift).to(tl.int8)
-    if tl.int8 == TYPE:
-        return b_x.to(tl.float16)
+    if tl.int8 == TYPE:  # 0x6400 | u is the float16 1024 + u: no slow integer conversion
+        b_u = ((b_x >> shift) & 0xFF) ^ 0x80
+        return (b_u | 0x6400).to(tl.int16).to(tl.float16, bitcast=True) - 1152.0
     else:
-        return b_x.to(TYPE, bitcast=True).to(tl.float16)
+        return (b_x >> shift).to(tl.int8).to(TYPE, bitcast=True).to(tl.float16)
 
 
 @triton.jit

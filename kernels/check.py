@@ -81,6 +81,29 @@ def run(attend: Attend, device: str, cases: list[Case]) -> dict[str, Any]:
     }
 
 
+def graph_follows_growth(steps: int = 40) -> bool:
+    """One captured call, replayed while text grows, equals fresh calls bit for bit."""
+    from kernels.launch import attend_triton  # noqa: PLC0415
+
+    q, visual, text = make(Case(torch.bfloat16, N=864, M=64, ragged=True), "cuda")
+    assert visual is not None
+    keys, values = (t.nan_to_num(0.0) for t in (text.keys, text.values))
+    lengths = torch.tensor([1, 9], dtype=torch.int32, device="cuda")
+    text = text._replace(keys=keys, values=values, lengths=lengths)
+    attend_triton(q, visual, text, 0.1)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attend_triton(q, visual, text, 0.1)
+    for _ in range(steps):
+        lengths += 1
+        q.normal_()
+        graph.replay()
+        if not torch.equal(out, attend_triton(q, visual, text, 0.1)):
+            return False
+    return True
+
+
 def _shard(device: str, cases: list[Case]) -> dict[str, Any]:
     from kernels.launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
 
@@ -117,6 +140,7 @@ def main() -> int:
     report = run_parallel(options.device, grid()[:: options.every], options.workers)
     report["solver"] = solver_report(options.device)
     if options.device == "cuda":
+        report["graph_follows_growth"] = graph_follows_growth()
         report["hardware"] = torch.cuda.get_device_name()
     report["torch"] = torch.__version__
     if options.json:
@@ -127,7 +151,9 @@ def main() -> int:
     for name, row in report["worst"].items():
         print(f"  {name}: error {row['error']:.2e}, {row['over_plain']:.2f}x plain PyTorch")
     print("solver:", json.dumps(report["solver"]))
-    return 1 if report["failed"] or report["solver"]["failed"] else 0
+    print("graph follows growing text:", report.get("graph_follows_growth", "not on a GPU"))
+    wrong = report["failed"] or report["solver"]["failed"]
+    return 1 if wrong or not report.get("graph_follows_growth", True) else 0
 
 
 if __name__ == "__main__":

@@ -103,36 +103,34 @@ def join_kernel(
 
 
 @triton.jit
-def _reflect(b_a, o_row, o_col, k, TINY_: tl.constexpr):
-    """Householder QR of b_a [DP, KP]: (Q's first k columns, largest and smallest |R_jj|)."""
-    b_w = tl.zeros_like(b_a)  # reflectors, one a column
-    b_tau = tl.zeros_like(o_col.to(tl.float32))
+def _reflect(b_a, o_k, o_d, k, TINY_: tl.constexpr):
+    """Householder QR of b_a^T: (Q^T's first k rows, largest and smallest |R_jj|).
+
+    b_a [KP, DP] holds one column of the matrix a row, so that a warp owns whole columns: every
+    inner product stays inside a warp, and only the current column crosses the program.
+    """
+    b_w = tl.zeros_like(b_a)  # reflectors, one a row
     top = 0.0
     low = float("inf")
     for j in range(k):
-        m_col = o_col == j
-        b_x = tl.sum(tl.where(m_col[None, :], b_a, 0.0), 1)
-        b_x = tl.where(o_row >= j, b_x, 0.0)
-        b_row = tl.sum(tl.where((o_row == j)[:, None], b_a, 0.0), 0)
-        b_xa = tl.sum(b_x[:, None] * b_a, 0)
-        square = tl.sum(tl.where(m_col, b_xa, 0.0), 0)
-        alpha = tl.sum(tl.where(m_col, b_row, 0.0), 0)
-        norm = tl.sqrt(tl.maximum(square, 0.0))
+        m_row = o_k == j
+        b_x = tl.sum(tl.where(m_row[:, None], b_a, 0.0), 0)
+        b_x = tl.where(o_d >= j, b_x, 0.0)
+        norm = tl.sqrt(tl.sum(b_x * b_x, 0))
+        alpha = tl.sum(tl.where(o_d == j, b_x, 0.0), 0)
         beta = tl.where(alpha > 0, -norm, norm)
         length = 2.0 * norm * (norm + tl.abs(alpha))  # v . v
-        tau = tl.where(length > TINY_, 2.0 / tl.maximum(length, TINY_), 0.0)
-        b_v = b_x - tl.where(o_row == j, beta, 0.0)
-        b_a -= (tau * b_v)[:, None] * (b_xa - beta * b_row)[None, :]
-        b_w = tl.where(m_col[None, :], b_v[:, None], b_w)
-        b_tau = tl.where(m_col, tau, b_tau)
+        unit = tl.where(length > TINY_, tl.sqrt(2.0 / tl.maximum(length, TINY_)), 0.0)
+        b_v = unit * (b_x - tl.where(o_d == j, beta, 0.0))  # I - v v^T reflects
+        b_a -= tl.sum(b_a * b_v[None, :], 1)[:, None] * b_v[None, :]
+        b_w = tl.where(m_row[:, None], b_v[None, :], b_w)
         top = tl.maximum(top, norm)
         low = tl.minimum(low, norm)
-    b_q = ((o_row[:, None] == o_col[None, :]) & (o_col < k)[None, :]).to(tl.float32)
+    b_q = ((o_k[:, None] == o_d[None, :]) & (o_k < k)[:, None]).to(tl.float32)
     for back in range(k):
-        m_col = o_col == k - 1 - back
-        b_v = tl.sum(tl.where(m_col[None, :], b_w, 0.0), 1)
-        tau = tl.sum(tl.where(m_col, b_tau, 0.0), 0)
-        b_q -= (tau * b_v)[:, None] * tl.sum(b_v[:, None] * b_q, 0)[None, :]
+        m_row = o_k == k - 1 - back
+        b_v = tl.sum(tl.where(m_row[:, None], b_w, 0.0), 0)
+        b_q -= tl.sum(b_q * b_v[None, :], 1)[:, None] * b_v[None, :]
     return b_q, top, low
 
 
@@ -151,41 +149,42 @@ def _weighted_block(p_c, p_sigma, o_row, o_col, D: tl.constexpr):
 
 @triton.jit
 def _chunked_product(
-    p_c, p_sigma, p_out, b_q, m_q, k, alive, factor, o_d, o_k, D: tl.constexpr,
+    p_c, p_sigma, p_v, k, alive, factor, o_d, o_k, D: tl.constexpr,
     KP: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """factor * C @ b_q with C read in chunks; b_q passes through p_out [D, k]."""
-    tl.debug_barrier()
-    tl.store(p_out + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
-    tl.debug_barrier()
+    """factor * C @ V [DP, KP], with C and V (stored transposed, [KP, D]) read in chunks."""
     b_y = tl.zeros([DP, KP], tl.float32)
     for start in range(0, DP, CHUNK):
         o_c = start + tl.arange(0, CHUNK)
         b_c = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
         m_v = (o_c < D)[:, None] & (o_k < k)[None, :]
-        b_v = tl.load(p_out + o_c[:, None] * k + o_k[None, :], mask=m_v, other=0.0)
+        b_v = tl.load(p_v + o_k[None, :] * D + o_c[:, None], mask=m_v, other=0.0)
         b_y = tl.dot(b_c, b_v, b_y, input_precision=PREC)
     return b_y
 
 
 @triton.jit
 def subspace_kernel(
-    p_c, p_sigma, p_start, p_out, k, iterations,
+    p_c, p_sigma, p_start, p_scratch, p_out, k, iterations,
     D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, MOST: tl.constexpr,
     SPREAD: tl.constexpr, TINY_: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k].
 
+    V passes through p_scratch [n, k, D] (transposed, in the L2) between products and reflections.
     CHUNK 0 keeps C on the multiprocessor (about 160 KB); else C is read CHUNK columns at a time.
     """
     i_n = tl.program_id(0).to(tl.int64)
     p_c += i_n * D * D
-    p_out += i_n * D * k
+    p_scratch += i_n * D * k
     if p_sigma is not None:
         p_sigma += i_n * D
     o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
-    m_q = (o_d < D)[:, None] & (o_k < k)[None, :]
-    b_q = tl.load(p_start + o_d[:, None] * k + o_k[None, :], mask=m_q, other=0.0)
+    m_v = (o_d < D)[:, None] & (o_k < k)[None, :]
+    m_t = (o_k < k)[:, None] & (o_d < D)[None, :]
+    p_v = p_scratch + o_k[None, :] * D + o_d[:, None]
+    p_t = p_scratch + o_k[:, None] * D + o_d[None, :]
+    tl.store(p_t, tl.load(p_start + o_d[None, :] * k + o_k[:, None], mask=m_t, other=0.0), mask=m_t)
     if CHUNK:
         peak = 0.0
         total = 0.0
@@ -205,14 +204,19 @@ def subspace_kernel(
     inverse = 1.0
     for _ in range(iterations):
         for _ in range(products):
+            tl.debug_barrier()
             if CHUNK:
-                b_q = _chunked_product(
-                    p_c, p_sigma, p_out, b_q, m_q, k, alive, scale, o_d, o_k,
-                    D, KP, DP, CHUNK, PREC,
-                ) * inverse  # fmt: skip
+                b_y = _chunked_product(
+                    p_c, p_sigma, p_scratch, k, alive, scale, o_d, o_k, D, KP, DP, CHUNK, PREC
+                )
             else:
-                b_q = tl.dot(b_c, b_q, input_precision=PREC) * inverse
-        b_q, top, low = _reflect(b_q, o_d, o_k, k, TINY_)
+                b_v = tl.load(p_v, mask=m_v, other=0.0)
+                b_y = tl.dot(b_c, b_v, input_precision=PREC)
+            tl.debug_barrier()
+            tl.store(p_v, b_y * inverse, mask=m_v)
+        tl.debug_barrier()
+        b_q, top, low = _reflect(tl.load(p_t, mask=m_t, other=0.0), o_k, o_d, k, TINY_)
+        tl.store(p_t, b_q, mask=m_t)
         # a product scales column j by ~ lambda_j * inverse: read lambda_1 and lambda_k off R
         used = products.to(tl.float32)
         spread = tl.log2(tl.maximum(top, TINY_) / tl.maximum(low, TINY_)) / used
@@ -220,9 +224,9 @@ def subspace_kernel(
         inverse = inverse / tl.exp2(step)
         fit = SPREAD / tl.maximum(spread, 1e-3)
         products = tl.maximum(tl.minimum(fit, MOST), 1.0).to(tl.int32)
-    if CHUNK:
-        tl.debug_barrier()
-    tl.store(p_out + o_d[:, None] * k + o_k[None, :], b_q, mask=m_q)
+    tl.debug_barrier()
+    p_to = p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :]
+    tl.store(p_to, tl.load(p_v, mask=m_v, other=0.0), mask=m_v)
 
 
 @triton.jit
@@ -308,14 +312,15 @@ def subspace(
     if start is None:
         start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
+    scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
     width = _padded(k)
     if chunk is None:  # ~160 KB of shared memory: data-centre parts, d = 128
         arch, _ = device_facts(covariance.device)
         chunk = 0 if arch in LARGE and d <= 128 and k <= 64 else 32
     subspace_kernel[matrices.shape[0],](
-        matrices, sigma, start.contiguous(), out, k, iterations,
+        matrices, sigma, start.contiguous(), scratch, out, k, iterations,
         D=d, DP=_padded(d), KP=width, MOST=float(MOST_PRODUCTS), SPREAD=LOG2_SPREAD, TINY_=TINY,
-        CHUNK=chunk, PREC="tf32x3", num_warps=warps or (16 if width > 64 else 8),
+        CHUNK=chunk, PREC="tf32x3", num_warps=warps or (4 if width <= 32 else 8),
     )  # fmt: skip
     return out
 

@@ -77,7 +77,8 @@ def make_layer(shape: Shape, seed: int, dense: bool = True) -> Layer:
 
     q = draw(B, shape.Hq, 1, d)
     text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d))
-    basis = torch.linalg.qr(draw(B, Hkv, d, shape.k).float())[0].to(BF16).contiguous()
+    basis = torch.linalg.qr(draw(d, shape.k).float())[0].to(BF16)
+    basis = basis.expand(B, Hkv, d, shape.k).contiguous()
     visual = Visual(draw(B, Hkv, N, shape.k), draw(B, Hkv, N, shape.r or d))
     visual = visual._replace(basis=basis, mean=draw(B, Hkv, d) / 8)
     if shape.r:

@@ -116,12 +116,13 @@ class Cache:
 class Decoder:
     """Random weights of one model on the GPU."""
 
-    def __init__(self, sizes: Sizes, seed: int = 0) -> None:
+    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda") -> None:
         self.sizes = sizes
-        generator = torch.Generator(device="cuda").manual_seed(seed)
+        self.device = device
+        generator = torch.Generator(device=device).manual_seed(seed)
 
         def draw(*shape: int) -> Tensor:
-            weight = torch.empty(*shape, dtype=torch.bfloat16, device="cuda")
+            weight = torch.empty(*shape, dtype=torch.bfloat16, device=device)
             return weight.normal_(0.0, shape[-1] ** -0.5, generator=generator)
 
         s = sizes
@@ -131,24 +132,25 @@ class Decoder:
         self.out = [draw(s.hidden, s.Hq * s.d) for _ in range(s.layers)]
         self.gate_up = [draw(2 * s.inner, s.hidden) for _ in range(s.layers)]
         self.down = [draw(s.hidden, s.inner) for _ in range(s.layers)]
-        ones = torch.ones(s.hidden, dtype=torch.bfloat16, device="cuda")
+        ones = torch.ones(s.hidden, dtype=torch.bfloat16, device=device)
         self.norms = [(ones, ones) for _ in range(s.layers)]
 
     def caches(self, B: int, N: int, M: int, k: int, seed: int = 1) -> list[Cache]:
-        """Random caches of every layer; k = d is dense. Text holds M - 1 of M slots at first."""
+        """Random caches of every layer; k = d is dense. Half of the M text slots are in use."""
         s, d = self.sizes, self.sizes.d
-        generator = torch.Generator(device="cuda").manual_seed(seed)
-        lengths = torch.full((B,), M // 2, dtype=torch.int32, device="cuda")
+        generator = torch.Generator(device=self.device).manual_seed(seed)
+        lengths = torch.full((B,), M // 2, dtype=torch.int32, device=self.device)
 
         def draw(*shape: int) -> Tensor:
-            tensor = torch.empty(*shape, dtype=torch.bfloat16, device="cuda")
+            tensor = torch.empty(*shape, dtype=torch.bfloat16, device=self.device)
             return tensor.normal_(generator=generator)
 
         caches = []
         for _ in range(s.layers):
             visual = Visual(draw(B, s.Hkv, N, k), draw(B, s.Hkv, N, d))
             if k < d:
-                basis = torch.linalg.qr(draw(B, s.Hkv, d, k).float())[0].bfloat16().contiguous()
+                basis = torch.linalg.qr(draw(d, k).float())[0].bfloat16()
+                basis = basis.expand(B, s.Hkv, d, k).contiguous()
                 visual = visual._replace(basis=basis, mean=draw(B, s.Hkv, d) / 8)
             text = Text(draw(B, s.Hkv, M, d), draw(B, s.Hkv, M, d), lengths)
             caches.append(Cache(visual, text))
@@ -191,7 +193,7 @@ class Decoder:
     def prefill(self, tokens: int) -> Callable[[], Tensor]:
         """A causal forward pass over `tokens` random states, logits of the last: for its time."""
         s = self.sizes
-        x = torch.randn(1, tokens, s.hidden, device="cuda").bfloat16()
+        x = torch.randn(1, tokens, s.hidden, device=self.device).bfloat16()
 
         def run() -> Tensor:
             h = x

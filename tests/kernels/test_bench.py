@@ -1,0 +1,73 @@
+"""The benchmarks' own parts: the decoder step, the paper's loop, the goals table."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.bench import goals
+from kernels.bench.arms import Shape
+from kernels.bench.model import ROPE_BASE, Decoder, Sizes
+from kernels.bench.timing import layers_for
+from kernels.cases import FP8
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TINY = Sizes("tiny", hidden=64, inner=96, layers=2, Hq=4, Hkv=2, vocabulary=50, d=16)
+
+
+def rotate(x: Tensor, position: int) -> Tensor:
+    """Rotary embedding of [heads, d] at one position, halves convention."""
+    half = x.shape[-1] // 2
+    angle = position * ROPE_BASE ** (-torch.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def test_the_timed_step_is_a_real_decoder_step() -> None:
+    decoder, N = Decoder(TINY, device=DEVICE), 20
+    caches = decoder.caches(1, N, 8, TINY.d)
+    got = decoder.step(torch.tensor([7], device=DEVICE), caches).float().cpu()
+    s, length = TINY, 4
+    x = decoder.embedding[7].float().cpu()
+    for layer, cache in enumerate(caches):
+        qkv = decoder.qkv[layer].float().cpu() @ F.rms_norm(x, (s.hidden,), eps=1e-6)
+        q, k, v = qkv.view(-1, s.d).split([s.Hq, s.Hkv, s.Hkv])
+        q, k = rotate(q, N + length - 1), rotate(k, N + length - 1)
+        text = [t[0, :, : length - 1].float().cpu() for t in cache.text[:2]]
+        seen = [t[0].float().cpu() for t in cache.visual[:2]]
+        keys = torch.cat([seen[0], text[0], k[:, None]], 1).repeat_interleave(2, 0)
+        values = torch.cat([seen[1], text[1], v[:, None]], 1).repeat_interleave(2, 0)
+        mixed = F.scaled_dot_product_attention(q[:, None], keys, values).flatten()
+        x = x + decoder.out[layer].float().cpu() @ mixed
+        both = decoder.gate_up[layer].float().cpu() @ F.rms_norm(x, (s.hidden,), eps=1e-6)
+        gate, up = both.chunk(2)
+        x = x + decoder.down[layer].float().cpu() @ (F.silu(gate) * up)
+    want = decoder.head.float().cpu() @ F.rms_norm(x, (s.hidden,), eps=1e-6)
+    assert float((got[0] - want).norm() / want.norm()) <= 3e-2
+    assert int(got[0].argmax()) == int(want.argmax())
+
+
+def test_bytes_of_a_shape_are_the_designs() -> None:
+    per_token = [Shape(B=1, Hkv=1, Hq=1, N=1, M=0, k=k).cache_bytes for k in (128, 64, 48, 32)]
+    assert per_token == [512, 384, 352, 320]
+    assert Shape(B=1, Hkv=1, Hq=1, N=1, M=0, k=32, r=32).cache_bytes == 128
+    assert Shape(B=1, Hkv=1, Hq=1, N=1, M=0, keys=FP8, values=FP8).cache_bytes == 164
+
+
+def test_small_layers_are_repeated_until_the_l2_is_cold() -> None:
+    assert layers_for(1 << 20) * (1 << 20) >= 3 * (60 << 20)
+    assert layers_for(1 << 30) == 4
+
+
+def test_goals_table_prints_what_was_measured() -> None:
+    timing = {"us": 4.25, "low_us": 4.0, "high_us": 4.5}
+    shape = {"Hq": 32, "Hkv": 8, "B": 1, "N": 2880, "M": 64, "k": 32}
+    row = {"shape": shape, "times": {"ours": timing}, "over_paper": 3.5, "mib": 7.0}
+    found = {
+        "hardware": "a GPU",
+        "attention": {"read_bytes_per_s": 4e12, "rows": [row], "refused": ["shape: cudnn: no"]},
+        "capacity": {"rows": [{"model": "m", "N": 5, "batch": {"dense": 2, "k=32": 3},
+                               "tokens_per_s": {"dense": 10.0, "k=32": 15.0}, "gain": 1.5}]},
+    }  # fmt: skip
+    text = goals.table(found)
+    assert "| 32/8 B=1 N=2880 M=64 k=32 | 7 | 4.2 | - |" in text
+    assert "3.50" in text and "Refused: shape: cudnn: no" in text and "| 1.50 |" in text
