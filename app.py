@@ -99,6 +99,7 @@ def picture_part(examples: list[Example]) -> tuple[gr.Image, gr.Gallery | None]:
     image = image_box(
         value=str(examples[0].image) if examples else None,
         label="Image",
+        show_label=False,
         height=340,
         elem_id="image",
         buttons=["fullscreen"],
@@ -256,9 +257,9 @@ def lens_part() -> tuple[Lens, list[Any]]:
     return Lens(layer, head, quantity, picked, figures), drawn["kept"]
 
 
-def build(service: Service, examples: list[Example]) -> gr.Blocks:
+def build(handlers: Handlers) -> gr.Blocks:
     """The whole page, wired."""
-    handlers = Handlers(service, examples)
+    service, examples = handlers.service, handlers.examples
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=3600), gr.State(time_to_live=3600)
         gr.HTML(cards.masthead([model.label for model in service.models]), elem_id="masthead")
@@ -295,6 +296,8 @@ def wire_settings(handlers: Handlers, question: Question, controls: Controls, co
         queue=False,
         **QUIET,
     )
+    moved = [widget.input for widget in controls.values[:4]]
+    gr.on(moved, None, None, controls.presets, js="() => null", **QUIET)
     controls.presets.input(handlers.preset, controls.presets, controls.values[:4], **QUIET)
     if question.gallery is not None:
         question.gallery.select(
@@ -333,7 +336,7 @@ def wire_asking(
     )
     question.stop.click(handlers.stop, None, None, queue=False, **QUIET)
     page.unload(handlers.stop)
-    for finished in (asked, page.load(handlers.greet, None, told, **QUIET, **MODEL_WORK)):
+    for finished in (asked, page.load(handlers.greet, None, told, **QUIET)):
         finished.then(handlers.overview, told[2], overview, **QUIET)
 
 
@@ -436,10 +439,9 @@ def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
-    service = Service(models_on_offer())
-    page = build(service, load_examples(ASSETS / "examples"))
-    threading.Thread(target=service.prepare, daemon=True).start()
-    launch(page)
+    handlers = Handlers(Service(models_on_offer()), load_examples(ASSETS / "examples"))
+    threading.Thread(target=handlers.prepare, daemon=True).start()
+    launch(build(handlers))
 
 
 if __name__ == "__main__":

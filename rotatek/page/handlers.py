@@ -1,6 +1,7 @@
 """What happens when a widget is touched: values in, values out, only calm sentences on the way."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from rotatek.page.run import Run, columns_for
 from rotatek.page.service import Service
 from viz import Drawing
 
+log = logging.getLogger("rotatek")
 WIDTH = 128  # channels of a Key until a run says otherwise; so in every model on offer
 FIGURES = {
     "raw": "Keys as the model makes them",
@@ -103,6 +105,18 @@ class Handlers:
     def stop(self, request: gr.Request) -> None:
         """End the visitor's run within one token."""
         self.service.stop(request.session_hash)
+
+    def prepare(self) -> None:
+        """Load the default model and answer the greeting ahead of the first visitor.
+
+        A failure is logged here, and shown to whoever asks.
+        """
+        try:
+            self.service.engine(self.service.models[0].name)
+            self.greet()
+        except Exception as error:
+            said = error if isinstance(error, gr.Error) else refusal(error)
+            log.warning("the default model is not ready: %s", said.message)
 
     @calm
     def greet(self) -> tuple:

@@ -1,6 +1,5 @@
 """Engines, the questions being answered, and how to stop them: what all visitors share."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from rotatek.events import Failed, Prefilled, Token
 from rotatek.page.choices import Model
 from rotatek.page.run import Run, start
 
-log = logging.getLogger("rotatek")
 REPAINT_S = 0.06  # growing answers are shown at most this often
 
 
@@ -49,13 +47,6 @@ class Service:
                 engine.warm_up()
                 self._engines[name] = engine
             return self._engines[name]
-
-    def prepare(self) -> None:
-        """Load the default model ahead of the first visitor; a failure is logged, shown later."""
-        try:
-            self.engine(self.models[0].name)
-        except Exception as error:
-            log.warning("the default model is not ready: %s", errors.public_message(error))
 
     def visual_tokens(self, model: str, image: Picture) -> int:
         """How many visual tokens `image` becomes."""

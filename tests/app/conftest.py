@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 import app
 from rotatek.engine import Engine
 from rotatek.page.choices import Example, Model
+from rotatek.page.handlers import Handlers
 from rotatek.page.service import Service
 from tests.tiny import tiny_qwen
 
@@ -56,7 +57,8 @@ def picture_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def address(service: Service, picture_file: Path) -> Iterator[str]:
     """The whole page, served with the product's own launch settings."""
-    page = app.build(service, [Example(picture_file, "A square", ("Which colour?",))])
+    examples = [Example(picture_file, "A square", ("Which colour?",))]
+    page = app.build(Handlers(service, examples))
     _, url, _ = app.launch(page, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
     yield url
     page.close(verbose=False)

@@ -5,13 +5,14 @@ import time
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
+import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
 
 from rotatek.config import Settings
 from rotatek.engine import Engine
-from rotatek.errors import QuestionEmpty, SettingError
+from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
 from rotatek.events import Failed, Finished, Token
 from rotatek.page import cards, inside
 from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
@@ -210,6 +211,19 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     assert not broken._stops
     good = list(service.ask("tiny", image, "Which?", columns_for(CHOSEN, []), 2))[-1]
     assert isinstance(good.chosen.finished, Finished)
+
+
+def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
+    image: Image.Image, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(source: str) -> Engine:
+        raise WeightsMissing
+
+    handlers = Handlers(Service([Model("tiny", "Tiny", "nowhere")], make), [])
+    handlers.prepare()
+    assert f"not ready: {WeightsMissing.sentence}" in caplog.text
+    with pytest.raises(gr.Error, match="weights were not found"):
+        handlers.count(image, "tiny")
 
 
 def test_refusals_come_before_anything_is_shown(service: Service, image: Image.Image) -> None:

@@ -118,6 +118,7 @@ def test_sliders_say_what_they_keep_and_redraw(visit) -> None:
     changes(page, "rotatek", mask)
     kept = int(re.search(r"keeps (\d+)", page.locator("#channel-reading").inner_text()).group(1))
     expect(page.locator("#energy-caption")).to_contain_text(f"With {kept} of 128 channels")
+    expect(page.locator("#presets input:checked")).to_have_count(0)
     budget = page.locator("#budget-reading").inner_text()
     press(page, "token-sparsity", "PageUp")
     expect(page.locator("#budget-reading")).not_to_have_text(budget)
