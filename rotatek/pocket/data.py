@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import Value
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .document import Document, Question
 from .generate import make_document, pick_size
 from .renderers.look import text_length
 
+HARD = frozenset({"highest", "lowest", "reverse"})
 EASY = ("signs", "pages", "forms", "screens", "tables")
 
 
@@ -51,15 +53,13 @@ def pack(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """As many turns as fit into ``length`` tokens: text, labels (-1 where no loss), weights.
 
-    An answer of n tokens counts sqrt(n): a long page does not drown the short answers.
+    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
     """
     text = np.full(length, tokens.PAD, np.int64)
     labels = np.full(length, -1, np.int64)
     weights = np.zeros(length, np.float32)
-    order = list(questions)
-    rng.shuffle(order)
     at = 0
-    for question in order:
+    for question in balanced(rng, questions):
         head = tokens.question_ids(question.text, first=at == 0)
         answer = tokens.answer_ids(question.answer)
         end = at + len(head) + len(answer)
@@ -68,11 +68,40 @@ def pack(
         text[at:end] = head + answer
         start = at + len(head) - 1
         labels[start : end - 1] = answer
-        weights[start : end - 1] = len(answer) ** -0.5
+        weight = len(answer) ** -0.5 * (2.0 if question.kind in HARD else 1.0)
+        weights[start : end - 1] = weight
+        weights[start : start + 2] = 2 * weight  # where the decision falls; the rest is copying
         at = end
         if length - at < 24:
             break
     return text, labels, weights
+
+
+def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
+    """An order of the turns: kind by kind, so that rare kinds come early.
+
+    Half of the time the transcription leads. Else it comes last and a comparison leads, so that
+    comparing is learned from pixels and not from figures that an earlier turn has read out.
+    """
+    kinds: dict[str, list[Question]] = {}
+    for question in questions:
+        kinds.setdefault(question.kind, []).append(question)
+    for group in kinds.values():
+        rng.shuffle(group)
+    long = kinds.pop("transcribe", [])
+    turns: list[Question] = []
+    while kinds:
+        turn = [group.pop() for group in kinds.values()]
+        rng.shuffle(turn)
+        turns += turn
+        kinds = {kind: group for kind, group in kinds.items() if group}
+    if long and rng.random() < 0.5:
+        return long[:1] + turns + long[1:]
+    hard = [q for q in turns if q.kind in HARD]
+    if hard and rng.random() < 0.7:
+        first = rng.choice(hard)
+        turns = [first, *(q for q in turns if q is not first)]
+    return turns + long
 
 
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +115,9 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     return patch, g[:, 0].astype(np.int64)
 
 
-def make_batch(seed: int, index: int, progress: float, cost: int, mix: str = "train") -> Batch:
+def make_batch(
+    seed: int, index: int, progress: float, cost: int, pages: Path | None = None
+) -> Batch:
     """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
 
     ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4.
@@ -100,7 +131,13 @@ def make_batch(seed: int, index: int, progress: float, cost: int, mix: str = "tr
     text, labels, weights, patches, classes = [], [], [], [], []
     for i in range(size):
         document = make_document(
-            rng.getrandbits(48), width, height, mix, names, harm=0.4 if names else 1.0
+            rng.getrandbits(48),
+            width,
+            height,
+            "train",
+            names,
+            harm=0.4 if names else 1.0,
+            pages=None if names else pages,
         )
         images[i] = np.asarray(document.image)
         t, y, w = pack(rng, document.questions, length)
@@ -132,10 +169,19 @@ def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str
 class Stream(IterableDataset):
     """Batches of one rank, drawn by the loader's worker processes."""
 
-    def __init__(self, seed: int, start: int, rank: int, world: int, cost: int, progress: Any):
+    def __init__(
+        self,
+        seed: int,
+        start: int,
+        rank: int,
+        world: int,
+        cost: int,
+        progress: Any,
+        pages: Path | None,
+    ) -> None:
         super().__init__()
         self.seed, self.start, self.rank, self.world = seed, start, rank, world
-        self.cost, self.progress = cost, progress
+        self.cost, self.progress, self.pages = cost, progress, pages
 
     def __iter__(self) -> Iterator[Batch]:
         torch.set_num_threads(1)
@@ -144,22 +190,22 @@ class Stream(IterableDataset):
         step = self.start + worker
         while True:
             index = step * self.world + self.rank
-            yield make_batch(self.seed, index, self.progress.value, self.cost)
+            yield make_batch(self.seed, index, self.progress.value, self.cost, self.pages)
             step += workers
 
 
 def loader(
-    seed: int, start: int, rank: int, world: int, cost: int, workers: int, pin: bool
+    seed: int, start: int, rank: int, world: int, cost: int, workers: int, pages: Path | None
 ) -> tuple[DataLoader, Any]:
     """The loader and the shared progress value that steers its curriculum."""
     progress = Value("d", 0.0)
-    stream = Stream(seed, start, rank, world, cost, progress)
+    stream = Stream(seed, start, rank, world, cost, progress, pages)
     made = DataLoader(
         stream,
         batch_size=None,
         num_workers=workers,
         prefetch_factor=2 if workers else None,
-        pin_memory=pin,
+        pin_memory=torch.cuda.is_available(),
         multiprocessing_context="fork" if workers else None,
     )
     return made, progress

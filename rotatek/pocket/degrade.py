@@ -14,10 +14,12 @@ from .document import Document
 def degrade(rng: random.Random, document: Document, amount: float = 1.0) -> Document:
     """Half of the time leave ``document`` alone, else harm it a little; ``amount`` scales how."""
     r = rng.random()
-    if r < 0.5:
+    if r < 0.45:
         return document
     image, glyphs = document.image, document.glyphs
-    if r > 0.82:
+    if r > 0.9 and image.width * image.height > 120_000:
+        image, glyphs = _framed(rng, image, glyphs)
+    elif r > 0.75:
         image, glyphs = _perspective(rng, image, glyphs, amount)
         if rng.random() < 0.6:
             image = _shadow(rng, image)
@@ -59,6 +61,25 @@ def _resample(rng: random.Random, image: Image.Image) -> Image.Image:
     return image.resize(size, method).resize(image.size, Image.Resampling.BICUBIC)
 
 
+def _framed(
+    rng: random.Random, image: Image.Image, glyphs: np.ndarray
+) -> tuple[Image.Image, np.ndarray]:
+    """The document smaller, as a window or a sheet on a plain or graded ground."""
+    w, h = image.size
+    scale = rng.uniform(0.76, 0.96)
+    size = int(w * scale), int(h * scale)
+    left, top = rng.randint(0, w - size[0]), rng.randint(0, h - size[1])
+    ground = Image.new("RGB", (w, h), tuple(rng.randint(0, 255) for _ in range(3)))
+    if rng.random() < 0.5:
+        ramp = Image.linear_gradient("L").resize((w, h))
+        other = Image.new("RGB", (w, h), tuple(rng.randint(0, 255) for _ in range(3)))
+        ground = Image.composite(ground, other, ramp)
+    ground.paste(image.resize(size, Image.Resampling.LANCZOS), (left, top))
+    moved = glyphs.copy()
+    moved[:, 1:] = moved[:, 1:] * scale + np.array([left, top], np.float32)
+    return ground, moved
+
+
 def _shadow(rng: random.Random, image: Image.Image) -> Image.Image:
     """A soft gradient of light over the page."""
     w, h = image.size
@@ -85,6 +106,14 @@ def _perspective(
     forward = _homography(corners, moved)
     inverse = np.linalg.inv(forward)
     inverse /= inverse[2, 2]
+    if rng.random() < 0.4:  # a slight turn as well
+        turn = np.deg2rad(rng.uniform(-3, 3) * amount)
+        c, s = np.cos(turn), np.sin(turn)
+        a, b = w / 2, h / 2
+        spin = np.array([[c, -s, a - c * a + s * b], [s, c, b - s * a - c * b], [0, 0, 1]])
+        forward = spin @ forward
+        inverse = np.linalg.inv(forward)
+        inverse /= inverse[2, 2]
     desk = tuple(rng.randint(30, 220) for _ in range(3))
     out = image.transform(
         (w, h),

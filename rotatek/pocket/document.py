@@ -59,7 +59,7 @@ class Canvas:
             x -= width / 2
         x, y = round(x), round(y)
         self.draw.text((x, y), text, font=face.font, fill=fill)
-        self._note(text, face, [(x, y)], width, upright=True)
+        self._note(text, face, x, y, width)
         self.content.append(text)
         return width
 
@@ -83,10 +83,9 @@ class Canvas:
                 self._points.append((CLASS_OF[ch], px, py))
         self.content.append(text)
 
-    def _note(
-        self, text: str, face: Face, at: list[tuple[int, int]], width: float, upright: bool
-    ) -> None:
-        (x, y), middle = at[0], face.ascent * 0.64
+    def _note(self, text: str, face: Face, x: float, y: float, width: float) -> None:
+        """Remember the centres of ``text`` whose left top corner is (x, y)."""
+        middle = face.ascent * 0.64
         advances = face.advances(text)
         scale = width / max(sum(advances), 1e-6)
         for ch, advance in zip(text, advances, strict=True):

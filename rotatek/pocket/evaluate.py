@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from . import tokens
+from . import stored, tokens
 from .config import UNIT
 from .document import Question
 from .forward import patchify
@@ -87,6 +87,18 @@ def draw_items(
             Item(split, document.renderer, f"{size[0]}x{size[1]}", q.kind, q.text, q.answer)
             for q in chosen
         ]
+        out.append((np.asarray(document.image), items))
+    return out
+
+
+def stored_items(folder: Path, questions: int) -> list[tuple[np.ndarray, list[Item]]]:
+    """Stored documents (a browser's pages) as the split ``browser``."""
+    out = []
+    for i in range(stored.count(folder)):
+        document = stored.read(folder, i)
+        chosen = _choose(random.Random(i), document.questions, questions)
+        size = "x".join(map(str, document.image.size))
+        items = [Item("browser", document.renderer, size, q.kind, q.text, q.answer) for q in chosen]
         out.append((np.asarray(document.image), items))
     return out
 
@@ -210,7 +222,10 @@ def calibration(items: list[Item]) -> dict[str, Any]:
 
 def markdown(tables: dict[str, Any]) -> str:
     """The report as Markdown tables."""
-    lines = ["| split | group | n | exact | 95 % | transcription error |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| split | group | n | exact | 95 % | transcription error |",
+        "|---|---|---|---|---|---|",
+    ]
     for split, table in tables.items():
         if split == "calibration":
             continue
@@ -235,6 +250,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--documents", type=int, default=40, help="documents per split and size")
     p.add_argument("--questions", type=int, default=3, help="questions per document")
     p.add_argument("--sizes", nargs="+", default=[f"{w}x{h}" for w, h in SIZES])
+    p.add_argument("--pages", type=Path, help="stored documents to add as the split browser")
     p.add_argument("--batch", type=int, default=0)
     p.add_argument("--max-new", type=int, default=960)
     p.add_argument("--json", type=Path)
@@ -255,6 +271,13 @@ def main(argv: list[str] | None = None) -> None:
         items += [item for _, item in pairs]
         done = summary(items)
         print(f"{name}: {done} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    if args.pages:
+        by_size: dict[tuple[int, ...], list] = defaultdict(list)
+        for image, mine in stored_items(args.pages, args.questions):
+            by_size[image.shape] += [(image, item) for item in mine]
+        for pairs in by_size.values():
+            run(model, pairs, batch, args.max_new)
+            items += [item for _, item in pairs]
     tables = report(items)
     tables["questions"], tables["device"] = len(items), device
     if args.json:
@@ -262,7 +285,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.items:
         rows = [asdict(i) for i in items]
         args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")
-    print(markdown({k: v for k, v in tables.items() if k in SPLITS}))
+    print(markdown({k: v for k, v in tables.items() if k in (*SPLITS, "browser")}))
 
 
 if __name__ == "__main__":

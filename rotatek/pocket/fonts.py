@@ -10,7 +10,8 @@ from PIL import ImageFont
 
 FOLDER = Path(__file__).parents[2] / "assets" / "fonts"
 HELD_OUT = frozenset(
-    "carlito lato vollkorn jetbrains cabin play yrsa manrope robotoslab clearsans lobster biolinum".split()
+    "carlito lato vollkorn jetbrains cabin play yrsa manrope robotoslab clearsans lobster "
+    "biolinum".split()
 )
 WESTERN_ONLY = frozenset({"cabin", "dancing", "lobster", "comicneue", "inconsolata"})
 MONO = frozenset("cousine dejavumono firacode hack inconsolata courierprime jetbrains".split())

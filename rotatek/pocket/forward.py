@@ -100,7 +100,9 @@ def vision_angles(rows: int, columns: int, head: int, device: torch.device) -> T
     return torch.cat((angles, angles), -1)
 
 
-def text_angles(rows: int, columns: int, before: int, after: int, config: Any, device: Any) -> Tensor:
+def text_angles(
+    rows: int, columns: int, before: int, after: int, config: Any, device: Any
+) -> Tensor:
     """M-RoPE angles [L, head] of a sequence: ``before`` tokens, the image, ``after`` tokens."""
     head = config.hidden_size // config.num_attention_heads
     r, c = torch.meshgrid(
@@ -121,7 +123,9 @@ def text_angles(rows: int, columns: int, before: int, after: int, config: Any, d
 def lm_loss(x: Tensor, norm: Tensor, embed: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """Weighted cross-entropy of x [B, T, D] against labels [B, T] (-1: no loss)."""
     logits = F.linear(rms(x, norm), embed).float()
-    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="none")
+    each = F.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="none"
+    )
     return (each * weights.flatten()).sum() / weights.sum().clamp(min=1e-6)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
+from . import stored
 from .config import UNIT
 from .degrade import degrade
 from .document import Document
 from .renderers import REGISTRY, pick_look
 
+STORED_SHARE = 0.1
 SPLITS = ("own", "fonts", "renderers")
 
 
@@ -21,13 +24,19 @@ def make_document(
     split: str = "train",
     renderers: Sequence[str] | None = None,
     harm: float = 1.0,
+    pages: Path | None = None,
 ) -> Document:
     """The document of ``seed``: the same arguments give the same pixels.
 
     ``split``: ``train`` (and ``own``, the same with seeds that training does not use), ``fonts``
-    (families training never sees) or ``renderers`` (renderers it never sees).
+    (families training never sees) or ``renderers`` (renderers it never sees). ``pages`` is a folder
+    of stored documents, mixed in at ``STORED_SHARE``.
     """
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
+    if pages is not None and rng.random() < STORED_SHARE:
+        document = stored.draw(rng, pages, width, height)
+        if document is not None:
+            return degrade(rng, document, harm) if harm > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
     weights = [REGISTRY[n].weight for n in fit]

@@ -14,9 +14,12 @@ if [ "$gpus" -gt 1 ]; then
 else
     python3 -m rotatek.pocket.train --out "$run" "$@"
 fi
-cp "$run"/export/*.safetensors "$run"/export/model.safetensors.index.json "$run"/log.json "$result"
+cp "$run"/export/*.safetensors "$run"/export/model.safetensors.index.json "$result"
+cp "$run"/log.json "$run"/head.safetensors "$result"
 if [ -n "$evaluation" ]; then
     # shellcheck disable=SC2086
     python3 -m rotatek.pocket.evaluate --model "$run/export" --json "$result/pocket.json" \
-        --items "$result/items.json" $evaluation >/dev/null
+        --items /tmp/items.json $evaluation >/dev/null
+    python3 -c "import json; print(json.dumps([json.load(open('$result/pocket.json')), json.load(open('/tmp/items.json'))]))" >"$result/all.json"
+    rm "$result/pocket.json"
 fi

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -29,8 +31,12 @@ class Muon(torch.optim.Optimizer):
     Matrices of one shape are stacked, so a step takes a few batched products.
     """
 
-    def __init__(self, params: list[Tensor], lr: float, weight_decay: float, momentum: float = 0.95):
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+    def __init__(
+        self, params: Sequence[Tensor], lr: float, weight_decay: float, momentum: float = 0.95
+    ):
+        super().__init__(
+            list(params), {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -41,7 +47,7 @@ class Muon(torch.optim.Optimizer):
                 if p.grad is not None:
                     shapes.setdefault(tuple(p.shape), []).append(p)
             for shape, params in shapes.items():
-                grads = [p.grad for p in params]
+                grads = [p.grad for p in params if p.grad is not None]
                 speeds = [self.state[p].setdefault("speed", torch.zeros_like(p)) for p in params]
                 torch._foreach_mul_(speeds, group["momentum"])
                 torch._foreach_add_(speeds, grads)

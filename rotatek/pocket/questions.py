@@ -103,7 +103,8 @@ FORMS: dict[str, tuple[str, ...]] = {
         "how much in total", "What does it cost altogether?", "Total amount?", "what do I pay",
     ),
     "price": (
-        "How much is the {f}?", "What does the {f} cost?", "price of {f}?", "What is the price of {f}?",
+        "How much is the {f}?", "What does the {f} cost?", "price of {f}?",
+        "What is the price of {f}?",
         "how much does {f} cost", "{f} price", "What is charged for {f}?",
     ),
     "checked": (
@@ -115,12 +116,54 @@ FORMS: dict[str, tuple[str, ...]] = {
         "label of the {f} axis", "What is on the {f} axis?",
     ),
 }  # fmt: skip
+NATURAL: dict[str, tuple[str, ...]] = {
+    "date": (
+        "When was it issued?",
+        "What day is it from?",
+        "Which date is on it?",
+        "when was this",
+    ),
+    "due date": ("When is it due?", "By when must it be paid?"),
+    "due": ("When is it due?", "By when must it be paid?"),
+    "time": ("At what time was it?", "What time is shown?", "what time"),
+    "cashier": ("Who was the cashier?", "Who served the customer?"),
+    "customer": ("Who is the customer?", "Who is it for?", "Who bought it?"),
+    "name": ("Who is it?", "Whose name is on it?", "What is the person called?"),
+    "phone": ("What number can I call?", "Which phone number is given?"),
+    "phone number": ("What number can I call?", "Which phone number is given?"),
+    "email": ("What is the email address?", "Where can I write an email to?"),
+    "email address": ("Where can I write an email to?", "email?"),
+    "company": ("Which company is it?", "What is the company called?"),
+    "city": ("Which city is it?", "In which city?"),
+    "country": ("Which country?", "In which country?"),
+    "arrival": ("When does it arrive?", "What is the arrival time?"),
+    "departure": ("When does it leave?", "What is the departure time?"),
+    "price": ("How much does it cost?", "What does it cost?"),
+    "quantity": ("How many are there of it?", "How many pieces?"),
+    "weight": ("How heavy is it?", "What does it weigh?"),
+    "height": ("How tall is it?", "How high is it?"),
+    "status": ("What is the current status?", "Which state is it in?"),
+    "order number": ("Which order is it?", "What is the number of the order?"),
+    "invoice no": ("What is the invoice number?", "Which invoice is it?"),
+    "table": ("Which table was it?", "What is the table number?"),
+    "subtotal": ("What is the amount before tax?", "How much is the subtotal?"),
+    "tax": ("How much tax is charged?", "How much is the tax?"),
+    "change": ("How much change was given?", "How much change is there?"),
+}
+LEADS = (
+    "In the image, {}", "According to the document, {}", "Please tell me: {}", "Hi, {}",
+    "Looking at the picture, {}", "Answer briefly: {}", "In this picture, {}", "Question: {}",
+    "I'd like to know, {}", "Based on the image, {}", "Here, {}", "Quick question, {}",
+)  # fmt: skip
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def ask(rng: random.Random, form: str, answer: str, kind: str = "", **slots: str) -> Question:
     """A question of ``form`` with ``slots`` filled in, as somebody might type it."""
     text = rng.choice(FORMS[form]).format(**slots)
+    natural = NATURAL.get(slots.get("f", "").lower().rstrip(".")) if form == "field" else None
+    if natural and rng.random() < 0.4:
+        text = rng.choice(natural)
     return Question(kind or form, careless(rng, text), answer)
 
 
@@ -136,6 +179,8 @@ def absent(rng: random.Random, form: str, **slots: str) -> Question:
 
 def careless(rng: random.Random, text: str) -> str:
     """Drop the question mark, the capitals, or mistype a letter, now and then."""
+    if rng.random() < 0.15 and len(text) > 12:
+        text = rng.choice(LEADS).format(text[0].lower() + text[1:])
     r = rng.random()
     if r < 0.25:
         text = text.rstrip("?.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 SPECIAL = (
     "<|endoftext|>",
@@ -96,7 +97,7 @@ def save_tokenizer(folder: Path) -> None:
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     vocab = {symbol: i for i, symbol in enumerate(byte_symbols())}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -45,6 +46,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--glyph-weight", type=float, default=0.3)
     p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
     p.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
+    p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--tiny", action="store_true", help="a very small model, to try the chain")
     p.add_argument("--no-compile", action="store_true")
@@ -104,6 +107,8 @@ class Trainer:
         self.head = nn.Linear(model.config.vision_config.hidden_size, N_CLASSES).to(self.device)
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, -5.0)
+        if args.head:
+            self.head.load_state_dict(load_file(args.head))
         self.forward = Forward(self.model, compile_blocks=cuda and not args.no_compile)
         self.optimisers = optimisers(
             self.model, self.head, args.lr, args.weight_decay, not args.adamw
@@ -143,6 +148,10 @@ class Trainer:
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
         (out / "log.json").write_text(json.dumps(self.log) + "\n", encoding="utf-8")
+        save_file(
+            {k: v.contiguous().cpu() for k, v in self.head.state_dict().items()},
+            out / "head.safetensors",
+        )
         save_model(self.model, out / "export")
 
     def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -184,10 +193,10 @@ class Trainer:
 
     def run(self) -> None:
         """Train until the schedule or the link is over."""
-        args, cuda = self.args, self.device.type == "cuda"
+        args = self.args
         workers = max(1, args.workers // self.world)
         data, shared = loader(
-            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, cuda
+            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, args.pages
         )
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)

@@ -1,13 +1,16 @@
 """Text for documents: names, products, places, amounts, dates and sentences in ten languages.
 
-Half of it is invented on the spot (syllables, codes, amounts), so that a model cannot answer
-from memory and has to read.
+Most of it is drawn from a long word list or invented on the spot (syllables, codes, amounts), so
+that a model cannot answer from memory and has to read.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 FIRST = (
     "Anna Ben Clara David Elena Felix Greta Hugo Ida Jonas Karin Leo Maria Nils Olga Paul Rosa "
@@ -63,20 +66,23 @@ MONTHS = (
 )
 SENTENCE_PARTS = {
     "en": (
-        "The committee|Our team|A small boat|The old library|Every visitor|The new system|My brother|"
-        "The second report|Each student|The river|A quiet morning|The manager|This method|Nobody",
+        "The committee|Our team|A small boat|The old library|Every visitor|The new system|"
+        "My brother|The second report|Each student|The river|A quiet morning|The manager|"
+        "This method|Nobody",
         "opened|describes|has changed|will improve|cannot replace|followed|measured|found|needs|"
         "supports|reached|explains|kept|lost",
         "the main results|a better way|the north gate|three short letters|all of the data|its own "
         "garden|the price of bread|a long journey|every detail|the last page|two large windows|"
         "the weather|a simple question|most of the work",
-        "in the evening|after the meeting|without delay|before winter|for many years|at the station|"
-        "with great care|during the summer|as expected|near the coast|on Monday|once again",
+        "in the evening|after the meeting|without delay|before winter|for many years|"
+        "at the station|with great care|during the summer|as expected|near the coast|"
+        "on Monday|once again",
     ),
     "de": (
         "Der Bericht|Die Abteilung|Ein kleiner Vogel|Unser Lehrer|Das Fenster|Die Bürgermeisterin",
         "zeigt|öffnet|braucht|findet|erklärt|prüft|ändert",
-        "die Ergebnisse|einen größeren Raum|das alte Gebäude|den nächsten Zug|viele Gäste|die Straße",
+        "die Ergebnisse|einen größeren Raum|das alte Gebäude|den nächsten Zug|viele Gäste|"
+        "die Straße",
         "am Abend|ohne Verzögerung|für zwölf Jahre|über Nacht|im Frühling|gemäß Vertrag",
     ),
     "fr": (
@@ -181,6 +187,40 @@ def language(rng: random.Random, western: bool = False) -> str:
     return rng.choice(WESTERN if western else tuple(SENTENCE_PARTS))
 
 
+@lru_cache(maxsize=1)
+def dictionary() -> tuple[str, ...]:
+    """Nine thousand English words (a sample of SCOWL; see the model card)."""
+    path = Path(__file__).with_name("words.txt")
+    return tuple(path.read_text(encoding="utf-8").split())
+
+
+SMALL = "the of and to in is a for on that with as at by from it or an be are was this not".split()
+ACCENTS = {
+    "de": "äöüß", "fr": "éèêàçôîû", "es": "ñáéíóú", "it": "àèéìòù", "pt": "ãõçáéêó", "nl": "ëïé",
+    "sv": "åäö", "pl": "ąęłńóśżźć", "cs": "ěščřžýáíéů", "en": "e",
+}  # fmt: skip
+
+
+def word(rng: random.Random) -> str:
+    """A word of the list, or an invented one."""
+    return rng.choice(dictionary()) if rng.random() < 0.72 else invented(rng)
+
+
+def foreign(rng: random.Random, lang: str) -> str:
+    """An invented word with the letters of ``lang``."""
+    text = invented(rng)
+    if rng.random() < 0.5:
+        i = rng.randrange(len(text))
+        text = text[:i] + rng.choice(ACCENTS[lang]) + text[i + rng.randint(0, 1) :]
+    return text
+
+
+def some(rng: random.Random, least: int, most: int) -> str:
+    """``least`` to ``most`` words, capitalised in one of the usual ways."""
+    text = " ".join(word(rng) for _ in range(rng.randint(least, most)))
+    return rng.choice((text, text.capitalize(), text.capitalize(), text.title()))
+
+
 def invented(rng: random.Random, syllables: int = 0) -> str:
     """A pronounceable word that no dictionary holds."""
     parts = []
@@ -219,18 +259,23 @@ def person(rng: random.Random) -> str:
 
 def company(rng: random.Random) -> str:
     """A company's name."""
-    head = rng.choice((rng.choice(LAST), invented(rng).capitalize(), rng.choice(CITIES)))
-    return f"{head} {rng.choice(COMPANY_TAILS)}"
+    head = rng.choice(
+        (rng.choice(LAST), word(rng).capitalize(), rng.choice(CITIES), some(rng, 1, 2).title())
+    )
+    tail = rng.choice(COMPANY_TAILS) if rng.random() < 0.7 else word(rng).capitalize()
+    return f"{head} {tail}"
 
 
 def product(rng: random.Random) -> str:
     """Something to buy."""
     r = rng.random()
-    if r < 0.65:
+    if r < 0.45:
         return rng.choice(PRODUCTS)
-    if r < 0.85:
-        return f"{invented(rng).capitalize()} {rng.choice(PRODUCTS).lower()}"
-    return f"{invented(rng).capitalize()} {rng.randint(2, 900)}"
+    if r < 0.65:
+        return f"{word(rng).capitalize()} {rng.choice(PRODUCTS).lower()}"
+    if r < 0.9:
+        return some(rng, 1, 3)
+    return f"{word(rng).capitalize()} {rng.randint(2, 900)}"
 
 
 def date(rng: random.Random) -> str:
@@ -266,7 +311,8 @@ def email(rng: random.Random) -> str:
     """An address at an invented host."""
     who = rng.choice(FIRST).lower()
     who = "".join(c for c in who if c.isascii()) or "info"
-    return f"{who}{rng.choice(('.', '_', ''))}{invented(rng, 2)}@{invented(rng, 2)}.{rng.choice(('com', 'org', 'eu', 'net', 'io'))}"
+    joint, end = rng.choice((".", "_", "")), rng.choice(("com", "org", "eu", "net", "io"))
+    return f"{who}{joint}{word(rng)}@{word(rng)}.{end}"
 
 
 def phone(rng: random.Random) -> str:
@@ -282,37 +328,56 @@ def phone(rng: random.Random) -> str:
 
 
 def sentence(rng: random.Random, lang: str) -> str:
-    """One sentence, now and then with an invented name, a number or a date in it."""
+    """One sentence: from phrases of ``lang``, or of loose words that cannot be guessed."""
+    if rng.random() < 0.62:
+        return _loose(rng, lang)
     parts = [p.split("|") for p in SENTENCE_PARTS[lang]]
     a, b, c, d = (rng.choice(p) for p in parts)
     r = rng.random()
     if r < 0.2:
         a = person(rng)
-    elif r < 0.35:
-        c = f"{rng.randint(2, 990)} {invented(rng)}"
-    elif r < 0.45:
-        d = f"{rng.choice(('on', 'in', 'am', 'le') if lang != 'en' else ('on', 'since', 'by'))} {date(rng)}"
-    elif r < 0.6:
-        c = f"{c} {invented(rng)}"
-    words = rng.choice(
-        (
-            f"{a} {b} {c}",
-            f"{a} {b} {c} {d}",
-            f"{d.capitalize()}, {a[0].lower() + a[1:] if r >= 0.2 else a} {b} {c}",
-        )
-    )
-    return words + rng.choice((".", ".", ".", ".", "!", "?"))
+    elif r < 0.4:
+        c = f"{rng.randint(2, 990)} {word(rng)}"
+    elif r < 0.5:
+        d = f"{rng.choice(('on', 'since', 'by', 'am', 'le'))} {date(rng)}"
+    elif r < 0.75:
+        c = f"{c} {word(rng)}"
+    front = a if r < 0.2 else a[0].lower() + a[1:]
+    text = rng.choice((f"{a} {b} {c}", f"{a} {b} {c} {d}", f"{d.capitalize()}, {front} {b} {c}"))
+    return text + rng.choice(".....!?")
+
+
+def _loose(rng: random.Random, lang: str) -> str:
+    out: list[str] = []
+    for _ in range(rng.randint(3, 13)):
+        r = rng.random()
+        if r < 0.3:
+            out.append(rng.choice(SMALL))
+        elif r < 0.34:
+            out.append(rng.choice((str(rng.randint(2, 2030)), person(rng), rng.choice(CITIES))))
+        else:
+            out.append(word(rng) if lang == "en" else foreign(rng, lang))
+        if rng.random() < 0.06:
+            out[-1] += rng.choice(",,,;:")
+    text = " ".join(out).rstrip(",;:")
+    return text[0].upper() + text[1:] + rng.choice("......!?")
 
 
 def title(rng: random.Random, lang: str = "en") -> str:
     """A heading of one to five words."""
     r = rng.random()
-    if r < 0.3:
-        return f"{rng.choice(METRICS)} {rng.choice(('by region', 'report', 'per month', 'overview', str(rng.randint(1990, 2030)), 'summary', 'in ' + rng.choice(CITIES)))}"
-    if r < 0.5:
-        return f"{invented(rng).capitalize()} {rng.choice(('project', 'plan', 'news', 'guide', 'notes', 'festival'))}"
-    parts = [p.split("|") for p in SENTENCE_PARTS[lang]]
+    if r < 0.2:
+        tail = (
+            "by region", "report", "per month", "overview", str(rng.randint(1990, 2030)),
+            "summary", "in " + rng.choice(CITIES),
+        )  # fmt: skip
+        return f"{rng.choice(METRICS)} {rng.choice(tail)}"
+    if r < 0.65:
+        return some(rng, 1, 4)
     if r < 0.75:
+        return f"{word(rng).capitalize()} {rng.choice(('of', 'and', 'in', 'for'))} {word(rng)}"
+    parts = [p.split("|") for p in SENTENCE_PARTS[lang]]
+    if r < 0.9:
         text = rng.choice(parts[2])
         return text[0].upper() + text[1:]
     return f"{rng.choice(parts[0])} {rng.choice(parts[3])}"
@@ -321,17 +386,20 @@ def title(rng: random.Random, lang: str = "en") -> str:
 def label(rng: random.Random) -> str:
     """A short category name, for a chart or a row."""
     r = rng.random()
-    if r < 0.35:
+    if r < 0.25:
         return rng.choice(CATEGORIES)
-    if r < 0.5:
+    if r < 0.35:
         return rng.choice(COUNTRIES)
-    if r < 0.6:
+    if r < 0.43:
         return rng.choice(CITIES)
-    if r < 0.68:
+    if r < 0.5:
         return rng.choice(FIRST)
-    if r < 0.75:
-        return f"{rng.choice(('Q', 'W', 'FY', 'Item ', 'Site ', 'Zone ', 'v'))}{rng.randint(1, 30)}"
-    return invented(rng).capitalize()
+    if r < 0.57:
+        head = rng.choice(("Q", "W", "FY", "Item ", "Site ", "Zone ", "v"))
+        return f"{head}{rng.randint(1, 30)}"
+    if r < 0.65:
+        return some(rng, 2, 2)
+    return word(rng).capitalize()
 
 
 def labels(rng: random.Random, n: int) -> list[str]:
@@ -349,14 +417,13 @@ def labels(rng: random.Random, n: int) -> list[str]:
         start, step = rng.randint(1950, 2020), rng.choice((1, 1, 2, 5))
         return [str(start + i * step) for i in range(n)]
     if r < 0.34 and n <= 7:
-        days = "Mon Tue Wed Thu Fri Sat Sun".split()
-        return days[:n]
+        return "Mon Tue Wed Thu Fri Sat Sun".split()[:n]
     if r < 0.44:
         return rng.sample(COUNTRIES, n)
     return unique(rng, label, n)
 
 
-def unique(rng: random.Random, draw, n: int) -> list[str]:  # noqa: ANN001 - any text source
+def unique(rng: random.Random, draw: Callable[[random.Random], str], n: int) -> list[str]:
     """``n`` texts from ``draw`` that differ also when case is ignored."""
     out: dict[str, str] = {}
     while len(out) < n:

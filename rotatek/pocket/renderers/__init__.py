@@ -11,7 +11,24 @@ from dataclasses import dataclass
 
 from ..document import Document
 from . import (
-    bars, boards, forms, lines, pages, pies, plots, receipts, screens, signs, tables, tickets,
+    bars,
+    boards,
+    cards,
+    consoles,
+    forms,
+    invoices,
+    lines,
+    menus,
+    meters,
+    pages,
+    pies,
+    plots,
+    receipts,
+    schedules,
+    screens,
+    signs,
+    tables,
+    tickets,
 )  # fmt: skip
 from .look import Look, pick_look
 
@@ -38,7 +55,13 @@ REGISTRY: dict[str, Renderer] = {
     "lines": Renderer(lines.draw, 0.8),
     "pies": Renderer(pies.draw, 0.8),
     "screens": Renderer(screens.draw, 1.2),
-    "plots": Renderer(plots.draw, 0.8, smallest=280),
+    "plots": Renderer(plots.draw, 0.9, smallest=280),
+    "invoices": Renderer(invoices.draw, 1.2, smallest=336),
+    "cards": Renderer(cards.draw, 0.7),
+    "menus": Renderer(menus.draw, 0.8, smallest=280),
+    "meters": Renderer(meters.draw, 0.6),
+    "schedules": Renderer(schedules.draw, 0.6, smallest=280),
+    "consoles": Renderer(consoles.draw, 0.6),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True),
     "boards": Renderer(boards.draw, 1.0, held_out=True),
 }

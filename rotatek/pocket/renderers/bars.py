@@ -6,6 +6,9 @@ import random
 
 from .. import words
 from ..document import Canvas, Document
+from ..fonts import Face
+from ..questions import ask
+from ..theme import on, series_colours
 from .charts import Data, Frame, make_data, nice_step, put_legend, put_title, questions
 from .look import Look
 
@@ -17,13 +20,13 @@ def draw(rng: random.Random, look: Look) -> Document:
     lying = rng.random() < 0.35
     side = look.height if lying else look.width
     n = max(2, min(rng.randint(2, 10), int(side / (look.size * (3.2 + series)))))
+    if look.height < 260 and not lying:
+        n = min(n, 4)
     kind = "horizontal bar chart" if lying else "bar chart"
     data = make_data(rng, n, series, kind if series == 1 else "grouped " + kind)
     if series == 1 and rng.random() < 0.5:
         data.colours = data.colours * n
     elif series == 1:
-        from ..theme import series_colours
-
         data.colours = series_colours(rng, n) if n <= 10 else data.colours * n
     y = put_title(rng, canvas, look, data)
     if series > 1:
@@ -32,8 +35,6 @@ def draw(rng: random.Random, look: Look) -> Document:
     (_lying if lying else _upright)(rng, canvas, look, data, y, shown)
     out = questions(rng, data, shown, coloured=series > 1)
     if series == 1 and len({c for c, _ in data.colours[:n]}) == n:
-        from ..questions import ask
-
         i = rng.randrange(n)
         out.append(ask(rng, "colour", data.colours[i][0], f=f"the bar for {data.categories[i]}"))
         out.append(
@@ -61,7 +62,12 @@ def _upright(
     top, step = _scale(data, rng)
     axis = rng.random() < (0.6 if shown else 1)
     m = look.margin
-    y1 = look.height - m - small.line * 1.4
+    n, k = len(data.categories), len(data.series)
+    wide = (look.width - 2.5 * m - 30) / n
+    widest = max(small.width(c) for c in data.categories)
+    turn = 0 if widest < wide * 0.98 else rng.choice((90, 45))
+    below = small.line * 1.4 if not turn else widest * (1 if turn == 90 else 0.72) + small.line
+    y1 = look.height - m - below
     names_y = y1 + small.line * 0.2
     if rng.random() < 0.3:
         data.x_label = rng.choice(
@@ -80,11 +86,9 @@ def _upright(
     frame = Frame(x0, y + small.line * 1.1, look.width - m, y1, 0, top)
     if axis:
         _value_axis(rng, canvas, look, frame, step, small, data.suffix)
-    n, k = len(data.categories), len(data.series)
     slot = (frame.x1 - frame.x0) / n
     fill = rng.uniform(0.5, 0.9)
     width = slot * fill / k
-    rotate = any(small.width(c) > slot * 0.98 for c in data.categories)
     outline = t.ink if rng.random() < 0.2 else None
     inside = rng.random() < 0.15
     for c, name in enumerate(data.categories):
@@ -102,27 +106,30 @@ def _upright(
                 at = bar_top - small.width(text) / 2 - 4
                 canvas.text_rotated(middle, max(at, small.width(text) / 2), text, small, t.ink, 90)
             elif inside and frame.y1 - bar_top > small.line * 1.3:
-                from ..theme import on
-
                 canvas.text(middle, bar_top + 2, text, small, on(colour), "centre")
             else:
                 canvas.text(middle, bar_top - small.line * 1.02, text, small, t.ink, "centre")
         middle = frame.x0 + slot * (c + 0.5)
-        if rotate:
-            _slanted(canvas, look, name, middle, names_y, small)
+        if turn == 90:
+            canvas.text_rotated(middle, names_y + small.width(name) / 2 + 2, name, small, t.ink, 90)
+        elif turn == 45:
+            half = small.width(name) * 0.354
+            canvas.text_rotated(
+                middle - half, names_y + half + small.line / 3, name, small, t.ink, 45
+            )
         else:
             canvas.text(middle, names_y, name, small, t.ink, "centre")
     canvas.line([(frame.x0, frame.y1), (frame.x1, frame.y1)], t.ink)
 
 
-def _slanted(canvas: Canvas, look: Look, name: str, x: float, y: float, face) -> None:  # noqa: ANN001
-    """A label too wide for its slot, set smaller, and over the bars' feet if need be."""
-    narrow = look.family.regular(10)
-    canvas.text_rotated(x, y - narrow.width(name) / 2 - 6, name, narrow, look.theme.ink, 90)
-
-
 def _value_axis(
-    rng: random.Random, canvas: Canvas, look: Look, frame: Frame, step: float, face, suffix: str  # noqa: ANN001
+    rng: random.Random,
+    canvas: Canvas,
+    look: Look,
+    frame: Frame,
+    step: float,
+    face: Face,
+    suffix: str,
 ) -> None:  # fmt: skip
     grid = rng.random() < 0.6
     value = frame.low

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .. import words
 from ..document import Canvas, Colour, Question
-from ..questions import absent, ask, yes_no
+from ..questions import absent, ask, careless, yes_no
 from ..theme import series_colours
 from .look import Look
 
@@ -39,7 +39,7 @@ def make_data(
     rng: random.Random, n: int, series: int = 1, kind: str = "bar chart", top: float | None = None
 ) -> Data:
     """Random data whose values differ enough to rank by eye."""
-    unit = rng.choice(words.METRICS)
+    unit = rng.choice(words.METRICS) if rng.random() < 0.6 else words.some(rng, 1, 2)
     top = top or rng.choice((10, 20, 50, 100, 100, 400, 1000, 5000, 20_000))
     decimals = rng.choice((0, 0, 0, 1)) if top <= 100 else 0
     if top <= 20 and rng.random() < 0.5:
@@ -49,13 +49,20 @@ def make_data(
     values, texts = [], []
     for _ in range(series):
         row = [round(v, decimals) for v in _spread(rng, n, top)]
+        while len(set(row)) < n:  # a tie has no highest
+            decimals += 1
+            row = [round(v, decimals) for v in _spread(rng, n, top)]
         values.append(row)
         texts.append(
             [(f"{v:,.{decimals}f}" if grouped else f"{v:.{decimals}f}") + suffix for v in row]
         )
+    for row in values:
+        texts.append([f"{v:{',' * grouped}.{decimals}f}{suffix}" for v in row])
     colours = series_colours(rng, min(10, max(series, 1)))
     return Data(
-        title=words.title(rng) if rng.random() < 0.6 else f"{unit} {rng.choice(('by', 'per', 'of'))} {words.label(rng)}",
+        title=words.title(rng)
+        if rng.random() < 0.6
+        else f"{unit} {rng.choice(('by', 'per', 'of'))} {words.label(rng)}",
         unit=unit,
         categories=words.labels(rng, n),
         series=words.unique(rng, words.label, series) if series > 1 else [unit],
@@ -65,12 +72,16 @@ def make_data(
         suffix=suffix,
         kind=kind,
         texts=texts,
-    )  # fmt: skip
+    )
 
 
 def _spread(rng: random.Random, n: int, top: float) -> list[float]:
     """``n`` values in (0, top], no two closer than 2 % of the top."""
-    steps = rng.sample(range(2, 50), n)
+    if rng.random() < 0.35 and n <= 6:  # plain differences, to learn comparing from
+        steps = [8 * (i + 1) + rng.randint(-2, 2) for i in range(n)]
+        rng.shuffle(steps)
+    else:
+        steps = rng.sample(range(2, 50), n)
     jitter = rng.uniform(0.0, 0.015)
     return [top * (s / 50 + rng.uniform(0, jitter)) for s in steps]
 
@@ -153,7 +164,19 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
     noun = rng.choice(("category", "one", "entry", "group", "label"))
     for _ in range(4 if shown else 0):
         s, c = rng.randrange(len(data.series)), rng.randrange(n)
-        if single:
+        if single and rng.random() < 0.4:
+            unit, name = data.unit.lower(), cats[c]
+            text = rng.choice(
+                (
+                    f"What is the {unit} for {name}?",
+                    f"{unit} in {name}?",
+                    f"What was the {unit} of {name}?",
+                    f"How much {unit} does {name} have?",
+                    f"what {unit} does {name} show",
+                )
+            )
+            out.append(Question("value", careless(rng, text), data.text(s, c)))
+        elif single:
             out.append(ask(rng, "value", data.text(s, c), f=cats[c]))
         else:
             out.append(
@@ -176,18 +199,46 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
         order = sorted(range(n), key=data.values[s].__getitem__)
         name = data.series[s]
         if n > 1:
-            out.append(Question("highest", rng.choice((
-                f"Where is {name} highest?", f"In which {noun} is {name} highest?", f"{name} is highest for?",
-                f"peak of {name}?")), cats[order[-1]]))  # fmt: skip
-            out.append(Question("lowest", rng.choice((
-                f"Where is {name} lowest?", f"In which {noun} is {name} lowest?", f"{name} is lowest for?",
-                f"minimum of {name}?")), cats[order[0]]))  # fmt: skip
+            out.append(
+                Question(
+                    "highest",
+                    rng.choice(
+                        (
+                            f"Where is {name} highest?",
+                            f"In which {noun} is {name} highest?",
+                            f"{name} is highest for?",
+                            f"peak of {name}?",
+                        )
+                    ),
+                    cats[order[-1]],
+                )
+            )
+            out.append(
+                Question(
+                    "lowest",
+                    rng.choice(
+                        (
+                            f"Where is {name} lowest?",
+                            f"In which {noun} is {name} lowest?",
+                            f"{name} is lowest for?",
+                            f"minimum of {name}?",
+                        )
+                    ),
+                    cats[order[0]],
+                )
+            )
         out.append(
             ask(rng, "count", str(len(data.series)), n=rng.choice(("series", "legend entries")))
         )
-        out.append(Question("list", rng.choice((
-            "Which series are shown?", "What is in the legend?", "list the legend entries")),
-            ", ".join(data.series)))  # fmt: skip
+        out.append(
+            Question(
+                "list",
+                rng.choice(
+                    ("Which series are shown?", "What is in the legend?", "list the legend entries")
+                ),
+                ", ".join(data.series),
+            )
+        )
         if coloured:
             colour = data.colours[s][0]
             out.append(ask(rng, "colour", colour, f=name))
@@ -220,7 +271,19 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
         head[0] = "Category"
         lines = [head, ["---"] * len(head), *rows]
         text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        out.append(Question("transcribe", rng.choice((
-            "Give the data as a Markdown table.", "Convert the chart to a table.", "chart to table",
-            "Write the values as a table.", "transcribe the chart as a table")), text))  # fmt: skip
+        out.append(
+            Question(
+                "transcribe",
+                rng.choice(
+                    (
+                        "Give the data as a Markdown table.",
+                        "Convert the chart to a table.",
+                        "chart to table",
+                        "Write the values as a table.",
+                        "transcribe the chart as a table",
+                    )
+                ),
+                text,
+            )
+        )
     return out

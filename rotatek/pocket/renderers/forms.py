@@ -13,36 +13,81 @@ from ..theme import on
 from .look import Look, number
 
 FIELDS: dict[str, Callable[[random.Random], str]] = {
-    "Name": words.person, "First name": lambda r: r.choice(words.FIRST),
-    "Last name": lambda r: r.choice(words.LAST), "Customer": words.person, "Company": words.company,
-    "Date": words.date, "Due date": words.date, "Date of birth": words.date, "Issued": words.date,
-    "Order date": words.date, "Invoice no.": words.code, "Order number": words.code,
-    "Reference": words.code, "Account": words.code, "Serial no": words.code, "Member ID": words.code,
-    "Tracking number": words.code, "Licence": words.code, "Passport no": words.code,
-    "Email": words.email, "Phone": words.phone, "Address": words.address, "Street": words.address,
-    "City": lambda r: r.choice(words.CITIES), "Country": lambda r: r.choice(words.COUNTRIES),
-    "Place of birth": lambda r: r.choice(words.CITIES), "Department": lambda r: r.choice(words.CATEGORIES),
-    "Contact": words.person, "Manager": words.person, "Doctor": words.person, "Teacher": words.person,
-    "Product": words.product, "Model": words.product, "Item": words.product,
-    "Quantity": lambda r: str(r.randint(1, 99)), "Weight": lambda r: f"{r.uniform(.1, 90):.1f} kg",
-    "Height": lambda r: f"{r.randint(90, 210)} cm", "Room": lambda r: str(r.randint(1, 999)),
-    "Amount": lambda r: words.money(r)(r.uniform(1, 9000)), "Balance": lambda r: words.money(r)(r.uniform(1, 90000)),
-    "Subtotal": lambda r: words.money(r)(r.uniform(1, 900)), "Price": lambda r: words.money(r)(r.uniform(1, 500)),
-    "Time": words.clock, "Arrival": words.clock, "Departure": words.clock, "Start": words.clock,
-    "Status": lambda r: r.choice("Open Closed Paid Pending Approved Cancelled Shipped Active Draft".split()),
+    "Name": words.person,
+    "First name": lambda r: r.choice(words.FIRST),
+    "Last name": lambda r: r.choice(words.LAST),
+    "Customer": words.person,
+    "Company": words.company,
+    "Date": words.date,
+    "Due date": words.date,
+    "Date of birth": words.date,
+    "Issued": words.date,
+    "Order date": words.date,
+    "Invoice no.": words.code,
+    "Order number": words.code,
+    "Reference": words.code,
+    "Account": words.code,
+    "Serial no": words.code,
+    "Member ID": words.code,
+    "Tracking number": words.code,
+    "Licence": words.code,
+    "Passport no": words.code,
+    "Email": words.email,
+    "Phone": words.phone,
+    "Address": words.address,
+    "Street": words.address,
+    "City": lambda r: r.choice(words.CITIES),
+    "Country": lambda r: r.choice(words.COUNTRIES),
+    "Place of birth": lambda r: r.choice(words.CITIES),
+    "Department": lambda r: r.choice(words.CATEGORIES),
+    "Contact": words.person,
+    "Manager": words.person,
+    "Doctor": words.person,
+    "Teacher": words.person,
+    "Product": words.product,
+    "Model": words.product,
+    "Item": words.product,
+    "Quantity": lambda r: str(r.randint(1, 99)),
+    "Weight": lambda r: f"{r.uniform(0.1, 90):.1f} kg",
+    "Height": lambda r: f"{r.randint(90, 210)} cm",
+    "Room": lambda r: str(r.randint(1, 999)),
+    "Amount": lambda r: words.money(r)(r.uniform(1, 9000)),
+    "Balance": lambda r: words.money(r)(r.uniform(1, 90000)),
+    "Subtotal": lambda r: words.money(r)(r.uniform(1, 900)),
+    "Price": lambda r: words.money(r)(r.uniform(1, 500)),
+    "Time": words.clock,
+    "Arrival": words.clock,
+    "Departure": words.clock,
+    "Start": words.clock,
+    "Status": lambda r: r.choice(
+        "Open Closed Paid Pending Approved Cancelled Shipped Active Draft".split()
+    ),
     "Priority": lambda r: r.choice("Low Medium High Urgent".split()),
     "Colour": lambda r: r.choice("red blue green black white silver yellow".split()),
-    "Size": lambda r: r.choice("XS S M L XL 38 40 42 44".split()), "Score": number, "Rating": lambda r: f"{r.uniform(1, 5):.1f}",
-    "Temperature": lambda r: f"{r.uniform(-20, 42):.1f} °C", "Distance": lambda r: f"{r.randint(1, 999)} km",
-    "Duration": lambda r: f"{r.randint(1, 59)} min", "Version": lambda r: f"{r.randint(0, 9)}.{r.randint(0, 20)}.{r.randint(0, 9)}",
+    "Size": lambda r: r.choice("XS S M L XL 38 40 42 44".split()),
+    "Score": number,
+    "Rating": lambda r: f"{r.uniform(1, 5):.1f}",
+    "Temperature": lambda r: f"{r.uniform(-20, 42):.1f} °C",
+    "Distance": lambda r: f"{r.randint(1, 999)} km",
+    "Duration": lambda r: f"{r.randint(1, 59)} min",
+    "Version": lambda r: f"{r.randint(0, 9)}.{r.randint(0, 20)}.{r.randint(0, 9)}",
     "Language": lambda r: r.choice("English German French Spanish Polish Swedish".split()),
-    "Job title": lambda r: r.choice("Engineer|Nurse|Sales manager|Teacher|Designer|Accountant|Driver|Editor".split("|")),
+    "Job title": lambda r: r.choice(
+        "Engineer|Nurse|Sales manager|Teacher|Designer|Accountant|Driver|Editor".split("|")
+    ),
     "Website": lambda r: f"www.{words.invented(r, 2)}.{r.choice(('com', 'org', 'net'))}",
-    "Password hint": lambda r: words.invented(r), "Table no.": lambda r: str(r.randint(1, 60)),
-    "Kunde": words.person, "Datum": words.date, "Betrag": lambda r: words.money(r)(r.uniform(1, 900)),
-    "Nom": words.person, "Adresse": words.address, "Fecha": words.date, "Nombre": words.person,
-    "Importe": lambda r: words.money(r)(r.uniform(1, 900)), "Ort": lambda r: r.choice(words.CITIES),
-}  # fmt: skip
+    "Password hint": lambda r: words.invented(r),
+    "Table no.": lambda r: str(r.randint(1, 60)),
+    "Kunde": words.person,
+    "Datum": words.date,
+    "Betrag": lambda r: words.money(r)(r.uniform(1, 900)),
+    "Nom": words.person,
+    "Adresse": words.address,
+    "Fecha": words.date,
+    "Nombre": words.person,
+    "Importe": lambda r: words.money(r)(r.uniform(1, 900)),
+    "Ort": lambda r: r.choice(words.CITIES),
+}
 TITLES = (
     "Registration form|Invoice|Order confirmation|Delivery note|Patient record|Member card|Profile|"
     "Contact details|Booking|Work order|Product data sheet|Application|Visitor badge|Quotation|"
@@ -52,19 +97,29 @@ TITLES = (
 
 def pairs(rng: random.Random, n: int) -> list[tuple[str, str]]:
     """``n`` different fields and their values; some fields are invented words."""
-    chosen = rng.sample(tuple(FIELDS), min(n, len(FIELDS)))
-    out = []
-    for key in chosen:
+    strange = rng.choice((0.1, 0.3, 0.7))
+    out: dict[str, tuple[str, str]] = {}
+    for key in rng.sample(tuple(FIELDS), min(n, len(FIELDS))):
         value = FIELDS[key](rng)
-        if rng.random() < 0.08:
-            key = words.invented(rng, 2).capitalize()
-        out.append((key, value))
-    return list(dict(out).items())
+        if rng.random() < 0.25:
+            value = anything(rng)
+        if rng.random() < strange:
+            key = words.some(rng, 1, 2)
+        out.setdefault(key.lower(), (key, value))
+    return list(out.values())
+
+
+def anything(rng: random.Random) -> str:
+    """A value of any sort."""
+    draw_one = rng.choice(
+        (words.code, number, words.person, words.company, words.date, words.clock, words.product)
+    )
+    return draw_one(rng) if rng.random() < 0.6 else words.some(rng, 1, 3)
 
 
 def draw(rng: random.Random, look: Look) -> Document:
     """A titled sheet of fields in one of several layouts."""
-    layout = rng.choice((_beside, _beside, _below, _boxed, _striped))
+    layout = rng.choice((_beside, _beside, _below, _boxed, _striped, _flow))
     canvas = look.canvas()
     title, y = _title(rng, canvas, look)
     shown = layout(rng, canvas, look, y)
@@ -76,7 +131,8 @@ def _title(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
     y = float(m)
     if rng.random() < 0.12:
         return "", y
-    text = rng.choice(TITLES) if rng.random() < 0.6 else words.company(rng)
+    r = rng.random()
+    text = rng.choice(TITLES) if r < 0.3 else words.company(rng) if r < 0.55 else words.title(rng)
     face = look.heading.bold(look.size * rng.uniform(1.1, 1.9))
     if face.width(text) > look.width - 2 * m:
         face = look.heading.bold(look.size)
@@ -186,7 +242,7 @@ def _striped(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[t
     key_face, value_face = _faces(rng, look)
     pitch = value_face.line * rng.uniform(1.3, 1.9)
     stop = (look.width - 2 * m) * rng.uniform(0.38, 0.5)
-    shown = []
+    shown: list[tuple[str, str]] = []
     for key, value in pairs(rng, min(16, max(1, int((look.height - m - y) / pitch)))):
         if (
             stop + value_face.width(value) > look.width - 2 * m - 8
@@ -203,6 +259,35 @@ def _striped(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[t
     return shown
 
 
+def _flow(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[tuple[str, str]]:
+    """Fields one after another along the line, the value beside or under its key."""
+    t, m = look.theme, look.margin
+    key_face = look.family.regular(max(10, look.size * rng.uniform(0.75, 1)))
+    value_face = rng.choice((look.family.regular, look.family.bold))(look.size)
+    under, gap = rng.random() < 0.6, look.size * rng.uniform(1.2, 3)
+    pitch = (key_face.line * under + value_face.line) * rng.uniform(1.2, 1.8)
+    x, shade = float(m), rng.choice((t.muted, t.accent, t.ink))
+    shown: list[tuple[str, str]] = []
+    for key, value in pairs(rng, rng.randint(3, 20)):
+        head = key if under else key + ":"
+        wide = key_face.width(head + " ")
+        width = max(wide, value_face.width(value)) if under else wide + value_face.width(value)
+        if x + width > look.width - m and x > m:
+            x, y = float(m), y + pitch
+        if y + pitch > look.height - m / 2:
+            break
+        if x + width > look.width - m:
+            continue
+        canvas.text(x, y, head, key_face, shade)
+        if under:
+            canvas.text(x, y + key_face.line, value, value_face, t.ink)
+        else:
+            canvas.text(x + wide, y + key_face.ascent - value_face.ascent, value, value_face, t.ink)
+        shown.append((key, value))
+        x += width + gap
+    return shown
+
+
 def questions(rng: random.Random, title: str, shown: list[tuple[str, str]]) -> list[Question]:
     """Questions about a sheet of fields."""
     out = []
@@ -212,6 +297,9 @@ def questions(rng: random.Random, title: str, shown: list[tuple[str, str]]) -> l
             ask(rng, "field", value, f=key if rng.random() < 0.4 else key.lower().rstrip("."))
         )
     missing = [k for k in FIELDS if not any(k.lower() in n or n in k.lower() for n in names)]
+    strange = words.some(rng, 1, 2)
+    if not any(strange.lower() in n or n in strange.lower() for n in names):
+        missing += [strange] * len(missing)
     out.append(absent(rng, "field", f=rng.choice(missing).lower().rstrip(".")))
     if title:
         out.append(ask(rng, "title", title))
@@ -222,9 +310,18 @@ def questions(rng: random.Random, title: str, shown: list[tuple[str, str]]) -> l
         others = [v for _, v in shown]
         if others.count(value) == 1:
             out.append(
-                Question("reverse", rng.choice((
-                    f'Which field says "{value}"?', f"what is {value}", f"which entry is {value}?")), key)
-            )  # fmt: skip
+                Question(
+                    "reverse",
+                    rng.choice(
+                        (
+                            f'Which field says "{value}"?',
+                            f"what is {value}",
+                            f"which entry is {value}?",
+                        )
+                    ),
+                    key,
+                )
+            )
         if 2 <= len(shown) <= 12:
             out.append(ask(rng, "count", str(len(shown)), n="fields"))
         text = "\n".join(f"{k}: {v}" for k, v in shown)

@@ -63,7 +63,7 @@ def draw(rng: random.Random, look: Look) -> Document:
         budget -= len(text.encode()) + 4
         if rng.random() < 0.06:
             break
-    return canvas.document(_questions(rng, look, heading, blocks, bullets))
+    return canvas.document(page_questions(rng, heading, blocks, bullets))
 
 
 def _heading(rng: random.Random, canvas: Canvas, look: Look, y: float) -> tuple[str, float]:
@@ -91,10 +91,10 @@ def _paragraph(rng: random.Random, look: Look, prose: bool) -> str:
     """Running text, or one bullet (marked by a leading NUL)."""
     if not prose:
         r = rng.random()
-        if r < 0.4:
+        if r < 0.25:
             return "\0" + words.product(rng)
-        if r < 0.7:
-            return "\0" + words.title(rng, look.lang)
+        if r < 0.65:
+            return "\0" + words.some(rng, 1, 5)
         return "\0" + words.sentence(rng, look.lang)
     limit = 3 if look.width > 500 else 2
     return " ".join(words.sentence(rng, look.lang) for _ in range(rng.randint(1, limit)))
@@ -115,9 +115,10 @@ def _item(block: str) -> bool:
     return block.startswith("- ") or block.split(".", 1)[0].isdigit()
 
 
-def _questions(
-    rng: random.Random, look: Look, heading: str, blocks: list[str], bullets: list[str]
+def page_questions(
+    rng: random.Random, heading: str, blocks: list[str], bullets: list[str]
 ) -> list[Question]:
+    """Questions about a page; ``blocks`` is its Markdown, ``bullets`` its list items."""
     if not blocks:
         return [ask(rng, "page", "", kind="transcribe")]
     out = [ask(rng, "page", markdown(blocks), kind="transcribe")]
@@ -138,16 +139,17 @@ def _questions(
         out.append(ask(rng, "nth", prose[i], k=ORDINALS[i], n="paragraph", kind="transcribe"))
     text = " ".join(blocks)
     tokens = text.split()
-    if len(tokens) > 8:
-        i = rng.randrange(len(tokens) - 6)
-        cue = " ".join(tokens[i : i + 3])
-        if text.count(cue) == 1 and "#" not in cue:
-            follow = tokens[i + 3]
-            out.append(
-                Question("find", rng.choice((
-                    f'Which word comes after "{cue}"?', f'what follows "{cue}"?',
-                    f'What is the next word after "{cue}"?')), follow)
+    inner = rng.choice(blocks).split()
+    if len(inner) > 5 and inner[0] not in "#-":
+        i = rng.randrange(len(inner) - 3)
+        cue = " ".join(inner[i : i + 3])
+        if text.count(cue) == 1:
+            forms = (
+                f'Which word comes after "{cue}"?', f'what follows "{cue}"?',
+                f'What is the next word after "{cue}"?',
             )  # fmt: skip
+            out.append(Question("find", rng.choice(forms), inner[i + 3]))
+    if len(tokens) > 8:
         word = rng.choice([w for w in tokens if len(w) > 3] or tokens).strip(".,!?#-")
         if word:
             out.append(yes_no(rng, "present", True, f=f'the word "{word}"'))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from .. import fonts, words
 from ..document import Document, Question
 from ..glyphs import CLASS_OF
 from ..questions import ask
-from ..theme import NAMED
+from ..theme import NAMED, series_colours
 from .charts import Data, make_data, questions
 from .look import Look
 
@@ -24,32 +25,39 @@ STYLES = (
     "grayscale", "seaborn-v0_8-pastel", "tableau-colorblind10",
 )  # fmt: skip
 
+Asker = Callable[[list[str]], list[Question]]  # from the texts inside the picture
+
 
 @lru_cache(maxsize=1)
 def _font_names() -> dict[str, str]:
     """Make the project's fonts known to matplotlib; family -> the name it uses."""
-    from matplotlib import font_manager
+    from matplotlib import font_manager  # noqa: PLC0415 - needed for charts only
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # weights are in the name
-    names = {}
+    names: dict[str, str] = {}
     for slug, path in sorted(fonts.slugs().items(), key=lambda item: "bold" in item[0]):
         font_manager.fontManager.addfont(str(path))
-        names.setdefault(fonts.family(slug), font_manager.FontProperties(fname=str(path)).get_name())
+        names.setdefault(
+            fonts.family(slug), font_manager.FontProperties(fname=str(path)).get_name()
+        )
     return names
 
 
 def draw(rng: random.Random, look: Look) -> Document:
     """One matplotlib figure: bars, lines, pie, scatter, or stacked bars."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.style import context
+    import matplotlib  # noqa: PLC0415 - needed for charts only
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.style import context  # noqa: PLC0415
 
     matplotlib.rcParams["savefig.facecolor"] = "auto"
     style = rng.choice(STYLES)
     dpi = rng.choice((72, 80, 100, 100, 110, 130))
     with context(style):
-        matplotlib.rcParams["font.size"] = rng.uniform(8.5, 12) * 100 / dpi * rng.choice((1, 1, 1.2))
+        matplotlib.rcParams["axes.unicode_minus"] = False
+        matplotlib.rcParams["font.size"] = (
+            rng.uniform(8.5, 12) * 100 / dpi * rng.choice((1, 1, 1.2))
+        )
         if rng.random() < 0.5:
             matplotlib.rcParams["font.family"] = _font_names()[look.family.name]
         figure = Figure(figsize=(look.width / dpi, look.height / dpi), dpi=dpi)
@@ -67,7 +75,7 @@ def draw(rng: random.Random, look: Look) -> Document:
 
 def _glyphs(figure: Any, renderer: Any, look: Look) -> tuple[np.ndarray, list[str]]:
     """Centres of all characters, spread over each text's extent by a sans-serif's widths."""
-    from matplotlib.text import Text
+    from matplotlib.text import Text  # noqa: PLC0415 - needed for charts only
 
     ruler = fonts.face("dejavu-regular", 20)
     points, texts = [], []
@@ -76,8 +84,16 @@ def _glyphs(figure: Any, renderer: Any, look: Look) -> tuple[np.ndarray, list[st
         if not text or not item.get_visible():
             continue
         box = item.get_window_extent(renderer)
-        inside = 0 <= (box.x0 + box.x1) / 2 < look.width and 0 <= (box.y0 + box.y1) / 2 < look.height
-        if not inside or box.x0 < -3 or box.x1 > look.width + 3 or box.y0 < -3 or box.y1 > look.height + 3:
+        inside = (
+            0 <= (box.x0 + box.x1) / 2 < look.width and 0 <= (box.y0 + box.y1) / 2 < look.height
+        )
+        if (
+            not inside
+            or box.x0 < -3
+            or box.x1 > look.width + 3
+            or box.y0 < -3
+            or box.y1 > look.height + 3
+        ):
             continue
         texts.append(text)
         lines = text.split("\n")
@@ -110,7 +126,7 @@ def _finish(rng: random.Random, axes: Any, data: Data) -> None:
     if rng.random() < 0.5:
         data.y_label = data.unit
     if rng.random() < 0.4:
-        data.x_label = rng.choice(("Year", "Region", "Group", "Category", "Month", "Site"))
+        data.x_label = rng.choice(("Year", "Region", "Group", words.some(rng, 1, 2)))
     if rng.random() < 0.3:
         axes.grid(True, alpha=rng.uniform(0.2, 0.8), axis=rng.choice(("both", "x", "y")))
     if rng.random() < 0.3:
@@ -122,14 +138,17 @@ def _colours(data: Data) -> list[Any]:
     return [tuple(c / 255 for c in colour) for _, colour in data.colours]
 
 
-def _asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True):  # noqa: ANN202
+def _asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True) -> Asker:
     """Questions, once it is known which texts are inside the picture."""
 
     def build(texts: list[str]) -> list[Question]:
         everything = set(texts)
-        if data.title not in everything:
-            data.title = ""
-        if not set(data.categories) <= everything or not set(data.series[:2]) <= everything | {data.unit}:
+        data.title, data.x_label, data.y_label = (
+            text if text in everything else "" for text in (data.title, data.x_label, data.y_label)
+        )
+        if not set(data.categories) <= everything or not set(data.series[:2]) <= everything | {
+            data.unit
+        }:
             return [ask(rng, "kind", data.kind)]
         written = {t for row in data.texts for t in row}
         return questions(rng, data, shown and written <= everything, coloured)
@@ -137,7 +156,7 @@ def _asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True): 
     return build
 
 
-def _bars(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
+def _bars(rng: random.Random, look: Look, axes: Any) -> Asker:
     series = rng.choice((1, 1, 1, 2, 3))
     lying = rng.random() < 0.35
     n = rng.randint(2, max(3, min(9, look.width // (55 + 20 * series))))
@@ -149,15 +168,25 @@ def _bars(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
     for s in range(series):
         draw_bars = axes.barh if lying else axes.bar
         where = at + (s - (series - 1) / 2) * width
-        bars = draw_bars(where, data.values[s], width * rng.uniform(0.85, 1), color=colours[s], label=data.series[s])
+        bars = draw_bars(
+            where,
+            data.values[s],
+            width * rng.uniform(0.85, 1),
+            color=colours[s],
+            label=data.series[s],
+        )
         if shown:
-            axes.bar_label(bars, labels=data.texts[s], padding=2, fontsize=None if series == 1 else "small")
+            axes.bar_label(
+                bars, labels=data.texts[s], padding=2, fontsize=None if series == 1 else "small"
+            )
     if lying:
         axes.set_yticks(at, data.categories)
         axes.invert_yaxis()
         axes.margins(x=0.18)
     else:
-        turn = rng.choice((0, 45, 90)) if max(map(len, data.categories)) * n > look.width / 11 else 0
+        turn = (
+            rng.choice((0, 45, 90)) if max(map(len, data.categories)) * n > look.width / 11 else 0
+        )
         axes.set_xticks(at, data.categories, rotation=turn)
         axes.margins(y=0.15)
     _finish(rng, axes, data)
@@ -170,13 +199,20 @@ def _bars(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
     return _asker(rng, data, shown, series > 1)
 
 
-def _stacked(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
+def _stacked(rng: random.Random, look: Look, axes: Any) -> Asker:
     n, series = rng.randint(2, 5), rng.choice((2, 3))
     data = make_data(rng, n, series, "stacked bar chart")
     base = np.zeros(n)
     shown = rng.random() < 0.8
     for s in range(series):
-        bars = axes.bar(data.categories, data.values[s], 0.6, bottom=base, color=_colours(data)[s], label=data.series[s])
+        bars = axes.bar(
+            data.categories,
+            data.values[s],
+            0.6,
+            bottom=base,
+            color=_colours(data)[s],
+            label=data.series[s],
+        )
         if shown:
             axes.bar_label(bars, labels=data.texts[s], label_type="center")
         base += np.array(data.values[s])
@@ -188,17 +224,35 @@ def _stacked(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
     return _asker(rng, data, shown)
 
 
-def _lines(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
+def _lines(rng: random.Random, look: Look, axes: Any) -> Asker:
     series, n = rng.choice((1, 1, 2, 3)), rng.randint(3, 9)
     data = make_data(rng, n, series, "line chart")
     start = rng.randint(1960, 2015)
-    data.categories = [str(start + i) for i in range(n)] if rng.random() < 0.6 else [m[:3] for m in words.MONTHS[:n]]
+    data.categories = (
+        [str(start + i) for i in range(n)]
+        if rng.random() < 0.6
+        else [m[:3] for m in words.MONTHS[:n]]
+    )
     shown = series == 1 and rng.random() < 0.6
     for s in range(series):
-        axes.plot(range(n), data.values[s], color=_colours(data)[s], label=data.series[s], marker=rng.choice(("o", "s", "^", "", "", "x")), lw=rng.uniform(1, 3), ls=rng.choice(("-", "-", "--")))
+        axes.plot(
+            range(n),
+            data.values[s],
+            color=_colours(data)[s],
+            label=data.series[s],
+            marker=rng.choice(("o", "s", "^", "", "", "x")),
+            lw=rng.uniform(1, 3),
+            ls=rng.choice(("-", "-", "--")),
+        )
         if shown:
             for i in range(n):
-                axes.annotate(data.text(s, i), (i, data.values[s][i]), textcoords="offset points", xytext=(0, 6), ha="center")
+                axes.annotate(
+                    data.text(s, i),
+                    (i, data.values[s][i]),
+                    textcoords="offset points",
+                    xytext=(0, 6),
+                    ha="center",
+                )
     axes.set_xticks(range(n), data.categories, rotation=rng.choice((0, 0, 45)) if n > 5 else 0)
     axes.margins(y=0.15)
     _finish(rng, axes, data)
@@ -209,7 +263,7 @@ def _lines(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
     return _asker(rng, data, shown)
 
 
-def _pie(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
+def _pie(rng: random.Random, look: Look, axes: Any) -> Asker:
     n = rng.randint(2, 6)
     data = make_data(rng, n, 1, "pie chart", top=100)
     shares = [int(v) + 3 + i for i, v in enumerate(data.values[0])]
@@ -221,7 +275,6 @@ def _pie(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
     data.values = [[float(s) for s in shares]]
     shown = rng.random() < 0.8
     data.texts = [[f"{s}%" for s in shares]]
-    from ..theme import series_colours
 
     data.colours = series_colours(rng, n)
     legend = rng.random() < 0.3
@@ -243,22 +296,33 @@ def _pie(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
         if len(out) > 1:
             i = rng.randrange(n)
             out.append(ask(rng, "colour", data.colours[i][0], f=data.categories[i]))
-            out.append(ask(rng, "by_colour", data.categories[i], n="slice", c=data.colours[i][0], kind="colour"))
+            out.append(
+                ask(
+                    rng,
+                    "by_colour",
+                    data.categories[i],
+                    n="slice",
+                    c=data.colours[i][0],
+                    kind="colour",
+                )
+            )
         return out
 
     return build
 
 
-def _scatter(rng: random.Random, look: Look, axes: Any):  # noqa: ANN202
+def _scatter(rng: random.Random, look: Look, axes: Any) -> Asker:
     groups, size = rng.choice((1, 2, 3)), rng.randint(4, 10)
     names = words.unique(rng, words.label, groups)
     colour_names = rng.sample([c for c in NAMED if c not in ("white", "black", "grey")], groups)
-    x_label, y_label = rng.sample(words.METRICS, 2)
+    x_label, y_label = rng.choice(words.METRICS), words.some(rng, 1, 2)
     title = words.title(rng)
     for name, colour in zip(names, colour_names, strict=True):
         rgb = tuple(v / 255 for v in NAMED[colour][0])
         xs = [rng.uniform(0, 100) for _ in range(size)]
-        axes.scatter(xs, [rng.uniform(0, 100) for _ in xs], color=rgb, label=name, s=rng.uniform(15, 60))
+        axes.scatter(
+            xs, [rng.uniform(0, 100) for _ in xs], color=rgb, label=name, s=rng.uniform(15, 60)
+        )
     axes.set_title(title)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from .. import words
-from ..document import Document, Question
-from ..fonts import pick_family
+from ..document import Canvas, Colour, Document, Question
+from ..fonts import Face, pick_family
 from ..questions import absent, ask, yes_no
 from .look import Look
 
@@ -38,7 +38,7 @@ def draw(rng: random.Random, look: Look) -> Document:
     facts: list[tuple[str, str]] = []
     lines = [shop]
 
-    def put(text: str, face=body) -> bool:  # noqa: ANN001
+    def put(text: str, face: Face = body) -> bool:
         nonlocal y
         if face.width(text) > x1 - x0 or y + face.line > look.height - inset:
             return False
@@ -55,8 +55,13 @@ def draw(rng: random.Random, look: Look) -> Document:
         street = words.address(rng)
         if put(street):
             facts.append(("address", street))
-    for key, make in (("Date", words.date), ("Time", words.clock), ("Receipt", words.code),
-                      ("Cashier", lambda r: r.choice(words.FIRST)), ("Table", lambda r: str(r.randint(1, 40)))):  # fmt: skip
+    for key, make in (
+        ("Date", words.date),
+        ("Time", words.clock),
+        ("Receipt", words.code),
+        ("Cashier", lambda r: r.choice(words.FIRST)),
+        ("Table", lambda r: str(r.randint(1, 40))),
+    ):
         if rng.random() < 0.45:
             value = make(rng)
             if put(f"{key}: {value}"):
@@ -118,10 +123,10 @@ def draw(rng: random.Random, look: Look) -> Document:
                 ("Thank you!", "Thank you for your visit", "Merci", "Vielen Dank!", "Gracias")
             )
         )
-    return canvas.document(_questions(rng, shop, items, shown_total, facts, lines))
+    return canvas.document(questions(rng, shop, items, shown_total, facts, lines))
 
 
-def _rule(rng: random.Random, canvas, x0: float, x1: float, y: float, ink) -> None:  # noqa: ANN001
+def _rule(rng: random.Random, canvas: Canvas, x0: float, x1: float, y: float, ink: Colour) -> None:
     if rng.random() < 0.5:
         canvas.line([(x0, y), (x1, y)], ink)
         return
@@ -130,12 +135,33 @@ def _rule(rng: random.Random, canvas, x0: float, x1: float, y: float, ink) -> No
         canvas.line([(x, y), (x + step // 2, y)], ink)
 
 
-def _questions(rng, shop, items, total, facts, lines) -> list[Question]:  # noqa: ANN001
+def questions(
+    rng: random.Random,
+    shop: str,
+    items: list[tuple[str, int, str, float]],
+    total: str,
+    facts: list[tuple[str, str]],
+    lines: list[str],
+) -> list[Question]:
+    """Questions about a receipt whose items are (name, quantity, amount as written, amount)."""
     out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]
     if lines and lines[0] == shop:
-        out.append(Question("title", rng.choice((
-            "Which shop is it?", "Who issued the receipt?", "what's the store called",
-            "What is the name of the shop?", "shop name?", "What is written at the top?")), shop))  # fmt: skip
+        out.append(
+            Question(
+                "title",
+                rng.choice(
+                    (
+                        "Which shop is it?",
+                        "Who issued the receipt?",
+                        "what's the store called",
+                        "What is the name of the shop?",
+                        "shop name?",
+                        "What is written at the top?",
+                    )
+                ),
+                shop,
+            )
+        )
     if total:
         out.append(ask(rng, "total", total))
     for name, quantity, shown, _ in rng.sample(items, min(3, len(items))):
@@ -143,18 +169,41 @@ def _questions(rng, shop, items, total, facts, lines) -> list[Question]:  # noqa
             ask(rng, "price", shown, f=name if rng.random() < 0.5 else name.lower(), kind="value")
         )
         if quantity > 1:
-            out.append(Question("value", rng.choice((
-                f"How many {name} were bought?", f"quantity of {name}?")), str(quantity)))  # fmt: skip
+            out.append(
+                Question(
+                    "value",
+                    rng.choice((f"How many {name} were bought?", f"quantity of {name}?")),
+                    str(quantity),
+                )
+            )
     for key, value in facts:
         out.append(ask(rng, "field", value, f=key))
     if len(items) > 1:
         ranked = sorted(items, key=lambda item: item[3])
         if ranked[-1][3] > ranked[-2][3]:
-            out.append(Question("highest", rng.choice((
-                "Which item costs the most?", "most expensive item?", "What is the dearest item?")), ranked[-1][0]))  # fmt: skip
+            out.append(
+                Question(
+                    "highest",
+                    rng.choice(
+                        (
+                            "Which item costs the most?",
+                            "most expensive item?",
+                            "What is the dearest item?",
+                        )
+                    ),
+                    ranked[-1][0],
+                )
+            )
         if ranked[0][3] < ranked[1][3]:
-            out.append(Question("lowest", rng.choice((
-                "Which item is the cheapest?", "cheapest item?", "What costs the least?")), ranked[0][0]))  # fmt: skip
+            out.append(
+                Question(
+                    "lowest",
+                    rng.choice(
+                        ("Which item is the cheapest?", "cheapest item?", "What costs the least?")
+                    ),
+                    ranked[0][0],
+                )
+            )
         out.append(
             ask(rng, "count", str(len(items)), n=rng.choice(("items", "products", "positions")))
         )

@@ -5,26 +5,28 @@ from __future__ import annotations
 import random
 
 from .. import words
-from ..document import Canvas, Document, Question
+from ..document import Canvas, Document, Question, wrap
 from ..questions import ORDINALS, absent, ask, yes_no
 from ..theme import on
 from .look import Look, number
 
 SWITCHES = (
-    "Dark mode|Notifications|Wi-Fi|Bluetooth|Auto-save|Location|Airplane mode|Backup|Sound|Vibration|"
+    "Dark mode|Notifications|Wi-Fi|Bluetooth|Auto-save|Location|Airplane mode|Backup|Sound|"
+    "Vibration|"
     "Spell check|Autoplay|Captions|Private mode|Sync|Newsletter|Two-factor login|Show hidden files|"
     "Battery saver|Night light|Remember me|Usage statistics|Mirror screen|Hotspot|Compact view"
 ).split("|")
-MENU = "File|Edit|View|Insert|Format|Tools|Help|Home|Search|Settings|Profile|Logout|Inbox|Sent|Drafts|Archive|Reports|Team|Billing|Messages|Overview|Projects".split(
-    "|"
-)
+MENU = (
+    "File|Edit|View|Insert|Format|Tools|Help|Home|Search|Settings|Profile|Logout|Inbox|Sent|"
+    "Drafts|Archive|Reports|Team|Billing|Messages|Overview|Projects"
+).split("|")
 
 
 def draw(rng: random.Random, look: Look) -> Document:
     """One screen of a program or a phone."""
     canvas = look.canvas()
     title, y = _bar(rng, canvas, look)
-    part = rng.choice((_switches, _messages, _tiles))
+    part = rng.choice((_switches, _messages, _tiles, _chat))
     out = part(rng, canvas, look, y)
     if title:
         out.append(ask(rng, "title", title))
@@ -38,7 +40,9 @@ def _bar(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
     """The bar on top: a title, or a row of menu entries without one."""
     t = look.theme
     face = look.heading.bold(look.size * rng.uniform(1.05, 1.4))
-    text = rng.choice((words.title(rng), rng.choice(MENU), "Settings", words.company(rng)))
+    text = rng.choice(
+        (words.title(rng), rng.choice(MENU), words.some(rng, 1, 2), words.company(rng))
+    )
     height = face.line * rng.uniform(1.4, 2)
     if face.width(text) > look.width - 2 * look.margin:
         return "", float(look.margin)
@@ -136,7 +140,7 @@ def _messages(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[
             (
                 words.sentence(rng, look.lang),
                 words.title(rng, look.lang),
-                " ".join(words.invented(rng) for _ in range(3)),
+                words.some(rng, 2, 5),
             )
         )
         if y + pitch > look.height - 4:
@@ -194,6 +198,48 @@ def _messages(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[
     if all(other != r[0] for r in rows):
         out.append(yes_no(rng, "present", False, f=f"a message from {other}"))
         out.append(Question("absent", f"What does {other} write?", "not in the image"))
+    return out
+
+
+def _chat(rng: random.Random, canvas: Canvas, look: Look, y: float) -> list[Question]:
+    """Speech bubbles on the left and, in another colour, on the right."""
+    t, m = look.theme, look.margin
+    face, small = look.family.regular(look.size), look.family.regular(max(10, look.size * 0.75))
+    other = rng.choice(words.FIRST)
+    said: list[tuple[str, str]] = []
+    for _ in range(rng.randint(2, 10)):
+        mine = rng.random() < 0.5
+        text = words.sentence(rng, look.lang) if rng.random() < 0.7 else words.some(rng, 1, 6)
+        lines = wrap(text, face, look.width * 0.68)
+        high = len(lines) * face.line * 1.1 + 12
+        if y + high > look.height - 6 or max(map(face.width, lines)) > look.width * 0.7:
+            continue
+        width = max(map(face.width, lines)) + 18
+        x0 = look.width - m - width if mine else m
+        ground = t.accent if mine else t.panel if t.panel != t.page else t.rule
+        canvas.box(x0, y, x0 + width, y + high, fill=ground, radius=rng.choice((6, 10, 12)))
+        for i, line in enumerate(lines):
+            canvas.text(x0 + 9, y + 6 + i * face.line * 1.1, line, face, on(ground))
+        y += high + 5
+        if rng.random() < 0.3 and y + small.line < look.height - 6:
+            stamp = words.clock(rng)
+            canvas.text(
+                look.width - m if mine else m, y, stamp, small, t.muted, "right" if mine else "left"
+            )
+            y += small.line * 1.1
+        said.append(("right" if mine else "left", text))
+    out = [ask(rng, "count", str(len(said)), n=rng.choice(("messages", "bubbles")))]
+    if said:
+        i = rng.randrange(min(len(said), 8))
+        out.append(ask(rng, "nth", said[i][1], k=ORDINALS[i], n="message", kind="find"))
+        out.append(ask(rng, "nth", said[-1][1], k="last", n="message", kind="find"))
+        side = rng.choice(said)[0]
+        count = sum(s == side for s, _ in said)
+        out.append(Question("count", f"How many messages are on the {side}?", str(count)))
+        out.append(ask(rng, "page", "\n".join(text for _, text in said), kind="transcribe"))
+        out.append(yes_no(rng, "present", True, f=f'"{rng.choice(said)[1]}"'))
+    out.append(yes_no(rng, "present", False, f=f'"{words.sentence(rng, look.lang)}"'))
+    out.append(Question("absent", f"What is {other}'s address?", "not in the image"))
     return out
 
 

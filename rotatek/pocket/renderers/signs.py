@@ -6,14 +6,15 @@ import random
 
 from .. import words
 from ..document import Document, Question, fit
-from ..fonts import Family, pick_family
+from ..fonts import Face, Family, pick_family
 from ..questions import ORDINALS, absent, ask, yes_no
 from ..theme import NAMED, luminance, shade
 from .look import Look, number
 
 PHRASES = (
     "No parking|Exit|Entrance|Open|Closed|Push|Pull|Sale 50%|Staff only|Platform 4|Gate B12|"
-    "Please wait|Danger|Keep right|One way|Reception|Fresh coffee|Room 214|Free Wi-Fi|Mind the step|"
+    "Please wait|Danger|Keep right|One way|Reception|Fresh coffee|Room 214|Free Wi-Fi|"
+    "Mind the step|"
     "Emergency exit|Bus stop|Speed limit 30|Toilets|Lift|Level 3|Ticket office|Do not enter|"
     "Ausgang|Sortie|Salida|Uscita|Saída|Utgång|Wyjście|Geöffnet|Fermé|Abierto"
 ).split("|")
@@ -34,7 +35,7 @@ def phrase(rng: random.Random) -> str:
         return rng.choice((words.date, words.clock, words.email, words.phone))(rng)
     if r < 0.72:
         return words.company(rng)
-    text = " ".join(words.invented(rng) for _ in range(rng.randint(1, 3)))
+    text = " ".join(words.word(rng) for _ in range(rng.randint(1, 4)))
     return rng.choice((text, text.capitalize(), text.title(), text.upper()))
 
 
@@ -49,7 +50,9 @@ def ground(rng: random.Random) -> tuple[str, tuple[int, int, int], str, tuple[in
             return a, ca, b, cb
 
 
-def place(rng: random.Random, family: Family, text: str, width: float, height: float):  # noqa: ANN201
+def place(
+    rng: random.Random, family: Family, text: str, width: float, height: float
+) -> Face | None:
     """The largest face of a random target size in which ``text`` fits ``width``."""
     size = min(height, rng.uniform(0.35, 1.0) * height)
     while size > 11:
@@ -68,7 +71,7 @@ def draw(rng: random.Random, look: Look) -> Document:
     plate = rng.random() < 0.5
     canvas = look.canvas(page if plate else colour)
     m = look.margin
-    x0, y0, x1, y1 = m, m, w - m, h - m
+    x0, y0, x1, y1 = float(m), float(m), float(w - m), float(h - m)
     if plate:
         y0, y1 = y0 + rng.uniform(0, h / 5), y1 - rng.uniform(0, h / 5)
         radius = rng.choice((0, 6, 14, 24))

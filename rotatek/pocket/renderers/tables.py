@@ -9,15 +9,26 @@ from .. import words
 from ..document import Canvas, Document, Question
 from ..questions import absent, ask, yes_no
 from ..theme import on
-from .look import Look, number
+from .look import Look
 
 COLUMNS: dict[str, Callable[[random.Random], str]] = {
-    "Name": words.person, "City": lambda r: r.choice(words.CITIES), "Code": words.code,
-    "Country": lambda r: r.choice(words.COUNTRIES), "Date": words.date, "Product": words.product,
-    "Company": words.company, "Owner": lambda r: r.choice(words.FIRST), "Time": words.clock,
+    "Name": words.person,
+    "City": lambda r: r.choice(words.CITIES),
+    "Code": words.code,
+    "Country": lambda r: r.choice(words.COUNTRIES),
+    "Date": words.date,
+    "Product": words.product,
+    "Company": words.company,
+    "Owner": lambda r: r.choice(words.FIRST),
+    "Time": words.clock,
     "Status": lambda r: r.choice("Open Closed Paid Done Pending New Late".split()),
-    "Grade": lambda r: r.choice("A B C D A+ B- F".split()), "Type": lambda r: r.choice(words.CATEGORIES),
-}  # fmt: skip
+    "Grade": lambda r: r.choice("A B C D A+ B- F".split()),
+    "Type": words.label,
+    "Note": lambda r: words.some(r, 1, 2),
+    "Email": words.email,
+    "Phone": words.phone,
+    "Role": lambda r: words.some(r, 1, 1),
+}
 NUMERIC = (
     "Points|Price|Units|Total|Age|Score|Qty|Weight|Cost|Sales|Rank|Share|Change|Hours|Stock|Goals|"
     "Wins|Losses|2019|2020|2021|2022|2023|2024|Q1|Q2|Q3|Q4|Min|Max|Mean|Amount|Visits|Rate|Year"
@@ -39,16 +50,26 @@ class Grid:
 def make_grid(rng: random.Random, columns: int, rows: int) -> Grid:
     """Random contents: the first column names the rows, later ones hold text or figures."""
     first, draw_first = rng.choice(
-        (("Name", words.person), ("Product", words.product), ("City", words.label),
-         ("Item", words.label), ("Region", words.label), ("Team", words.label),
-         ("Order", words.code), ("Country", lambda r: r.choice(words.COUNTRIES)),
-         ("", words.label), ("Code", words.code))
-    )  # fmt: skip
+        (
+            ("Name", words.person),
+            ("Product", words.product),
+            ("City", words.label),
+            ("Item", words.label),
+            ("Region", words.label),
+            ("Team", words.label),
+            ("Order", words.code),
+            ("Country", lambda r: r.choice(words.COUNTRIES)),
+            ("", words.label),
+            ("Code", words.code),
+        )
+    )
     body = [[name] for name in words.unique(rng, draw_first, rows)]
+    if rng.random() < 0.3:
+        first = words.some(rng, 1, 1)
     headers, values = [first or "Group"], {}
     pool = [c for c in (*COLUMNS, *rng.sample(NUMERIC, 10)) if c != first]
     for name in rng.sample(pool, columns - 1):
-        headers.append(name if rng.random() < 0.9 else words.invented(rng, 2).capitalize())
+        headers.append(name if rng.random() < 0.65 else words.some(rng, 1, rng.choice((1, 1, 2))))
         if name in COLUMNS:
             for row in body:
                 row.append(COLUMNS[name](rng))
@@ -57,6 +78,8 @@ def make_grid(rng: random.Random, columns: int, rows: int) -> Grid:
         for row, (text, _) in zip(body, figures, strict=True):
             row.append(text)
         values[len(headers) - 1] = [v for _, v in figures]
+    if len({h.lower() for h in headers}) < columns:
+        return make_grid(rng, columns, rows)
     return Grid(headers, body, values)
 
 
@@ -76,7 +99,7 @@ def _column(rng: random.Random, n: int) -> list[tuple[str, float]]:
             text = f"{v:.1f}"
         elif kind < 0.8:
             v = round(v, 2)
-            text = cash(v, rng.random() < 0)
+            text = cash(v, cash.before)
         else:
             v = float(round(v % 100))
             text = f"{int(v)}%"
@@ -133,9 +156,15 @@ def _widths(look: Look, grid: Grid, size: float) -> list[float]:
 
 
 def paint(
-    rng: random.Random, canvas: Canvas, look: Look, grid: Grid, widths: list[float],
-    pitch: float, y: float, size: float,
-) -> None:  # fmt: skip
+    rng: random.Random,
+    canvas: Canvas,
+    look: Look,
+    grid: Grid,
+    widths: list[float],
+    pitch: float,
+    y: float,
+    size: float,
+) -> None:
     """Draw ``grid`` at height ``y`` with the given column widths."""
     t, x0 = look.theme, float(look.margin)
     bold, body = look.family.bold(size), look.family.regular(size)
@@ -190,26 +219,68 @@ def questions(rng: random.Random, grid: Grid, caption: str) -> list[Question]:
             order = sorted(range(len(values)), key=values.__getitem__)
             noun = names[0].lower()
             if values[order[-1]] > values[order[-2]]:
-                out.append(Question("highest", rng.choice((
-                    f"Which {noun} has the highest {names[i]}?", f"highest {names[i]}?",
-                    f"Who or what has the most {names[i]}?", f"which {noun} has the largest {names[i]}",
-                    f"Which {noun} is top by {names[i]}?")), rows[order[-1]][0]))  # fmt: skip
+                out.append(
+                    Question(
+                        "highest",
+                        rng.choice(
+                            (
+                                f"Which {noun} has the highest {names[i]}?",
+                                f"highest {names[i]}?",
+                                f"Who or what has the most {names[i]}?",
+                                f"which {noun} has the largest {names[i]}",
+                                f"Which {noun} is top by {names[i]}?",
+                            )
+                        ),
+                        rows[order[-1]][0],
+                    )
+                )
             if values[order[0]] < values[order[1]]:
-                out.append(Question("lowest", rng.choice((
-                    f"Which {noun} has the lowest {names[i]}?", f"lowest {names[i]}?",
-                    f"which {noun} has the smallest {names[i]}", f"Who or what has the least {names[i]}?")),
-                    rows[order[0]][0]))  # fmt: skip
+                out.append(
+                    Question(
+                        "lowest",
+                        rng.choice(
+                            (
+                                f"Which {noun} has the lowest {names[i]}?",
+                                f"lowest {names[i]}?",
+                                f"which {noun} has the smallest {names[i]}",
+                                f"Who or what has the least {names[i]}?",
+                            )
+                        ),
+                        rows[order[0]][0],
+                    )
+                )
     name = words.invented(rng, 3).capitalize()
     if not any(name in row for row in rows):
         out.append(absent(rng, "cell", f=name, g=rng.choice(names[1:]).lower()))
         out.append(yes_no(rng, "present", False, f=name))
     out.append(yes_no(rng, "present", True, f=rng.choice(rows)[0]))
     i = rng.randrange(len(names))
-    out.append(Question("list", rng.choice((
-        "What are the column names?", "list the columns", "Which columns does the table have?",
-        "column headers?")), ", ".join(names)))  # fmt: skip
+    out.append(
+        Question(
+            "list",
+            rng.choice(
+                (
+                    "What are the column names?",
+                    "list the columns",
+                    "Which columns does the table have?",
+                    "column headers?",
+                )
+            ),
+            ", ".join(names),
+        )
+    )
     if len(rows) <= 10:
-        out.append(Question("list", rng.choice((
-            f"List everything in the column {names[0]}.", f"list all {names[0].lower()} entries",
-            "What is in the first column?")), ", ".join(row[0] for row in rows)))  # fmt: skip
+        out.append(
+            Question(
+                "list",
+                rng.choice(
+                    (
+                        f"List everything in the column {names[0]}.",
+                        f"list all {names[0].lower()} entries",
+                        "What is in the first column?",
+                    )
+                ),
+                ", ".join(row[0] for row in rows),
+            )
+        )
     return out

@@ -31,12 +31,22 @@ def draw(rng: random.Random, look: Look) -> Document:
     else:
         title = ""
     pool = {
-        "Passenger": words.person, "From": lambda r: r.choice(words.CITIES), "Seat": lambda r: f"{r.randint(1, 40)}{r.choice('ABCDEF')}",
-        "To": lambda r: r.choice(words.CITIES), "Gate": lambda r: f"{r.choice('ABCDE')}{r.randint(1, 60)}", "Date": words.date,
-        "Boarding": words.clock, "Class": lambda r: r.choice(("Economy", "Business", "First", "Standard")), "Flight": words.code,
-        "Coach": lambda r: str(r.randint(1, 18)), "Price": lambda r: words.money(r)(r.uniform(5, 400)), "Row": lambda r: str(r.randint(1, 60)),
-        "Booking": words.code, "Platform": lambda r: str(r.randint(1, 22)), "Venue": words.company,
-    }  # fmt: skip
+        "Passenger": words.person,
+        "From": lambda r: r.choice(words.CITIES),
+        "Seat": lambda r: f"{r.randint(1, 40)}{r.choice('ABCDEF')}",
+        "To": lambda r: r.choice(words.CITIES),
+        "Gate": lambda r: f"{r.choice('ABCDE')}{r.randint(1, 60)}",
+        "Date": words.date,
+        "Boarding": words.clock,
+        "Class": lambda r: r.choice(("Economy", "Business", "First", "Standard")),
+        "Flight": words.code,
+        "Coach": lambda r: str(r.randint(1, 18)),
+        "Price": lambda r: words.money(r)(r.uniform(5, 400)),
+        "Row": lambda r: str(r.randint(1, 60)),
+        "Booking": words.code,
+        "Platform": lambda r: str(r.randint(1, 22)),
+        "Venue": words.company,
+    }
     shown: list[tuple[str, str]] = []
     keys = rng.sample(tuple(pool), rng.randint(5, len(pool)))
     x, pitch = x0, (key_face.line + value_face.line) * 1.25

@@ -1,0 +1,132 @@
+"""Let a browser lay out documents: ``python -m rotatek.pocket.browser FOLDER --count 1200``.
+
+Needs Playwright and a Chromium; writes shards that training reads with ``--pages FOLDER`` and
+evaluation with ``--pages``. The centre of every glyph comes from the browser's own layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import random
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from . import fonts, stored
+from .document import Document
+from .glyphs import CLASS_OF
+from .markup import HELD_OUT, TEMPLATES, style
+from .renderers import pick_look
+
+SIZES = (
+    (448, 448), (336, 588), (560, 420), (420, 560), (672, 448), (392, 784), (784, 560), (616, 784),
+    (896, 672), (448, 336), (728, 392), (308, 392),
+)  # fmt: skip
+SYSTEM = (
+    "Liberation Sans",
+    "Liberation Serif",
+    "DejaVu Sans",
+    "Noto Sans",
+    "Noto Serif",
+    "monospace",
+)
+GLYPHS_JS = """() => {
+  const out = [], range = document.createRange();
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode, text = node.data;
+    for (let i = 0; i < text.length; i++) {
+      if (text[i].trim() === '') continue;
+      range.setStart(node, i); range.setEnd(node, i + 1);
+      const b = range.getBoundingClientRect();
+      if (b.width > 0) out.push([text[i], b.left + b.width / 2, b.top + b.height / 2]);
+    }
+  }
+  const e = document.documentElement;
+  return {glyphs: out, width: e.scrollWidth, height: document.body.scrollHeight};
+}"""
+
+
+def font_rule(rng: random.Random, split: str, look: Any) -> tuple[str, str]:
+    """A font-face rule (or none) and the family to use."""
+    if rng.random() < 0.4 and split == "train":
+        return "", f"'{rng.choice(SYSTEM)}'"
+    regular, bold = look.family.regular(12).slug, look.family.bold(12).slug
+    rules = ""
+    for slug, weight in ((regular, 400), (bold, 700)):
+        data = base64.b64encode(fonts.slugs()[slug].read_bytes()).decode()
+        rules += (
+            f"@font-face{{font-family:F;font-weight:{weight};src:url(data:font/otf;base64,{data})}}"
+        )
+    return rules, "F"
+
+
+def render(page: Any, seed: int, split: str) -> Document | None:
+    """The page of ``seed``, or None when its content does not fit."""
+    rng = random.Random(f"browser/{split}/{seed}")
+    width, height = rng.choice(SIZES)
+    templates = TEMPLATES if split == "train" else HELD_OUT
+    name = rng.choice(tuple(templates))
+    look = pick_look(rng, width, height, split, fancy=0)
+    rules, family = font_rule(rng, split, look)
+    page.set_viewport_size({"width": width, "height": height})
+    sheet = style(rng, look, family)
+    for size in (1.0, 0.8, 0.6, 0.4):
+        body, questions = templates[name](rng, look, size)
+        page.set_content(f"<style>{rules}{sheet}</style><body>{body}</body>", wait_until="load")
+        page.evaluate("document.fonts.ready.then(() => 1)")
+        found = page.evaluate(GLYPHS_JS)
+        if found["width"] <= width and found["height"] <= height:
+            break
+    else:
+        return None
+    pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
+    glyphs = np.array(points, np.float32).reshape(-1, 3)
+    questions = [q for q in questions if q.answer]
+    return Document(pixels, glyphs, questions, f"html-{name}") if questions else None
+
+
+def main() -> None:
+    """Render and store."""
+    p = argparse.ArgumentParser(prog="python -m rotatek.pocket.browser", description=__doc__)
+    p.add_argument("folder", type=Path)
+    p.add_argument("--count", type=int, default=100)
+    p.add_argument("--first", type=int, default=0)
+    p.add_argument("--split", choices=("train", "unseen"), default="train")
+    p.add_argument("--shard", type=int, default=300)
+    args = p.parse_args()
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this command needs it
+
+    args.folder.mkdir(parents=True, exist_ok=True)
+    made: list[Document] = []
+    done = 0
+    with sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page, seed = browser.new_page(), args.first
+        while done < args.count:
+            document = render(page, seed, args.split)
+            seed += 1
+            if document is not None:
+                made.append(document)
+                done += 1
+            if made and (len(made) == args.shard or done == args.count):
+                path = args.folder / f"{args.split}-{seed:06}.zip"
+                stored.write(path, made)
+                print(
+                    f"{path.name}: {len(made)}, {path.stat().st_size / 1e6:.1f} MB", file=sys.stderr
+                )
+                made = []
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

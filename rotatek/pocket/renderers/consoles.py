@@ -1,0 +1,192 @@
+"""Editors and terminals: lines of code or of output in a typewriter face."""
+
+from __future__ import annotations
+
+import random
+
+from .. import words
+from ..document import Document, Question
+from ..fonts import pick_family
+from ..questions import ORDINALS, absent, ask, yes_no
+from .look import Look
+
+
+def draw(rng: random.Random, look: Look) -> Document:
+    """One window of code, a log, or commands with their output."""
+    dark = rng.random() < 0.7
+    ground = (
+        rng.choice(((30, 30, 30), (13, 17, 23), (40, 42, 54), (0, 0, 0), (0, 43, 54)))
+        if dark
+        else rng.choice(((255, 255, 255), (250, 250, 245), (253, 246, 227)))
+    )
+    canvas = look.canvas(ground)
+    family = pick_family(rng, look.split, western=True, mono=True)
+    face = family.regular(min(look.size, 18))
+    ink = (225, 225, 225) if dark else (30, 30, 35)
+    colours = (
+        [(97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221)]
+        if dark
+        else [(0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160)]
+    )
+    y = float(look.margin)
+    if rng.random() < 0.4:
+        bar = face.line * 1.6
+        canvas.box(0, 0, look.width, bar, fill=(60, 60, 64) if dark else (225, 225, 228))
+        for i, colour in enumerate(((255, 95, 86), (255, 189, 46), (39, 201, 63))):
+            canvas.draw.ellipse((10 + 18 * i, bar / 2 - 5, 20 + 18 * i, bar / 2 + 5), fill=colour)
+        y = bar + 6
+    numbers = rng.random() < 0.4
+    make = rng.choice((_code, _code, _log, _shell))
+    room = int((look.height - look.margin - y) / (face.line * 1.12))
+    left = look.margin + (face.width("00  ") if numbers else 0)
+    wide = int((look.width - look.margin - left) / face.width("0"))
+    lines: list[str] = []
+    budget = look.budget
+    for line in make(rng, min(room, rng.randint(3, 30))):
+        if len(line) > wide or len(lines) >= room or budget < len(line.encode()) + 2:
+            continue
+        budget -= len(line.encode()) + 1
+        if numbers:
+            canvas.text(look.margin, y, f"{len(lines) + 1:2}", face, (110, 115, 125))
+        x = float(left)
+        for part in line.split(" "):
+            colour = rng.choice(colours) if rng.random() < 0.35 else ink
+            if part:
+                canvas.text(x, y, part, face, colour)
+            x += face.width(part + " ")
+        lines.append(line)
+        y += face.line * 1.12
+    return canvas.document(_questions(rng, lines))
+
+
+def _name(rng: random.Random) -> str:
+    return rng.choice(
+        (
+            words.word(rng),
+            f"{words.word(rng)}_{words.word(rng)}",
+            words.word(rng) + words.word(rng).capitalize(),
+        )
+    )
+
+
+def _code(rng: random.Random, n: int) -> list[str]:
+    lines, depth = [], 0
+    for _ in range(n):
+        pad = " " * (4 * depth)
+        r = rng.random()
+        if r < 0.16 and depth < 3:
+            lines.append(
+                pad
+                + rng.choice(
+                    (
+                        f"def {_name(rng)}({_name(rng)}):",
+                        f"for {_name(rng)} in {_name(rng)}:",
+                        f"if {_name(rng)} > {rng.randint(0, 99)}:",
+                        f"class {_name(rng).capitalize()}:",
+                    )
+                )
+            )
+            depth += 1
+        elif r < 0.3 and depth:
+            lines.append(pad + f"return {_name(rng)}")
+            depth -= 1
+        elif r < 0.4:
+            lines.append(pad + f"# {words.some(rng, 2, 4)}")
+        else:
+            lines.append(
+                pad
+                + rng.choice(
+                    (
+                        f"{_name(rng)} = {rng.randint(0, 999)}",
+                        f'{_name(rng)} = "{words.word(rng)}"',
+                        f"{_name(rng)}({_name(rng)}, {rng.randint(0, 9)})",
+                        f"{_name(rng)} += {_name(rng)}",
+                        f"import {_name(rng)}",
+                    )
+                )
+            )
+    return lines
+
+
+def _log(rng: random.Random, n: int) -> list[str]:
+    level = ("INFO", "WARN", "ERROR", "DEBUG")
+    return [
+        f"{words.clock(rng)} {rng.choice(level)} {words.some(rng, 1, 4).lower()}" for _ in range(n)
+    ]
+
+
+def _shell(rng: random.Random, n: int) -> list[str]:
+    out: list[str] = []
+    while len(out) < n:
+        out.append(
+            "$ "
+            + rng.choice(
+                (
+                    f"cd {_name(rng)}",
+                    f"ls {_name(rng)}",
+                    f"git commit -m {_name(rng)}",
+                    f"cat {_name(rng)}.txt",
+                    f"make {_name(rng)}",
+                    f"pip install {_name(rng)}",
+                )
+            )
+        )
+        out += [words.some(rng, 1, 3).lower() for _ in range(rng.randint(0, 3))]
+    return out[:n]
+
+
+def _questions(rng: random.Random, lines: list[str]) -> list[Question]:
+    if not lines:
+        return []
+    out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]
+    for i in rng.sample(range(min(len(lines), len(ORDINALS))), min(2, len(lines))):
+        out.append(ask(rng, "nth", lines[i].strip(), k=ORDINALS[i], n="line"))
+    out.append(ask(rng, "nth", lines[-1].strip(), k="last", n="line"))
+    for line in rng.sample(lines, min(3, len(lines))):
+        if " = " in line:
+            name, value = line.strip().split(" = ", 1)
+            out.append(
+                Question(
+                    "value",
+                    rng.choice(
+                        (
+                            f"What is {name} set to?",
+                            f"value of {name}?",
+                            f"What is assigned to {name}?",
+                        )
+                    ),
+                    value,
+                )
+            )
+        parts = line.split()
+        if (
+            len(parts) > 2
+            and sum(x.startswith(" ".join(parts[:2])) for x in map(str.strip, lines)) == 1
+        ):
+            out.append(
+                Question(
+                    "find",
+                    f'How does the line that starts with "{" ".join(parts[:2])}" end?',
+                    parts[-1],
+                )
+            )
+    text = "\n".join(lines)
+    seen, other = rng.choice(text.split()), words.word(rng)
+    out.append(yes_no(rng, "present", True, f=f'"{seen}"'))
+    if other not in text:
+        out.append(yes_no(rng, "present", False, f=f'"{other}"'))
+    errors = sum("ERROR" in line for line in lines)
+    if any("INFO" in line or "ERROR" in line for line in lines):
+        out.append(
+            Question(
+                "count",
+                rng.choice(("How many errors are logged?", "how many ERROR lines")),
+                str(errors),
+            )
+        )
+    if len(lines) <= 15:
+        out.append(ask(rng, "count", str(len(lines)), n="lines"))
+    out.append(
+        absent(rng, "field", f=rng.choice(("invoice total", "phone number", "table caption")))
+    )
+    return out
