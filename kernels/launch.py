@@ -22,8 +22,8 @@ LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 STREAM_BYTES_PER_NS = 35.0  # of one multiprocessor, all of its programs together (H200)
-ALONE_BYTES_PER_NS = 13.0  # of one program beside its like: three saturate a multiprocessor
-WAVE_NS = 2000.0  # a wave of programs starts, fills its pipeline and drains
+ALONE_BYTES_PER_NS = 16.0  # of one program beside its like: three saturate a multiprocessor
+WAVE_NS = 4000.0  # a wave of programs starts, fills its pipeline and drains
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -76,8 +76,8 @@ CONFIGS: dict[tuple[int, int, int, int], Config] = {
     (90, 128, 128, 512): Config(block_n=64, warps=4, stages=2, per_sm=3),
     (90, 128, 32, 128): Config(block_n=128, warps=1, stages=3, per_sm=4),  # rotated Values
     (90, 128, 16, 64): Config(block_n=128, warps=1, stages=3, per_sm=4),
-    (90, 128, 32, 160): Config(block_n=128, warps=4, stages=3, per_sm=4),  # 8 bits
-    (90, 128, 32, 192): Config(block_n=128, warps=4, stages=3, per_sm=4),
+    (90, 128, 32, 160): Config(block_n=32, warps=1, stages=4, per_sm=8),  # 8 bits
+    (90, 128, 32, 192): Config(block_n=32, warps=1, stages=4, per_sm=8),
     (90, 128, 128, 256): Config(block_n=128, warps=4, stages=3, per_sm=4),
 }
 ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
@@ -118,7 +118,7 @@ def plan_splits(
 ) -> Plan:
     """The split count with the smallest modelled time, for B * Hkv `groups`.
 
-    A multiprocessor streams ~35 bytes a ns from memory, one program ~13 of them. `per_sm` programs
+    A multiprocessor streams ~35 bytes a ns from memory, one program ~16 of them. `per_sm` programs
     run at once, so a last wave that is nearly empty costs as much as a full one: whole waves win.
     Every split adds partials that the merge reads back.
     """
@@ -127,12 +127,16 @@ def plan_splits(
         plan = _plan(N, M, wanted, config, row_bytes, text_bytes)
         if plan.visual_splits != wanted:
             continue
+        slots = sms * config.per_sm
         programs = groups * wanted
-        waves = -(-programs // (sms * config.per_sm))
-        last = -(-(programs - (waves - 1) * sms * config.per_sm) // sms)
+        if programs <= slots:  # text programs would push a visual one into a second wave
+            programs += groups * plan.text_splits
+        waves = -(-programs // slots)
         bytes_each = plan.visual_size * row_bytes
-        ns = (waves - 1) * config.per_sm * bytes_each / STREAM_BYTES_PER_NS
-        ns += last * bytes_each / min(STREAM_BYTES_PER_NS, ALONE_BYTES_PER_NS * last)
+        stream = sms * STREAM_BYTES_PER_NS
+        ns = (waves - 1) * slots * bytes_each / stream
+        last = programs - (waves - 1) * slots
+        ns += max(last * bytes_each / stream, bytes_each / ALONE_BYTES_PER_NS)
         ns += WAVE_NS * waves + 0.3 * groups * plan.splits
         if ns < best_ns:
             best, best_ns = plan, ns

@@ -315,12 +315,13 @@ def subspace(
     scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
     width = _padded(k)
     if chunk is None:  # ~160 KB of shared memory: data-centre parts, d = 128
-        arch, _ = device_facts(covariance.device)
-        chunk = 0 if arch in LARGE and d <= 128 and k <= 64 else 32
+        arch, sms = device_facts(covariance.device)
+        held = arch in LARGE and d <= 128 and k <= 64 and matrices.shape[0] <= sms
+        chunk = 0 if held else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
         D=d, DP=_padded(d), KP=width, MOST=float(MOST_PRODUCTS), SPREAD=LOG2_SPREAD, TINY_=TINY,
-        CHUNK=chunk, PREC="tf32x3", num_warps=warps or (4 if width <= 32 else 8),
+        CHUNK=chunk, PREC="tf32x3", num_warps=warps or 4,
     )  # fmt: skip
     return out
 

@@ -2,7 +2,7 @@
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, all. Every arm
 of a table runs interleaved in one process and is refused when it disagrees with the reference.
-`table FILE` prints the goals with a measured column from a committed JSON.
+`table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernels.bench import attention, solver, step
-from kernels.bench.goals import table
+from kernels.bench.goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "attention": lambda o: attention.attention(o.full, o.rounds),
@@ -33,8 +33,8 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=[*RUNS, "all", "table"])
-    parser.add_argument("file", nargs="?", type=Path, help="the JSON that `table` reads")
+    parser.add_argument("name", choices=[*RUNS, "all", "table", "goals"])
+    parser.add_argument("file", nargs="?", type=Path, help="the JSON that `table` and `goals` read")
     parser.add_argument("--json", type=Path, help="write (or extend) this file")
     parser.add_argument("--full", action="store_true", help="the whole grid of benchmark A")
     parser.add_argument("--transformers", action="store_true", help="time transformers' step too")
@@ -42,6 +42,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.name == "table":
         print(table(json.loads(options.file.read_text())))
+        return 0
+    if options.name == "goals":
+        print(goals(json.loads(options.file.read_text())))
         return 0
     names = list(RUNS) if options.name == "all" else [options.name]
     found = json.loads(options.json.read_text()) if _exists(options.json) else {}

@@ -10,7 +10,15 @@ from torch.nn.attention import SDPBackend
 
 from kernels.bench import arms
 from kernels.bench.arms import Layer, Shape
-from kernels.bench.timing import Timing, capture, interleaved, layers_for, read_bandwidth, read_only
+from kernels.bench.timing import (
+    Captured,
+    Timing,
+    capture,
+    interleaved,
+    layers_for,
+    read_bandwidth,
+    read_only,
+)
 from kernels.cases import FP8
 from kernels.reference import attend_reference
 
@@ -42,7 +50,7 @@ def _graphs(
     shape: Shape,
     makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]],
     refused: list[str],
-) -> dict[str, torch.cuda.CUDAGraph]:
+) -> dict[str, Captured]:
     """One graph an arm over all layers; an arm that is wrong or cannot run is refused."""
     graphs = {}
     for name, (maker, dense) in makers.items():
@@ -65,14 +73,15 @@ def attention(full: bool = False, rounds: int = 15) -> Row:
 
 def _attention_row(shape: Shape, bandwidth: float, refused: list[str], rounds: int) -> Row:
     count = layers_for(shape.cache_bytes)
-    layers = [make_or_share(shape, seed, count) for seed in range(count)]
+    layers = [arms.make_layer(shape, seed) for seed in range(count)]
     makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]] = {
         "ours": (lambda layer: arms.ours(layer, shape), False),
         "ours dense": (lambda layer: arms.ours_dense(layer, shape), True),
-        "paper": (lambda layer: arms.paper(layer, shape), False),
         "flash": (lambda layer: arms.library(layer, shape, SDPBackend.FLASH_ATTENTION), True),
         "cudnn": (lambda layer: arms.library(layer, shape, SDPBackend.CUDNN_ATTENTION), True),
     }
+    if shape.k & (shape.k - 1) == 0:  # the paper's kernels take powers of two
+        makers["paper"] = (lambda layer: arms.paper(layer, shape), False)
     graphs = _graphs(layers, shape, makers, refused)
     graphs["read only"] = _floor_graph(shape.cache_bytes, count)
     times = interleaved(graphs, count, rounds)
@@ -82,13 +91,7 @@ def _attention_row(shape: Shape, bandwidth: float, refused: list[str], rounds: i
     return row
 
 
-def make_or_share(shape: Shape, seed: int, count: int) -> Layer:
-    """One layer's buffers, seeded by its number."""
-    del count
-    return arms.make_layer(shape, seed)
-
-
-def _floor_graph(cache_bytes: int, count: int) -> torch.cuda.CUDAGraph:
+def _floor_graph(cache_bytes: int, count: int) -> Captured:
     buffers = [
         torch.ones(max(cache_bytes // 4, 1), dtype=torch.int32, device="cuda") for _ in range(count)
     ]

@@ -133,3 +133,146 @@ RENDER: dict[str, Callable[[Row], str]] = {
     "step": _step,
     "capacity": _capacity,
 }
+
+
+def goals(found: Row) -> str:
+    """Markdown: every goal of the kernels that `found` can judge, with the measured value."""
+    rows = [row for judge in JUDGES for row in judge(found)]
+    marks = [[goal, measured, "yes" if met else "no"] for goal, measured, met in rows]
+    head = f"Hardware: {found.get('hardware', '?')}; torch {found.get('torch', '?')}.\n\n"
+    return head + _lines(["goal", "measured", "met"], marks)
+
+
+Judged = Iterable[tuple[str, str, bool]]
+
+
+def _pick(found: Row, **wanted: object) -> list[Row]:
+    """Rows of benchmark A with k = 32 (unless asked) whose shape has these fields."""
+    wanted = {"k": 32, "M": 64, **wanted}
+    rows = found.get("attention", {}).get("rows", [])
+    return [r for r in rows if all(r["shape"][key] == value for key, value in wanted.items())]
+
+
+def _judge_bandwidth(found: Row) -> Judged:
+    goals_mb = ((1350, 0.95), (338, 0.95), (169, 0.88), (61, 0.72), (42, 0.62), (7.6, 0.24))
+    for megabytes, goal in goals_mb:
+        for row in _pick(found):
+            if abs(row["mib"] * 1.048576 - megabytes) / megabytes < 0.03:
+                share = row["bandwidth_share"]
+                times = row["times"]
+                limit = share * times["ours"]["us"] / times["read only"]["us"]
+                yield (
+                    f"{_shape(row['shape'])}, {megabytes} MB: >= {goal} of the read bandwidth",
+                    f"{share:.3f} (a read-only launch reaches {limit:.3f})",
+                    share >= goal,
+                )
+
+
+def _judge_dense(found: Row) -> Judged:
+    for tokens, low, high, goal in (
+        (">= 512k", 500_000, 1 << 40, 1.55),
+        ("128k", 120_000, 500_000, 1.48),
+        ("23k", 20_000, 120_000, 1.30),
+        ("any", 0, 1 << 40, 1.0),
+    ):
+        rows = [
+            r for r in _pick(found)
+            if low <= r["shape"]["B"] * r["shape"]["N"] < high and "over_best_dense" in r
+        ]  # fmt: skip
+        if rows:
+            worst = min(rows, key=lambda r: r["over_best_dense"])
+            value = worst["over_best_dense"]
+            yield (
+                f"over the best dense, B*N {tokens}: >= {goal}",
+                f"{value:.3f} ({_shape(worst['shape'])})",
+                value >= goal,
+            )
+    rows = [r for r in _pick(found) if "own_dense_over_other" in r]
+    if rows:
+        worst = min(rows, key=lambda r: r["own_dense_over_other"])
+        value = worst["own_dense_over_other"]
+        text = f"{value:.3f} ({_shape(worst['shape'])})"
+        yield "our dense over any other dense: >= 0.98", text, value >= 0.98
+
+
+def _judge_paper(found: Row) -> Judged:
+    for Hq, goal in ((32, 2.5), (28, 4.0)):
+        rows = [r for r in _pick(found, Hq=Hq) if "over_paper" in r]
+        if rows:
+            worst = min(rows, key=lambda r: r["over_paper"])
+            value = worst["over_paper"]
+            text = f"{value:.2f} ({_shape(worst['shape'])})"
+            yield f"over the paper's kernels, {Hq} heads: >= {goal}", text, value >= goal
+
+
+def _judge_latency(found: Row) -> Judged:
+    for N, goal in ((576, 5.0), (2880, 6.5), (16384, 14.0)):
+        for row in _pick(found, Hq=32, B=1, N=N):
+            us = row["times"]["ours"]["us"]
+            floor = row["times"]["read only"]["us"]
+            text = f"{us:.2f} us (read-only launch {floor:.2f})"
+            yield f"B = 1 in a graph, N = {N}: <= {goal} us", text, us <= goal
+
+
+def _judge_quant(found: Row) -> Judged:
+    for row in found.get("quant", {}).get("rows", []):
+        where = f"{row['shape']['Hq']}/{row['shape']['Hkv']} B={row['shape']['B']}"
+        for name, goal in (("k=32, r=32", 3.5), ("k=16, r=16", 6.0), ("fp8 K, fp8 V", 2.7)):
+            value = row["over_best_dense"][name]
+            goal_text = f"{name} over the best bf16 dense, {where}: >= {goal}"
+            yield goal_text, f"{value:.2f}", value >= goal
+        value = row["over_fp8_dense"]["fp8 K, fp8 V"]
+        yield f"fp8 K, fp8 V over fp8 dense, {where}: >= 1.4", f"{value:.2f}", value >= 1.4
+
+
+def _judge_step(found: Row) -> Judged:
+    for row in found.get("step", {}).get("rows", []):
+        goal = 0.80 if row["B"] == 1 else 0.85
+        name = f"{row['model']} B={row['B']} N={row['N']}"
+        share = row["of_roofline"]["k=32"]
+        yield f"whole step, {name}: >= {goal} of the roofline", f"{share:.2f}", share >= goal
+        gap = abs(row["gain"] / row["roofline_gain"] - 1)
+        text = f"{row['gain']:.3f} against {row['roofline_gain']:.3f}"
+        yield f"whole step, {name}: gain within 3 % of the roofline's", text, gap <= 0.03
+        others = {"DynamicCache eager": 9.0, "StaticCache compiled": 1.5}
+        for other, value in row.get("transformers_ms", {}).items():
+            ratio = value / row["ms"]["k=32"]
+            goal = others[other]
+            goal_text = f"whole step, {name}: over transformers' {other} >= {goal}"
+            yield goal_text, f"{ratio:.1f}", ratio >= goal
+    for row in found.get("capacity", {}).get("rows", []):
+        text = f"{row['gain']:.2f}"
+        yield f"tokens/s at equal KV memory, {row['model']}: >= 1.50", text, row["gain"] >= 1.5
+
+
+def _judge_solver(found: Row) -> Judged:
+    row = found.get("solver")
+    if row:
+        ms, quality = row["ms"]["ours k=32"], row["quality"]["ours k=32"]
+        yield "solver, 256 matrices, k = 32: <= 0.15 ms", f"{ms:.3f} ms", ms <= 0.15
+        other = row["ms"].get("CuPy batched eigh")
+        if other:
+            text = f"{other / ms:.0f}x"
+            yield "solver over CuPy's batched eigensolver: >= 45x", text, other / ms >= 45
+        residual = quality["residual_over_optimum"]
+        yield "solver residual: <= 1.03 of the optimum", f"{residual:.4f}", residual <= 1.03
+        slip = row["spectra"]["orthonormality"]
+        yield "solver orthonormality on 40 spectra: <= 5e-6", f"{slip:.1e}", slip <= 5e-6
+        missed = len(row["spectra"]["misses"].get("32", []))
+        yield "solver failures on 40 spectra, k = 32: 0", str(missed), missed == 0
+    for row in found.get("prefill", {}).get("rows", []):
+        share = min(row["share"].values())
+        best = min(row["share"], key=row["share"].__getitem__)
+        text = f"{100 * share:.2f} % ({best})"
+        yield f"prefill overhead, {row['model']}, N = 2,880: <= 1 %", text, share <= 0.01
+
+
+JUDGES: tuple[Callable[[Row], Judged], ...] = (
+    _judge_bandwidth,
+    _judge_dense,
+    _judge_paper,
+    _judge_latency,
+    _judge_quant,
+    _judge_step,
+    _judge_solver,
+)

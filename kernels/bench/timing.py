@@ -25,7 +25,18 @@ def layers_for(layer_bytes: int, smallest: int = 4, largest: int = 256) -> int:
     return max(smallest, min(largest, -(-COLD_BYTES // max(layer_bytes, 1))))
 
 
-def capture(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
+@dataclass(frozen=True)
+class Captured:
+    """A graph with the calls it was captured from: their closures hold the buffers it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    calls: tuple[Callable[[], object], ...]
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+
+def capture(calls: Sequence[Callable[[], object]]) -> Captured:
     """One graph of all calls in order, warmed up (and compiled) on a side stream first."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -37,11 +48,11 @@ def capture(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph):
         for call in calls:
             call()
-    return graph
+    return Captured(graph, tuple(calls))
 
 
 def interleaved(
-    graphs: dict[str, torch.cuda.CUDAGraph], layers: int, rounds: int = 15, round_us: float = 1500
+    graphs: dict[str, Captured], layers: int, rounds: int = 15, round_us: float = 1500
 ) -> dict[str, Timing]:
     """Replay every arm in turn, `rounds` times; times are per layer."""
     repeats = {}
@@ -55,7 +66,7 @@ def interleaved(
     return {name: _summary(values) for name, values in samples.items()}
 
 
-def _replay_us(graph: torch.cuda.CUDAGraph, repeats: int) -> float:
+def _replay_us(graph: Captured, repeats: int) -> float:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     graph.replay()
     start.record()
