@@ -22,7 +22,7 @@ LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 STREAM_BYTES_PER_NS = 35.0  # of one multiprocessor, all of its programs together (H200)
-ALONE_BYTES_PER_NS = 16.0  # of one program beside its like: three saturate a multiprocessor
+LOADED_LATENCY_NS = 2500.0  # of a load while the memory is busy
 WAVE_NS = 4000.0  # a wave of programs starts, fills its pipeline and drains
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
@@ -118,10 +118,12 @@ def plan_splits(
 ) -> Plan:
     """The split count with the smallest modelled time, for B * Hkv `groups`.
 
-    A multiprocessor streams ~35 bytes a ns from memory, one program ~16 of them. `per_sm` programs
-    run at once, so a last wave that is nearly empty costs as much as a full one: whole waves win.
-    Every split adds partials that the merge reads back.
+    A multiprocessor streams ~35 bytes a ns from memory, one program at most its bytes in flight
+    over the latency. `per_sm` programs run at once, so a last wave that is nearly empty costs as
+    much as a full one: whole waves win. Every split adds partials that the merge reads back.
     """
+    in_flight = config.block_n * row_bytes * max(config.stages - 1, 1)
+    alone = in_flight / LOADED_LATENCY_NS
     best, best_ns = None, float("inf")
     for wanted in range(1, min(-(-N // config.block_n), 512) + 1):
         plan = _plan(N, M, wanted, config, row_bytes, text_bytes)
@@ -129,14 +131,14 @@ def plan_splits(
             continue
         slots = sms * config.per_sm
         programs = groups * wanted
-        if programs <= slots:  # text programs would push a visual one into a second wave
-            programs += groups * plan.text_splits
         waves = -(-programs // slots)
+        if waves == 1 and programs + groups * plan.text_splits > slots:
+            waves = 2  # the text would push visual programs into a second wave
         bytes_each = plan.visual_size * row_bytes
         stream = sms * STREAM_BYTES_PER_NS
         ns = (waves - 1) * slots * bytes_each / stream
-        last = programs - (waves - 1) * slots
-        ns += max(last * bytes_each / stream, bytes_each / ALONE_BYTES_PER_NS)
+        last = max(programs - (waves - 1) * slots, 0)
+        ns += max(last * bytes_each / stream, bytes_each / alone)
         ns += WAVE_NS * waves + 0.3 * groups * plan.splits
         if ns < best_ns:
             best, best_ns = plan, ns
