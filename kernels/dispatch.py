@@ -94,14 +94,21 @@ class Dispatcher:
         """
         device = torch.device(device)
         if device.type == "cuda" and not self._fault:
-            for dtype, k, r in ((torch.bfloat16, 32, None), (torch.float16, 48, 32)):
-                if not self._agrees(device, dtype, k, r):
+            bf16, f16 = torch.bfloat16, torch.float16
+            for dtype, k, r, narrow in (
+                (bf16, 32, None, False),
+                (f16, 48, 32, False),
+                (bf16, 32, None, True),
+            ):
+                if not self._agrees(device, dtype, k, r, narrow):
                     break
         return self.status(device.type)
 
-    def _agrees(self, device: torch.device, dtype: torch.dtype, k: int, r: int | None) -> bool:
+    def _agrees(
+        self, device: torch.device, dtype: torch.dtype, k: int, r: int | None, narrow: bool
+    ) -> bool:
         """Whether one small case agrees; a disagreement is recorded as a fault."""
-        q, visual, text = sample(device, dtype, k, r)
+        q, visual, text = sample(device, dtype, k, r, narrow)
         scale = q.shape[-1] ** -0.5
         got = self.attend(q, visual, text, scale).float()
         if self._fault:
@@ -125,9 +132,12 @@ class Dispatcher:
 
 
 def sample(
-    device: torch.device, dtype: torch.dtype, k: int, r: int | None
+    device: torch.device, dtype: torch.dtype, k: int, r: int | None, narrow: bool = False
 ) -> tuple[Tensor, Visual, Text]:
-    """A small ragged case from a private generator: q, visual (k of 128 channels), text."""
+    """A small ragged case from a private generator: q, visual (k of 128 channels), text.
+
+    narrow: 8-bit Keys and Values (int8) with their scales.
+    """
     B, Hkv, G, N, M, d = 2, 2, 4, 300, 40, 128
     generator = torch.Generator().manual_seed(0)
 
@@ -141,6 +151,13 @@ def sample(
     if r is not None:
         up = draw(B, Hkv, r, d) / d**0.5
         visual = visual._replace(value_basis=up, value_mean=draw(B, Hkv, d))
+    if narrow:
+        stored = [(16 * t).round().clamp(-127, 127).to(torch.int8) for t in visual[:2]]
+        visual = visual._replace(keys=stored[0], values=stored[1])
+        visual = visual._replace(
+            key_scale=torch.full((B, Hkv, k), 1 / 16, device=device),
+            value_scale=torch.full((B, Hkv, N), 1 / 16, device=device),
+        )
     text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
     return draw(B, Hkv * G, 1, d), visual, text
 

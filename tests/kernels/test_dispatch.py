@@ -10,7 +10,7 @@ import torch
 
 from kernels import dispatch
 from kernels.dispatch import Dispatcher, sample
-from kernels.reference import attend_reference
+from kernels.reference import Visual, attend_reference
 
 
 class OnGpu(torch.Tensor):
@@ -107,6 +107,14 @@ def test_an_unsupported_call_is_bypassed_aloud(monkeypatch, caplog) -> None:
         assert torch.equal(call(dispatcher), expected())
     assert dispatcher.status("cuda").backend == "triton"
     assert "a head of 512" in dispatcher.status("cuda").reason and caplog.records
+
+
+def test_the_self_test_covers_8_bit_caches() -> None:
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None, narrow=True)
+    assert visual.keys.dtype == visual.values.dtype == torch.int8
+    exact = Visual(visual.keys / 16.0, visual.values / 16.0, visual.lengths, visual.basis)
+    want = attend_reference(q, exact._replace(mean=visual.mean), text, 0.1)
+    assert torch.allclose(attend_reference(q, visual, text, 0.1), want, atol=1e-5)
 
 
 def test_a_switched_off_dispatcher_says_so() -> None:
