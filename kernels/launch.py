@@ -15,7 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.attention import merge_kernel, split_kernel
+from kernels.attention import split_kernel
+from kernels.merge import merge_kernel
 from kernels.reference import Text, Visual
 
 LOG2_E = 1.4426950408889634

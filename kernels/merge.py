@@ -1,0 +1,121 @@
+"""The merge of decode attention: folds the token splits of every query head, once.
+
+Names and scratch layout as in `kernels.attention`.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def _split_weights(
+    p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size, visual_end, text_end,
+    bias,
+):  # fmt: skip
+    """(log2 max with bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
+    m_s = o_s < splits
+    m_visual = o_s >= text_splits
+    start = tl.where(m_visual, (o_s - text_splits) * visual_first, o_s * text_size)
+    m_live = m_s & (start < tl.where(m_visual, visual_end, text_end))
+    b_m = tl.load(p_max + row * splits + o_s, mask=m_s, other=float("-inf"))
+    b_l = tl.load(p_sum + row * splits + o_s, mask=m_s, other=0.0)
+    b_m = tl.where(m_live, b_m + tl.where(m_visual, bias, 0.0), float("-inf"))
+    return b_m, tl.where(m_live, b_l, 0.0), m_visual, m_live
+
+
+@triton.jit(
+    do_not_specialize=[
+        "N", "M", "visual_first", "text_size", "text_splits", "splits", "Hq", "G",
+    ]
+)  # fmt: skip
+def merge_kernel(
+    p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
+    p_mean, p_value_basis, p_value_mean,
+    s_qb, s_qh, s_ob, s_oh, s_ub, s_uh, s_ur, s_ud,
+    N, M, visual_first, text_size, text_splits, splits, Hq, G, scale_log2,
+    D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
+    SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Fold the splits of one query head, add the bias q . mu once, rotate the Values up once."""
+    if PDL:
+        gdc_launch_dependents()
+    row = tl.program_id(0)
+    i_b = row // Hq
+    i_hq = row % Hq
+    kv_row = i_b * (Hq // G) + i_hq // G
+    o_d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    m_d = o_d < D
+    bias = 0.0
+    if PDL:
+        gdc_wait()
+    visual_end = N
+    text_end = M
+    if p_lengths is not None:
+        visual_end = tl.load(p_lengths + i_b)
+    if p_text_lengths is not None:
+        text_end = tl.load(p_text_lengths + i_b)
+    if p_mean is not None:
+        o_c = tl.arange(0, DP)
+        p_qh = p_q + i_b.to(tl.int64) * s_qb + i_hq * s_qh
+        b_q = tl.load(p_qh + o_c, mask=o_c < D, other=0.0).to(tl.float32)
+        b_mean = tl.load(p_mean + kv_row * D + o_c, mask=o_c < D, other=0.0).to(tl.float32)
+        bias = tl.sum(b_q * b_mean, 0) * scale_log2
+    o_s = tl.arange(0, SP)
+    b_m, b_l, m_visual, m_live = _split_weights(
+        p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
+        visual_end, text_end, bias,
+    )  # fmt: skip
+    top = tl.max(b_m, 0)
+    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+    total = tl.sum(b_w * b_l, 0)
+    inverse = 1.0 / tl.where(total > 0, total, 1.0)
+    p_row = p_acc + row.to(tl.int64) * splits * WIDTH
+    b_out = tl.zeros([BLOCK_D], tl.float32)
+    for s0 in tl.static_range(0, SP, SC):
+        o_c = s0 + tl.arange(0, SC)
+        if SC != SP:
+            b_m, b_l, m_visual, m_live = _split_weights(
+                p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
+                visual_end, text_end, bias,
+            )  # fmt: skip
+            b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+        m_use = m_live
+        if p_value_basis is not None:
+            m_use = m_use & (m_visual == 0)
+        p_tile = p_row + o_c[:, None] * WIDTH + o_d[None, :]
+        m_tile = (o_c < splits)[:, None] & m_d[None, :]
+        b_acc = tl.load(p_tile, mask=m_tile, other=0.0)
+        b_out += tl.sum(tl.where(m_use[:, None], b_acc, 0.0) * b_w[:, None], 0)
+    if p_value_basis is not None:
+        p_up = p_value_basis + i_b.to(tl.int64) * s_ub + (i_hq // G).to(tl.int64) * s_uh
+        for r0 in tl.static_range(0, R, BLOCK_R):
+            o_r = r0 + tl.arange(0, BLOCK_R)
+            m_r = o_r < R
+            p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
+            b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
+            b_low = tl.zeros([BLOCK_R], tl.float32)
+            for s0 in tl.static_range(0, SP, SC):
+                o_c = s0 + tl.arange(0, SC)
+                if SC != SP:
+                    b_m, b_l, m_visual, m_live = _split_weights(
+                        p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
+                        visual_end, text_end, bias,
+                    )  # fmt: skip
+                    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
+                p_tile = p_row + o_c[:, None] * WIDTH + o_r[None, :]
+                b_acc = tl.load(p_tile, mask=(o_c < splits)[:, None] & m_r[None, :], other=0.0)
+                m_use = (m_live & m_visual)[:, None]
+                b_low += tl.sum(tl.where(m_use, b_acc, 0.0) * b_w[:, None], 0)
+            b_out += tl.sum(b_low[:, None] * b_up, 0)
+    if p_value_mean is not None:
+        b_m, b_l, m_visual, m_live = _split_weights(
+            p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
+            visual_end, text_end, bias,
+        )  # fmt: skip
+        b_mass = tl.where(m_live & m_visual, tl.exp2(b_m - top) * b_l, 0.0)
+        b_mean = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
+        b_out += b_mean * tl.sum(b_mass, 0)
+    p_o = p_out + i_b.to(tl.int64) * s_ob + i_hq * s_oh + o_d
+    tl.store(p_o, (b_out * inverse).to(p_out.dtype.element_ty), mask=m_d)
