@@ -51,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing: write the report of what --out holds"
+    )
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
     parser.add_argument(
         "--out", type=Path, default=Path("artifacts/evaluation"), metavar="FOLDER",
@@ -67,6 +70,10 @@ def main(args: argparse.Namespace) -> int:
         return 0
     chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
     suite = open_suite(args.suite, args.questions, args.seed)
+    if args.report:
+        journal = Journal.read(args.out / "journal.jsonl", describe(suite))
+        write(args.out, report.build(chosen, suite.items, journal.answers, journal.header))
+        return 0
     vlm = load(args.model, args.device)
     batch = args.batch or (64 if vlm.device.type == "cuda" else 8)
     limits = (args.short_tokens, args.long_tokens)
@@ -85,11 +92,16 @@ def main(args: argparse.Namespace) -> int:
     finished = work(runner, list(wanted(chosen)), args.limit_s)
     built = report.build(chosen, suite.items, journal.answers, {**header, **versions(vlm)})
     built["refused"] = runner.refused
-    text = json.dumps(built, indent=1, ensure_ascii=False) + "\n"
-    (args.out / "results.json").write_text(text, encoding="utf-8")
-    (args.out / "results.md").write_text(report.markdown(built), encoding="utf-8")
-    print(args.out / "results.md")
+    write(args.out, built)
     return 0 if finished else 3
+
+
+def write(folder: Path, built: dict[str, Any]) -> None:
+    """Save a report as JSON and as Markdown."""
+    text = json.dumps(built, indent=1, ensure_ascii=False) + "\n"
+    (folder / "results.json").write_text(text, encoding="utf-8")
+    (folder / "results.md").write_text(report.markdown(built), encoding="utf-8")
+    print(folder / "results.md")
 
 
 def _notice(text: str) -> None:

@@ -35,7 +35,8 @@ def build(
     answers: Mapping[tuple[str, str], Answer],
     header: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything the results file holds. Rows without a complete set of answers are left out."""
+    """Everything the results file holds. A table compares the questions that all its rows answered;
+    rows without any answer are left out, so an interrupted run reports what it has."""
     made = [_table(table, items, answers) for table in tables]
     return {**header, "tables": [table for table in made if table["rows"]]}
 
@@ -44,6 +45,10 @@ def _table(
     table: Table, items: Sequence[Item], answers: Mapping[tuple[str, str], Answer]
 ) -> dict[str, Any]:
     asked = [item for item in items if table.scope == "all" or item.long]
+    total = len(asked)
+    answered_by = {name for name, _ in answers}
+    owed = {setting_id(s) for s in (BASELINE, *(row.settings for row in table.rows))} & answered_by
+    asked = [item for item in asked if all((name, item.name) in answers for name in owed)]
     groups = np.array([item.document for item in asked], dtype=np.int64)
     rows: dict[str, Answered] = {}
     for row in table.rows:
@@ -55,6 +60,7 @@ def _table(
         "name": table.name,
         "title": table.title,
         "questions": len(asked),
+        "of": total,
         "documents": len(np.unique(groups)),
         "rows": [_row(answered, asked, groups, reference) for answered in rows.values()],
         "claims": [
@@ -188,7 +194,10 @@ def markdown(report: Mapping[str, Any]) -> str:
         "bases included.",
     ]
     for table in report["tables"]:
-        lines += ["", f"## {table['title']}", "", *_markdown_rows(table)]
+        lines += ["", f"## {table['title']}", ""]
+        if table["questions"] < table["of"]:
+            lines += [f"The {table['questions']} of {table['of']} questions answered so far.", ""]
+        lines += _markdown_rows(table)
         if table["claims"]:
             lines += ["", "| Expected from the paper | difference | found |", "|---|---|---|"]
             lines += [

@@ -67,7 +67,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.path = path
+        self.path, self.header = path, header
         self.answers: dict[tuple[str, str], Answer] = {}
         lines = self._lines()
         if lines and lines[0] != header:
@@ -81,6 +81,20 @@ class Journal:
             self.answers[answer.setting, answer.item] = answer
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write([header, *(asdict(answer) for answer in self.answers.values())])
+
+    @classmethod
+    def read(cls, path: Path, suite: dict[str, Any]) -> "Journal":
+        """A journal as it is, whatever model wrote it; its questions must be those of `suite`."""
+        if not path.exists():
+            raise UserError("There is no journal in --out yet. Run the evaluation first.")
+        with path.open(encoding="utf-8") as file:
+            header = json.loads(file.readline())
+        if header["suite"] != suite:
+            raise UserError(
+                "The journal's questions are other ones. Give the --suite, --questions and --seed "
+                "it was made with."
+            )
+        return cls(path, header)
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Append and flush."""
