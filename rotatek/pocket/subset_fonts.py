@@ -17,14 +17,14 @@ from .glyphs import GLYPHS
 
 # slug -> file name; the slug's part before the dash is the family
 PICKED = {
-    "arimo-regular": "LiberationSans-Regular.ttf",
-    "arimo-bold": "LiberationSans-Bold.ttf",
-    "arimo-italic": "LiberationSans-Italic.ttf",
-    "narrow-regular": "LiberationSansNarrow-Regular.ttf",
-    "tinos-regular": "LiberationSerif-Regular.ttf",
-    "tinos-bold": "LiberationSerif-Bold.ttf",
-    "tinos-italic": "LiberationSerif-Italic.ttf",
-    "cousine-regular": "LiberationMono-Regular.ttf",
+    "arimo-regular": "Arimo-Regular.ttf",
+    "arimo-bold": "Arimo-Bold.ttf",
+    "arimo-italic": "Arimo-Italic.ttf",
+    "narrow-regular": "OpenSans-CondLight.ttf",
+    "tinos-regular": "Tinos-Regular.ttf",
+    "tinos-bold": "Tinos-Bold.ttf",
+    "tinos-italic": "Tinos-Italic.ttf",
+    "cousine-regular": "Cousine-Regular.ttf",
     "dejavu-regular": "DejaVuSans.ttf",
     "dejavu-bold": "DejaVuSans-Bold.ttf",
     "dejavuserif-regular": "DejaVuSerif.ttf",

@@ -216,7 +216,7 @@ class Trainer:
                 self.report(answer, glyph, (self.images - images) / (now - began), waited)
                 began, waited, count, images = now, 0.0, 0, self.images
                 sums.zero_()
-            if self.clock.step % 10 == 0 and self.over():
+            if (self.world == 1 or self.clock.step % 10 == 0) and self.over():
                 break
         if self.rank == 0:
             self.save()

@@ -1,0 +1,172 @@
+"""The shipped model: its files, its tokenizer, the training forward and loop, its reading."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rotatek.pocket import tokens
+from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.data import Batch, make_batch, pack
+from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, wilson
+from rotatek.pocket.examples import EXAMPLES, draw
+from rotatek.pocket.forward import Forward, rms
+from rotatek.pocket.generate import make_document
+from rotatek.pocket.optim import orthogonalise
+from rotatek.pocket.train import main as train
+
+ASSETS = Path(__file__).parents[2] / "assets"
+FOLDER = ASSETS / "pocket"
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen2_5_VLForConditionalGeneration:
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(FOLDER, dtype=torch.float32).eval()
+
+
+def test_shards_are_small_enough_for_a_plain_git_host() -> None:
+    shards = sorted(FOLDER.glob("*.safetensors"))
+    assert shards and all(s.stat().st_size <= 9_000_000 for s in shards)
+    assert sum(s.stat().st_size for s in shards) <= 36_000_000
+
+
+def test_weights_load_whole(model: Qwen2_5_VLForConditionalGeneration) -> None:
+    _, report = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+        FOLDER, dtype=torch.float32, output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert sum(p.numel() for p in model.parameters()) < 18_000_000
+    assert (
+        model.config.text_config.hidden_size // model.config.text_config.num_attention_heads == 128
+    )
+    settings = GenerationConfig.from_pretrained(FOLDER)
+    assert settings.eos_token_id == tokens.IM_END
+    assert set(settings.suppress_tokens) == set(tokens.VISION_IDS)
+
+
+def test_tokenizer_round_trips_every_byte() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    text = "".join(map(chr, range(0x300))) + "€→中😀 \n\n  end"
+    ids = tokenizer(text).input_ids
+    assert ids == list(text.encode()) == tokens.encode(text)
+    assert tokenizer.decode(ids) == text == tokens.decode(ids)
+    assert len({i for i in range(256) if tokenizer.convert_ids_to_tokens(i)}) == 256
+    for i, special in enumerate(tokens.SPECIAL):
+        assert tokenizer(special).input_ids == [256 + i]
+
+
+def test_chat_template_writes_the_prompt_of_training() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    content = [{"type": "image"}, {"type": "text", "text": "Title?"}]
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, return_dict=False
+    )
+    assert ids == tokens.prefix() + [tokens.IMAGE_PAD] + tokens.question_ids("Title?", first=True)
+
+
+@pytest.mark.parametrize("size", [(336, 252), (224, 448)])
+def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
+    small = build_model(model_config(2, 2, 256, 128), seed=3).eval()
+    document = make_document(2, *size)
+    text, *_ = pack(random.Random(0), document.questions, 64)
+    n = size[0] * size[1] // 784
+    ids = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * n + list(text)])
+    processor = Qwen2VLImageProcessorPil.from_pretrained(FOLDER)
+    image = processor(images=[document.image], return_tensors="pt")
+    with torch.no_grad():
+        wanted = small(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+            **image,
+        ).logits[0, -64:]
+        forward = Forward(small, compile_blocks=False)
+        _, seen = forward.see(torch.from_numpy(np.array(document.image))[None])
+        hidden = forward.read(seen, torch.from_numpy(text)[None], size[1] // 28, size[0] // 28)
+        language = small.model.language_model
+        got = rms(hidden, language.norm.weight) @ language.embed_tokens.weight.T
+    assert torch.allclose(got[0], wanted, atol=1e-4)
+
+
+def test_reads_the_gallery(model: Qwen2_5_VLForConditionalGeneration) -> None:
+    right = asked = 0
+    for name in EXAMPLES:
+        image, _, pairs = draw(name)
+        short = [(q, a) for q, a in pairs if len(a) < 30][:2]
+        images = np.stack([np.asarray(image)] * len(short))
+        answers = answer(model, images, [q for q, _ in short], 36)
+        right += sum(got == a for (got, _), (_, a) in zip(answers, short, strict=True))
+        asked += len(short)
+    assert asked == 16 and right >= 15
+
+
+def test_gallery_on_disk_is_what_the_code_draws() -> None:
+    index = json.loads((ASSETS / "examples" / "index.json").read_text(encoding="utf-8"))
+    assert [Path(e["image"]).stem for e in index] == list(EXAMPLES)
+    for entry in index:
+        image, title, pairs = draw(Path(entry["image"]).stem)
+        assert (entry["title"], entry["width"], entry["height"]) == (title, *image.size)
+        assert [(q["question"], q["answer"]) for q in entry["questions"]] == list(pairs)
+        assert (ASSETS / "examples" / entry["image"]).stat().st_size < 120_000
+
+
+def test_losses_fall_on_one_batch_and_gradients_reach_every_weight() -> None:
+    torch.manual_seed(0)
+    small = build_model(model_config(2, 2, 256, 128))
+    head = torch.nn.Linear(128, 283)
+    batch: Batch = make_batch(1, 0, 0.0, 300)
+    forward = Forward(small, compile_blocks=False)
+    optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
+    seen = []
+    for _ in range(4):
+        spoken, drawn = forward.losses(batch, head)
+        (spoken + 0.3 * drawn).backward()
+        assert all(p.grad is not None for p in small.parameters())
+        optimiser.step()
+        optimiser.zero_grad()
+        seen.append(spoken.item())
+    assert seen[-1] < seen[0] - 0.3
+
+
+def test_orthogonalised_updates_have_singular_values_near_one() -> None:
+    torch.manual_seed(0)
+    for shape in ((3, 64, 32), (2, 32, 96)):
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
+        assert values.min() > 0.5 and values.max() < 1.4
+
+
+@pytest.mark.slow
+def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--tiny", "--cost", "160", "--workers", "1"]
+    train([*options, "--steps", "2", "--log-every", "1"])
+    train([*options, "--steps", "4", "--log-every", "1"])
+    log = json.loads((tmp_path / "log.json").read_text())
+    assert [row["step"] for row in log] == [1, 2, 3, 4]
+    loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "export")
+    assert loaded.dtype == torch.bfloat16
+
+
+def test_saved_weights_are_the_model(tmp_path: Path) -> None:
+    small = build_model(model_config(1, 1, 256, 128))
+    save_model(small, tmp_path)
+    loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
+    for name, value in small.state_dict().items():
+        assert torch.allclose(value, loaded.state_dict()[name], rtol=1e-2, atol=1e-6), name
+
+
+def test_measures() -> None:
+    assert [edit_distance(*p) for p in (("", "abc"), ("kitten", "sitting"), ("é", "é"))] == [
+        3,
+        3,
+        0,
+    ]
+    low, high = wilson(90, 100)
+    assert 0.82 < low < 0.84 and 0.94 < high < 0.95
+    items = [Item("own", "r", "s", "k", "q", "a", "a" if i % 2 else "b", 0, 0.99 if i % 2 else 0.4)
+             for i in range(10)]  # fmt: skip
+    assert calibration(items)["auroc"] == 1.0
