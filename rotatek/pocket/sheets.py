@@ -1,0 +1,75 @@
+"""Style sheets and the small parts that every HTML document is made of."""
+
+from __future__ import annotations
+
+import html
+import random
+
+from .document import Colour, Question
+from .renderers.look import Look
+from .theme import on
+
+Made = tuple[str, list[Question]]
+E = html.escape
+
+
+def css(colour: Colour) -> str:
+    """A colour as CSS writes it."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def style(rng: random.Random, look: Look, font: str) -> str:
+    """A style sheet around the look's theme: one of many sites."""
+    t = look.theme
+    size = round(look.size, 1)
+    radius, pad = rng.choice((0, 0, 4, 8, 14)), rng.choice((4, 6, 8, 10, 14))
+    border = rng.choice(("none", f"1px solid {css(t.rule)}", f"1px solid {css(t.rule)}"))
+    shadow = rng.choice(("none", "none", "0 1px 4px rgba(0,0,0,.25)"))
+    lines = rng.choice(
+        (
+            "td,th{border:1px solid " + css(t.rule) + "}",
+            "tr{border-bottom:1px solid " + css(t.rule) + "}",
+            "",
+        )
+    )
+    zebra = f"tr:nth-child(even) td{{background:{css(t.panel)}}}" if rng.random() < 0.4 else ""
+    head = rng.choice(
+        (
+            f"background:{css(t.accent)};color:{css(on(t.accent))}",
+            f"color:{css(t.accent)}",
+            f"border-bottom:2px solid {css(t.ink)}",
+            "",
+        )
+    )
+    return f"""
+*{{box-sizing:border-box}} html,body{{margin:0;overflow:hidden}}
+body{{background:{css(t.page)};color:{css(t.ink)};
+font:{size}px/{rng.uniform(1.15, 1.6):.2f} {font};padding:{look.margin}px}}
+h1{{font-size:{rng.uniform(1.2, 2.1):.2f}em;
+margin:0 0 {rng.uniform(0.2, 0.8):.2f}em;
+color:{css(rng.choice((t.ink, t.accent)))};
+font-weight:{rng.choice((400, 600, 700))}}}
+h2{{font-size:{rng.uniform(1.05, 1.4):.2f}em;margin:.5em 0 .2em;
+color:{css(rng.choice((t.ink, t.accent)))}}}
+p{{margin:0 0 .7em}} ul,ol{{margin:.2em 0 .7em;padding-left:1.6em}}
+table{{border-collapse:collapse;{rng.choice(("width:100%", ""))}}} 
+th{{text-align:left;{head}}} td,th{{padding:{pad / 2}px {pad}px}}
+{lines}{zebra}
+.n{{text-align:{rng.choice(("right", "right", "left"))};font-variant-numeric:tabular-nums}}
+.card{{background:{css(t.panel)};border:{border};border-radius:{radius}px;
+box-shadow:{shadow};padding:{pad}px}}
+.grid{{display:grid;gap:{pad}px}} .muted{{color:{css(t.muted)}}} .small{{font-size:.85em}}
+.key{{color:{css(t.muted)};font-size:{rng.choice((0.8, 0.9, 1))}em}} 
+.big{{font-size:{rng.uniform(1.2, 2):.2f}em;font-weight:600}}
+.row{{display:flex;justify-content:space-between;gap:1em;
+padding:{pad / 3}px 0;{rng.choice(("", "border-bottom:1px solid " + css(t.rule)))}}}
+.in{{border:1px solid {css(t.rule)};border-radius:{radius}px;
+background:{css(t.panel)};padding:4px 8px;margin:2px 0 {pad}px}}
+.bar{{background:{css(t.accent)};border-radius:{min(radius, 4)}px;
+height:1.1em}} .accent{{color:{css(t.accent)}}}
+"""
+
+
+def heading(rng: random.Random, text: str) -> str:
+    """A title, plain or as a band across the page."""
+    return f"<h1>{E(text)}</h1>" if text else ""
