@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.dispatch import backend, self_test
-from rotatek.budget import full_kv_bytes, nominal_kv
+from rotatek.budget import nominal_kv
 from rotatek.cache import ByteCount, dynamic_bytes
 from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, check_methods, layout_of
 from rotatek.config import BASELINE, Limits, Settings
@@ -230,7 +230,7 @@ class Engine:
             visual_kept=column.plan.visual_kept,
             nominal_kv=nominal_kv(column.settings),
             kv_bytes=count.total,
-            kv_bytes_full=self.full_bytes(prompt.ids.shape[1]),
+            kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1]),
             kept=_kept(column, prompt),
             grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
             attention=backend(self.vlm.device.type),
@@ -247,7 +247,7 @@ class Engine:
             differs = [len(reference.tokens)]
         metrics: dict[str, Any] = {
             "kv_bytes": count.total,
-            "kv_bytes_full": self.full_bytes(int(column.cache.get_seq_length())),
+            "kv_bytes_full": self.vlm.full_bytes(int(column.cache.get_seq_length())),
             "bytes": count.parts,
             "nominal_kv": nominal_kv(column.settings),
             "prefill_ms": column.prefill_ms,
@@ -260,16 +260,6 @@ class Engine:
         answer = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
         return Finished(
             column.name, answer, len(column.tokens), per_token, metrics, _trace(column, prompt)
-        )
-
-    def full_bytes(self, tokens: int) -> int:
-        """Bytes an uncompressed cache of `tokens` tokens takes."""
-        config = self.vlm.text_config
-        heads = config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        itemsize = self.vlm.model.get_input_embeddings().weight.element_size()
-        return full_kv_bytes(
-            config.num_hidden_layers, config.num_key_value_heads or heads, width, tokens, itemsize
         )
 
     def warm_up(self) -> None:

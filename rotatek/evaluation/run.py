@@ -17,7 +17,6 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.attention import decoder_layers
-from rotatek.budget import full_kv_bytes
 from rotatek.cache import dynamic_bytes
 from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
 from rotatek.config import Settings
@@ -170,7 +169,7 @@ class Runner:
                 embedded = whole
                 if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
                     embedded = collate([self.vlm.embed(prompt, group[0]) for prompt in prompts])
-                full = full_bytes(self.vlm, whole.valid.numel())
+                full = self.vlm.full_bytes(whole.valid.numel())
                 for start in range(0, len(group), MEMBERS):
                     members = group[start : start + MEMBERS]
                     self._answer(items, embedded, full, members)
@@ -263,16 +262,6 @@ def generate(
     finally:
         _close(cache)
     return [vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in said]
-
-
-def full_bytes(vlm: VisionLanguageModel, tokens: int) -> int:
-    """Bytes of an uncompressed cache of `tokens` tokens."""
-    config: Any = vlm.text_config
-    heads = config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    itemsize = vlm.model.get_input_embeddings().weight.element_size()
-    layers, kv_heads = config.num_hidden_layers, config.num_key_value_heads or heads
-    return full_kv_bytes(layers, kv_heads, width, tokens, itemsize)
 
 
 def _bytes(cache: Cache) -> int:

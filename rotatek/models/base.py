@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rotatek.budget import full_kv_bytes
 from rotatek.compression import OutputMetrics
 from rotatek.config import Settings
 from rotatek.errors import RequestTooLong
@@ -95,6 +96,16 @@ class VisionLanguageModel(ABC):
     def text_config(self) -> Any:
         """The language model's configuration."""
         return self.model.config.get_text_config()
+
+    def full_bytes(self, tokens: int) -> int:
+        """Bytes an uncompressed cache of `tokens` tokens takes."""
+        config = self.text_config
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        itemsize = self.model.get_input_embeddings().weight.element_size()
+        return full_kv_bytes(
+            config.num_hidden_layers, config.num_key_value_heads or heads, width, tokens, itemsize
+        )
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -82,7 +82,7 @@ class Service:
             for event in engine.compare(request, columns, stop):
                 run.take(event)
                 if isinstance(event, Prefilled):
-                    run.full_visual_bytes = engine.full_bytes(event.visual_tokens)
+                    run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
                 if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                     shown = time.monotonic()
                     yield run
