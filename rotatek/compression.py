@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from kernels.dispatch import attend
 from rotatek import rotation
 from rotatek.attention import causal_mask, decoder_layers, prepare, tag
-from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes
+from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes, dynamic_bytes
 from rotatek.calibration import load_bases
 from rotatek.channels import CHANNELS, ChannelMethod, Prefill
 from rotatek.config import WINDOW, Settings
@@ -362,3 +362,16 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)
+
+
+def cache_bytes(cache: Cache) -> ByteCount:
+    """Live bytes of any cache: compressed, or plain transformers'."""
+    return cache.bytes() if isinstance(cache, RotateKCache) else dynamic_bytes(cache)
+
+
+def release(cache: Cache) -> None:
+    """Drop every tensor of any cache."""
+    if isinstance(cache, RotateKCache):
+        cache.close()
+    else:
+        cache.layers.clear()

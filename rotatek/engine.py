@@ -23,8 +23,16 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.dispatch import backend, self_test
 from rotatek.budget import nominal_kv
-from rotatek.cache import ByteCount, dynamic_bytes
-from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, check_methods, layout_of
+from rotatek.cache import ByteCount
+from rotatek.compression import (
+    RotateKCache,
+    SharedPrefill,
+    TokenPlan,
+    cache_bytes,
+    check_methods,
+    layout_of,
+    release,
+)
 from rotatek.config import BASELINE, Limits, Settings
 from rotatek.decode import Step, decode, prefill
 from rotatek.errors import public_message
@@ -55,19 +63,12 @@ class Column:
 
     def bytes(self) -> ByteCount:
         """Live bytes of this column's cache."""
-        return (
-            self.cache.bytes()
-            if isinstance(self.cache, RotateKCache)
-            else dynamic_bytes(self.cache)
-        )
+        return cache_bytes(self.cache)
 
     def close(self) -> None:
         """Let go of every tensor."""
         self.steps = iter(())
-        if isinstance(self.cache, RotateKCache):
-            self.cache.close()
-        else:
-            self.cache.layers.clear()
+        release(self.cache)
 
 
 class Engine:

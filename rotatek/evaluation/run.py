@@ -17,8 +17,14 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.attention import decoder_layers
-from rotatek.cache import dynamic_bytes
-from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
+from rotatek.compression import (
+    RotateKCache,
+    SharedPrefill,
+    TokenPlan,
+    cache_bytes,
+    layout_of,
+    release,
+)
 from rotatek.config import Settings
 from rotatek.decode import decode, prefill
 from rotatek.errors import UserError
@@ -214,16 +220,16 @@ class Runner:
         ]
         try:
             logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches))
-            shares = [_bytes(cache) / full for cache in caches]
+            shares = [cache_bytes(cache).total / full for cache in caches]
             for settings, cache, share in zip(group, caches, shares, strict=True):
                 limit = self._limit(items)
                 steps = decode(self.vlm, embedded, cache, logits, limit, graph=self.graph)
                 rows = [step.tokens for step in steps]
                 self.journal.add(self._answers(items, settings, rows, share))
-                _close(cache)
+                release(cache)
         finally:
             for cache in caches:
-                _close(cache)
+                release(cache)
 
     def _limit(self, items: Sequence[Item]) -> int:
         return self.limits[any(item.long for item in items)]
@@ -260,20 +266,8 @@ def generate(
         steps = decode(vlm, embedded, cache, logits, requests[0].max_new_tokens)
         said = _said(vlm, [step.tokens for step in steps])
     finally:
-        _close(cache)
+        release(cache)
     return [vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in said]
-
-
-def _bytes(cache: Cache) -> int:
-    counted = cache.bytes() if isinstance(cache, RotateKCache) else dynamic_bytes(cache)
-    return counted.total
-
-
-def _close(cache: Cache) -> None:
-    if isinstance(cache, RotateKCache):
-        cache.close()
-    else:
-        cache.layers.clear()
 
 
 def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
