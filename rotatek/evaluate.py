@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from rotatek.config import BASELINE, Settings
 from rotatek.errors import SettingError, UserError
-from rotatek.evaluation import report
+from rotatek.evaluation import jobs, report
 from rotatek.evaluation.run import Journal, Runner, weights_id
 from rotatek.evaluation.suite import (
     LONG_TOKENS,
@@ -52,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes side by side, over all GPUs"
+    )
+    parser.add_argument("--part", metavar="I/N", help="answer the I-th of N parts only; see --jobs")
+    parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
     )
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
@@ -69,16 +73,23 @@ def main(args: argparse.Namespace) -> int:
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         return 0
     chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
+    if args.jobs < 1:
+        raise SettingError("--jobs", "a whole number from 1", args.jobs)
+    part = jobs.parse_part(args.part) if args.part else (0, 1)
     suite = open_suite(args.suite, args.questions, args.seed)
     if args.report:
-        journal = Journal.read(args.out / "journal.jsonl", describe(suite))
-        write(args.out, report.build(chosen, suite.items, journal.answers, journal.header))
+        report_only(args.out, chosen, suite, {})
         return 0
+    if args.jobs > 1:
+        finished, refused = run_jobs(args, chosen, suite)
+        report_only(args.out, chosen, suite, {**versions(args.device), "refused": refused})
+        return 0 if finished else 3
     vlm = load(args.model, args.device)
     batch = args.batch or (64 if vlm.device.type == "cuda" else 8)
     limits = (args.short_tokens, args.long_tokens)
     header = describe_run(vlm, suite, args.suffix, limits)
-    journal = Journal(args.out / "journal.jsonl", header)
+    name = jobs.part_path(args.out, part[0]) if args.part else args.out / "journal.jsonl"
+    journal = Journal(name, header)
     runner = Runner(
         vlm,
         suite,
@@ -89,11 +100,36 @@ def main(args: argparse.Namespace) -> int:
         graph=args.graph,
         notice=_notice,
     )
-    finished = work(runner, list(wanted(chosen)), args.limit_s)
-    built = report.build(chosen, suite.items, journal.answers, {**header, **versions(vlm)})
+    finished = work(runner, list(wanted(chosen)), args.limit_s, part)
+    if args.part:
+        path = args.out / f"refused-part-{part[0]}.json"
+        path.write_text(json.dumps(runner.refused), encoding="utf-8")
+        return 0 if finished else 3
+    built = report.build(
+        chosen, suite.items, journal.answers, {**header, **versions(str(vlm.device))}
+    )
     built["refused"] = runner.refused
     write(args.out, built)
     return 0 if finished else 3
+
+
+def report_only(out: Path, chosen: list[Table], suite: Suite, more: dict[str, Any]) -> None:
+    """Write the report of a journal that is there."""
+    journal = Journal.read(out / "journal.jsonl", describe(suite))
+    built = report.build(chosen, suite.items, journal.answers, {**journal.header, **more})
+    write(out, built)
+
+
+def run_jobs(
+    args: argparse.Namespace, chosen: list[Table], suite: Suite
+) -> tuple[bool, dict[str, str]]:
+    """Let several processes answer; whether they finished, and the settings that were refused."""
+    jobs.merge(args.out)  # what an interrupted run left
+    counts = {"all": len(suite.items), "long": sum(item.long for item in suite.items)}
+    total = sum(counts[scope] for _, scope in wanted(chosen))
+    with tqdm(total=total, unit="answer", file=sys.stderr) as bar:
+        finished = jobs.run(args, lambda held: bar.update(held - bar.n))
+    return finished, jobs.merge(args.out)
 
 
 def write(folder: Path, built: dict[str, Any]) -> None:
@@ -141,11 +177,13 @@ def open_suite(name: str, questions: int, seed: int) -> Suite:
     return FileSuite(Path(name))
 
 
-def work(runner: Runner, todo: list[tuple[Settings, str]], limit_s: float | None) -> bool:
+def work(
+    runner: Runner, todo: list[tuple[Settings, str]], limit_s: float | None, part: tuple[int, int]
+) -> bool:
     """Answer with a progress bar on stderr; False if the time was over first."""
     missing = sum(len(owed) for _, owed in runner.missing(todo))
     with tqdm(total=missing, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
-        for added in runner.run(todo):
+        for added in runner.run(todo, part):
             bar.update(added)
             if limit_s is not None and bar.format_dict["elapsed"] > limit_s:
                 return bar.n >= missing
@@ -170,12 +208,11 @@ def describe_run(
     }
 
 
-def versions(vlm: VisionLanguageModel) -> dict[str, Any]:
+def versions(device: str | None) -> dict[str, Any]:
     """Where it ran; two machines may share a journal."""
-    device = "cpu"
-    if vlm.device.type == "cuda":
-        device = torch.cuda.get_device_name(vlm.device)
-    found = {"python": platform.python_version(), "device": device}
+    on_gpu = torch.cuda.is_available() and (device is None or device.startswith("cuda"))
+    name = torch.cuda.get_device_name(None) if on_gpu else "cpu"
+    found = {"python": platform.python_version(), "device": name}
     for package in ("rotatek", "torch", "transformers", "triton"):
         try:
             found[package] = version(package)

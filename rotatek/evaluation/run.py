@@ -35,6 +35,9 @@ from rotatek.models.base import collate
 from rotatek.tokens import TOKENS
 
 MEMBERS: Final = 24  # caches that share one prefill: bounds the memory of a batch
+FEW_MEMBERS: Final = 6  # the same where several processes divide the work: evens out their shares
+
+Unit = tuple[list[Item], list[Settings]]  # a batch of questions, and settings that prune alike
 
 
 @dataclass(frozen=True)
@@ -164,22 +167,38 @@ class Runner:
                 todo.append((item, owed))
         return todo
 
-    def run(self, wanted: Sequence[tuple[Settings, str]]) -> Iterator[int]:
-        """Answer what is missing; yields how many answers each step added or gave up."""
+    def units(self, wanted: Sequence[tuple[Settings, str]], members: int = MEMBERS) -> list[Unit]:
+        """What is missing, in portions of one prefill each."""
+        found: list[Unit] = []
         for batch in _batches(self.missing(wanted), self.batch):
             items = [item for item, _ in batch]
-            owed = batch[0][1]
-            prompts = self._prompts(items)
-            whole = collate([self.vlm.embed(prompt) for prompt in prompts])
-            for group in _groups(owed):
-                embedded = whole
-                if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
-                    embedded = collate([self.vlm.embed(prompt, group[0]) for prompt in prompts])
-                full = self.vlm.full_bytes(whole.valid.numel())
-                for start in range(0, len(group), MEMBERS):
-                    members = group[start : start + MEMBERS]
-                    self._answer(items, embedded, full, members)
-                    yield len(items) * len(members)
+            for group in _groups(batch[0][1]):
+                starts = range(0, len(group), members)
+                found += [(items, group[start : start + members]) for start in starts]
+        return found
+
+    def run(
+        self, wanted: Sequence[tuple[Settings, str]], part: tuple[int, int] = (0, 1)
+    ) -> Iterator[int]:
+        """Answer what is missing; yields how many answers each step added or gave up.
+
+        part: (i, n) answers only the i-th of n shares, pages first, for n processes side by side.
+        """
+        index, count = part
+        units = self.units(wanted, MEMBERS if count == 1 else FEW_MEMBERS)
+        if count > 1:
+            units.sort(key=lambda unit: not unit[0][0].long)
+        asked: list[Item] = []
+        for items, group in units[index::count]:
+            if items is not asked:
+                asked, prompts = items, self._prompts(items)
+                whole = collate([self.vlm.embed(prompt) for prompt in prompts])
+            embedded = whole
+            if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
+                embedded = collate([self.vlm.embed(prompt, group[0]) for prompt in prompts])
+            full = self.vlm.full_bytes(whole.valid.numel())
+            self._answer(items, embedded, full, group)
+            yield len(items) * len(group)
 
     def _prompts(self, items: Sequence[Item]) -> list[Prompt]:
         """Encoded questions; a picture asked several times is drawn once."""

@@ -287,6 +287,34 @@ def test_the_command_stops_and_goes_on(
     assert str(folder.parent) not in json.dumps(built)
 
 
+def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
+    folder: Path, suite: FileSuite, tmp_path: Path
+) -> None:
+    rows = {"ThinK 16": {"channels": "think"}, "FastV": {"tokens": "fastv", "keep_tokens": 0.5}}
+    (tmp_path / "mine.json").write_text(json.dumps(rows))
+    words = [
+        *("--model", str(folder), "--device", "cpu", "--batch", "1", "--short-tokens", "3"),
+        *("--suite", str(tmp_path / "suite.jsonl"), "--long-tokens", "4"),
+        *("--settings", str(tmp_path / "mine.json"), "--out"),
+    ]
+    for name in ("a", "b"):
+        suite.image("ab".index(name)).save(tmp_path / f"{name}.png")
+    lines = [
+        {"image": f"{name}.png", "question": text, "answer": "1"} for name in "ab" for text in "?!"
+    ]
+    (tmp_path / "suite.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert command(*words, str(tmp_path / "one")) == 0
+    two = str(tmp_path / "two")
+    assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
+    assert command(*words, two, "--jobs", "2") == 0
+    journals = [
+        sorted((tmp_path / run / "journal.jsonl").read_text().splitlines())
+        for run in ("one", "two")
+    ]
+    assert len(journals[0]) == 1 + 3 * len(lines) and journals[0] == journals[1]
+    assert not list((tmp_path / "two").glob("*-part-*"))
+
+
 def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--tables", "list") == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(tables())
@@ -297,6 +325,10 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
         command("--tables", "budget")
     with pytest.raises(SettingError, match="--questions"):
         command("--questions", "0")
+    with pytest.raises(SettingError, match="--jobs"):
+        command("--jobs", "0")
+    with pytest.raises(SettingError, match="--part"):
+        command("--part", "3/2")
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))
