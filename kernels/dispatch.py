@@ -180,6 +180,11 @@ def self_test(device: torch.device | str) -> Status:
     return _default.self_test(device)
 
 
+def status(device_type: str) -> Status:
+    """`Dispatcher.status` of the default dispatcher."""
+    return _default.status(device_type)
+
+
 def backend(device_type: str) -> str:
     """The attention in use on a device type: "triton" or "reference"."""
     return _default.status(device_type).backend

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, Stopped
 
 NAME: Final = "rotatek"
 
@@ -41,7 +41,16 @@ class VisionTap(Protocol):
         ...
 
 
+class Flag(Protocol):
+    """A visitor's wish to stop: a `threading.Event`, or what does its work between processes."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        ...
+
+
 _TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
+_STOP: Final[ContextVar[Flag | None]] = ContextVar("rotatek_stop", default=None)
 
 
 @contextmanager
@@ -52,6 +61,19 @@ def tapped(tap: VisionTap) -> Iterator[None]:
         yield
     finally:
         _TAP.reset(token)
+
+
+@contextmanager
+def stoppable(stop: Flag | None) -> Iterator[None]:
+    """Let every attention call in this context look at `stop` first, and end there.
+
+    A prefill is one call for its caller; its layers are the places where it can end early.
+    """
+    token = _STOP.set(stop)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
 
 
 def tag(key: Tensor, layer: Layer) -> Tensor:
@@ -70,7 +92,14 @@ def rotatek_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention for transformers' interface: [B, T, Hq, d] and no weights."""
+    """Attention for transformers' interface: [B, T, Hq, d] and no weights.
+
+    Raises:
+        Stopped: where the context's `stoppable` flag is set.
+    """
+    stop = _STOP.get()
+    if stop is not None and stop.is_set():
+        raise Stopped
 
     def full() -> Tensor:
         return sdpa_attention_forward(

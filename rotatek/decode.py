@@ -1,6 +1,5 @@
 """Prefill and greedy decoding, one token at a time, over any cache."""
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.attention import Flag
 from rotatek.compression import RotateKCache, synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
@@ -46,7 +46,7 @@ def decode(
     cache: Cache,
     logits: Tensor,
     max_new_tokens: int,
-    stop: threading.Event | None = None,
+    stop: Flag | None = None,
     *,
     graph: bool = False,
 ) -> Iterator[Step]:

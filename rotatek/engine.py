@@ -11,7 +11,7 @@ model. The lock is held for one prefill or one token at a time, so visitors take
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
-from kernels.dispatch import backend, self_test
+from kernels import dispatch
+from rotatek import recovery
+from rotatek.attention import Flag, stoppable
 from rotatek.budget import nominal_kv
 from rotatek.cache import ByteCount
 from rotatek.compression import (
@@ -35,8 +37,8 @@ from rotatek.compression import (
 )
 from rotatek.config import BASELINE, Limits, Settings
 from rotatek.decode import Step, decode, prefill
-from rotatek.errors import public_message
-from rotatek.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.errors import TIGHTER, OutOfMemory, Restarting, Stopped, public_message
+from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
 from rotatek.trace import Trace, TraceRecorder
@@ -71,6 +73,16 @@ class Column:
         release(self.cache)
 
 
+@dataclass(frozen=True)
+class Health:
+    """able: whether requests can be answered; attention: "triton" or "reference", and why."""
+
+    able: bool
+    device: str
+    attention: str
+    reason: str
+
+
 class Engine:
     """A loaded model that answers requests, one token at a time for everybody.
 
@@ -92,9 +104,10 @@ class Engine:
         self.limits = limits or Limits()
         self.graphs = graphs
         self._lock = threading.Lock()
+        self._lost = False  # the accelerator, for the rest of this process
 
     def answer(
-        self, request: Request, settings: Settings, stop: threading.Event | None = None
+        self, request: Request, settings: Settings, stop: Flag | None = None
     ) -> Iterator[Event]:
         """One column, named "answer"."""
         return self.compare(request, {"answer": settings}, stop)
@@ -103,40 +116,72 @@ class Engine:
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: threading.Event | None = None,
+        stop: Flag | None = None,
         *,
         trace: bool = True,
     ) -> Iterator[Event]:
         """Answer under several settings, interleaved; the first column is what others diverge from.
 
         Columns with the same token pruning share one prefill. Never raises for a request's sake:
-        what went wrong is a `Failed` event. Finished.metrics holds: kv_bytes, kv_bytes_full,
-        bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to the first
-        column's), first_divergence (index or None), kl (mean, nats), stopped.
+        what went wrong is a `Failed` event. Where memory runs out, everything starts again once
+        under tighter limits, after a `Restarted` event. Finished.metrics holds: kv_bytes,
+        kv_bytes_full, bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to
+        the first column's), first_divergence (index or None), kl (mean, nats), stopped.
         """
+        short = yield from self._attempt(request, columns, stop, trace)
+        if short and not (stop is not None and stop.is_set()):
+            recovery.free(self.vlm.device)
+            log.warning(TIGHTER)
+            yield Restarted(TIGHTER)
+            short = yield from self._attempt(recovery.tighter(request), columns, stop, trace)
+        if short:
+            recovery.free(self.vlm.device)
+            yield Failed(None, OutOfMemory.sentence)
+
+    def _attempt(
+        self,
+        request: Request,
+        columns: Mapping[str, Settings],
+        stop: Flag | None,
+        trace: bool,
+    ) -> Generator[Event, None, bool]:
+        """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
         running: list[Column] = []
+        message = ""
         try:
+            if self._lost:
+                raise Restarting
             for settings in columns.values():
                 check_methods(settings)
-            with self._lock:
+            with self._lock, stoppable(stop):
                 prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens)
-            running += self._columns(prompt, columns, trace)
+            running += self._columns(prompt, columns, trace, stop)
             for group in _groups(running):
-                if stop is not None and stop.is_set():
+                if not self._prefill(request, group, stop):
                     break
-                self._prefill(request, group, stop)
                 for column in group:
                     yield self._prefilled(column, prompt)
             yield from self._interleave(running, prompt, stop)
         except Exception as exc:
-            message = public_message(exc)
-            yield Failed(None, message)
+            if recovery.is_out_of_memory(exc):
+                return True
+            self._lost = self._lost or recovery.is_lost(exc, self.vlm.device)
+            message = Restarting.sentence if self._lost else public_message(exc)
         finally:
             for column in running:
                 column.close()
+        if message:
+            yield Failed(None, message)
+        return False
+
+    def health(self) -> Health:
+        """Whether this engine can answer, where it runs, and what computes its attention."""
+        device = self.vlm.device.type
+        status = dispatch.status(device)
+        return Health(not self._lost, device, status.backend, status.reason)
 
     def _columns(
-        self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool
+        self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[Column]:
         """Empty caches for every column; those that prune tokens alike share a prompt and plan."""
         model, layers = self.vlm.model, self.vlm.text_config.num_hidden_layers
@@ -147,7 +192,7 @@ class Engine:
             key = _token_key(settings)
             if key not in shared:
                 started = time.perf_counter()
-                with self._lock:
+                with self._lock, stoppable(stop):
                     embedded = self.vlm.embed(prompt, settings)
                 plan = TokenPlan(layout_of(model, embedded.inputs()), settings, layers)
                 shared[key] = embedded, plan, 1000 * (time.perf_counter() - started)
@@ -167,12 +212,15 @@ class Engine:
             made.append(Column(name, settings, cache, plan, embedded, recorder, ms))
         return made
 
-    def _prefill(self, request: Request, group: list[Column], stop: threading.Event | None) -> None:
-        """Fill one group's caches from one forward pass."""
+    def _prefill(self, request: Request, group: list[Column], stop: Flag | None) -> bool:
+        """Fill one group's caches from one forward pass; whether it came to its end."""
         embedded = group[0].embedded
         shared = SharedPrefill(group[0].plan, [column.cache for column in group])
-        with self._lock:
-            logits, ms = prefill(self.vlm, embedded, shared)
+        try:
+            with self._lock, stoppable(stop):
+                logits, ms = prefill(self.vlm, embedded, shared)
+        except Stopped:
+            return False
         for column, own in zip(group, shared.compress_ms, strict=True):
             column.prefill_ms += ms - sum(shared.compress_ms) + own
             column.steps = decode(
@@ -184,9 +232,10 @@ class Engine:
                 stop,
                 graph=self.graphs,
             )
+        return True
 
     def _interleave(
-        self, running: list[Column], prompt: Prompt, stop: threading.Event | None
+        self, running: list[Column], prompt: Prompt, stop: Flag | None
     ) -> Iterator[Event]:
         """One token from each column in turn, until all have ended."""
         alive = list(running)
@@ -234,11 +283,11 @@ class Engine:
             kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1]),
             kept=_kept(column, prompt),
             grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
-            attention=backend(self.vlm.device.type),
+            attention=dispatch.backend(self.vlm.device.type),
         )
 
     def _finished(
-        self, column: Column, reference: Column, prompt: Prompt, stop: threading.Event | None
+        self, column: Column, reference: Column, prompt: Prompt, stop: Flag | None
     ) -> Finished:
         count = column.bytes()
         pairs = list(zip(column.tokens, reference.tokens, strict=False))
@@ -266,7 +315,7 @@ class Engine:
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
         if self.vlm.device.type == "cuda":
-            self_test(self.vlm.device)
+            dispatch.self_test(self.vlm.device)
         request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
         for _ in self.compare(request, {"full": BASELINE, "rotated": Settings()}):
             pass

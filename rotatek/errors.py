@@ -12,7 +12,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 log = logging.getLogger("rotatek")
 
@@ -130,6 +130,14 @@ class OutOfMemory(UserError):
     )
 
 
+class ModelTooLarge(UserError):
+    code = "model_too_large"
+    sentence = (
+        "The model does not fit in this device's free memory. Choose a smaller model or another "
+        "device."
+    )
+
+
 class StorageFull(UserError):
     code = "storage_full"
     sentence = "The disk is full. Free some space and try again."
@@ -181,6 +189,10 @@ class Stopped(UserError):
 class Restarting(UserError):
     code = "restarting"
     sentence = "The accelerator failed and the service is restarting. Ask again in a minute."
+
+
+# Said with `rotatek.events.Restarted`: not an error, the answer follows.
+TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
 
 
 class SettingError(UserError):

@@ -57,6 +57,15 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Restarted:
+    """Memory ran out: every column starts again, once, under tighter limits. What columns have
+    shown so far is void; message says so and may be shown."""
+
+    message: str
+    column: None = None
+
+
+@dataclass(frozen=True)
 class Failed:
     """A column, or with column None everything, could not be answered; message may be shown."""
 
@@ -64,4 +73,4 @@ class Failed:
     message: str
 
 
-Event = Prefilled | Token | Finished | Failed
+Event = Prefilled | Token | Finished | Restarted | Failed

@@ -16,6 +16,10 @@ INSIDE = (
     "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
     "sparsity above and watch what is kept. Everything is drawn from this image and question.",
 )
+BEYOND = (
+    "The paper compresses Keys by one width for all heads. RotateK can also rotate and cut the "
+    "Values, and give each head the channels its spectrum earns under the same budget."
+)
 WAITING = "Ask, and both answers appear here side by side."
 
 
@@ -48,6 +52,8 @@ def _sparsity(settings: Settings) -> str:
         parts.append(f"{percent(1 - settings.keep_tokens)} of tokens dropped")
     if settings.channels != "full" and settings.keep_channels < 1:
         parts.append(f"{percent(1 - settings.keep_channels)} of Key channels dropped")
+    if settings.values == "rotate":
+        parts.append(f"{percent(1 - settings.keep_values)} of Value channels dropped")
     return ", ".join(parts) or "nothing dropped"
 
 
@@ -103,25 +109,27 @@ def _badge(name: str, value: str, detail: str = "", key: str = "") -> str:
 
 def status(run: Run) -> str:
     """One line on where the run is; read out by screen readers when it changes."""
+    return line(f"{run.notice} {_progress(run)}".strip())
+
+
+def _progress(run: Run) -> str:
     columns = list(run.columns.values())
-    if any(column.failure for column in columns):
-        return line("Not answered.")
     if run.stopped:
-        return line("Stopped.")
+        return "Stopped."
+    if any(column.failure for column in columns):
+        return "Not answered."
     if not all(column.finished for column in columns):
         ready = sum(column.prefilled is not None for column in columns)
         waiting = ready < len(columns)
-        return line("Filling the caches…" if waiting else "Answering side by side…")
+        return "Filling the caches…" if waiting else "Answering side by side…"
     chosen = run.chosen
     if chosen.finished is None or chosen.title == BASELINE:
-        return line("Done.")
+        return "Done."
     metrics = chosen.finished.metrics
     share = percent(metrics["kv_bytes"] / max(metrics["kv_bytes_full"], 1))
     if chosen.diverged_at is None:
-        return line(
-            f"{chosen.title} gives the same answer, token for token, in {share} of the bytes."
-        )
-    return line(
+        return f"{chosen.title} gives the same answer, token for token, in {share} of the bytes."
+    return (
         f"{chosen.title} answers in {share} of the bytes and first differs at token "
         f"{chosen.diverged_at + 1} of {len(chosen.pieces)}."
     )
@@ -146,7 +154,26 @@ def channel_reading(settings: Settings, width: int) -> str:
     if settings.channels == "full":
         return _reading(f"keeps all {width} channels")
     kept = channels_kept(width, settings.keep_channels)
+    if settings.widths == "adaptive":
+        return _reading(f"keeps {kept} of {width} channels on average")
     return _reading(f"keeps {kept} of {width} channels")
+
+
+def beyond_reading(settings: Settings, width: int, heads: tuple[int, int] | None) -> str:
+    """`keeps 64 of 128 Value channels`, and what adaptive widths come to.
+
+    heads: the fewest and the most Key channels that a head of the present image gets, if known.
+    """
+    if settings.channels != "rotatek":
+        return _reading("works with RotateK only")
+    parts = [f"keeps all {width} Value channels"]
+    if settings.values == "rotate":
+        parts = [f"keeps {channels_kept(width, settings.keep_values)} of {width} Value channels"]
+    if settings.widths == "adaptive":
+        kept = channels_kept(width, settings.keep_channels)
+        spread = f", {heads[0]} to {heads[1]} on this image" if heads else ""
+        parts.append(f"heads keep {kept} Key channels on average{spread}")
+    return _reading("; ".join(parts))
 
 
 def budget_reading(settings: Settings) -> str:
@@ -161,6 +188,11 @@ def budget_reading(settings: Settings) -> str:
 
 def _reading(text: str) -> str:
     return f'<p class="rk-reading">{escape(text)}</p>'
+
+
+def aside(text: str) -> str:
+    """A quiet explanation."""
+    return f'<p class="rk-aside">{escape(text)}</p>'
 
 
 def caption(title: str, reading: str = "", summary: str = "") -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from rotatek.channels import CHANNELS
 from rotatek.config import BASELINE as UNCOMPRESSED
 from rotatek.config import Settings
-from rotatek.events import Event, Finished, Prefilled, Token
+from rotatek.events import Event, Finished, Prefilled, Restarted, Token
 from rotatek.tokens import TOKENS
 from rotatek.trace import Trace
 
@@ -71,6 +71,7 @@ class Run:
     pixels: np.ndarray  # uint8 [height, width, 3]
     question: str
     stopped: bool = False
+    notice: str = ""  # what the visitor should know of how it was answered
     full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -82,6 +83,10 @@ class Run:
 
     def take(self, event: Event) -> None:
         """Hand one engine event to its column, or a failure to those still waiting."""
+        if isinstance(event, Restarted):
+            self.notice = event.message
+            self.columns = {n: Column(n, c.settings) for n, c in self.columns.items()}
+            return
         if event.column is not None:
             self.columns[event.column].take(event)
             return

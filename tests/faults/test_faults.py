@@ -15,19 +15,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from rotatek import __main__ as command
-from rotatek import errors
+from rotatek import errors, recovery
 from rotatek.compression import RotateKCache
 from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
 from rotatek.evaluation.run import Journal
-from rotatek.events import Event, Failed, Finished, Token
+from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import load
+from rotatek.page import cards
+from rotatek.page.run import start
 from rotatek.pocket.config import build_model, model_config, save_model
 from tests.tiny import tiny_qwen
 
@@ -51,15 +54,15 @@ def answers(events: list[Event]) -> dict[str, str]:
     return {event.column: event.answer for event in events if isinstance(event, Finished)}
 
 
-def raising(failure: BaseException, after: int = 0) -> Callable[..., Any]:
-    """A function that lets `after` calls to the real one pass, then fails."""
+def raising(failure: BaseException, after: int = 0, times: int = 10**9) -> Callable[..., Any]:
+    """A function that lets `after` calls to the real one pass, then fails `times` times."""
     calls = 0
 
     def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            if calls > after:
+            if after < calls <= after + times:
                 raise failure
             return real(*args, **kwargs)
 
@@ -80,8 +83,17 @@ STAGES = {
 FAILURES = {
     "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),
     "host": (MemoryError(), errors.OutOfMemory),
+    "allocator": (RuntimeError("DefaultCPUAllocator: can't allocate memory"), errors.OutOfMemory),
     "unknown": (RuntimeError("/home/someone/secret 0x7f"), None),
 }
+
+
+def place(stage: str) -> tuple[Any, str, int]:
+    """Whose attribute a stage is, its name, and the good calls before the failure."""
+    target, after = STAGES[stage]
+    module, _, name = target.rpartition(".")
+    package, _, last = module.rpartition(".")
+    return sys.modules.get(module) or getattr(sys.modules[package], last), name, after
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -92,12 +104,8 @@ def test_failures_in_every_stage(
     clock = time.perf_counter()
     good = answers(list(engine.compare(request_, COLUMNS)))
     usual_s = time.perf_counter() - clock  # what the machine is able to do at the moment
-    target, after = STAGES[stage]
+    owner, name, after = place(stage)
     failure, expected = FAILURES[kind]
-    module, _, name = target.rpartition(".")
-    owner: Any = sys.modules.get(module) or getattr(
-        sys.modules[module.rpartition(".")[0]], module.rpartition(".")[2]
-    )
     caches: list[weakref.ref[RotateKCache]] = []
     started = RotateKCache.__init__
 
@@ -125,6 +133,76 @@ def test_failures_in_every_stage(
     assert answers(list(engine.compare(request_, COLUMNS))) == good
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_memory_short_once_is_answered_under_tighter_limits(
+    stage: str, engine: Engine, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The visitor is told, the columns start again, and what was shown before is void."""
+    owner, name, after = place(stage)
+    failure = torch.OutOfMemoryError("Tried to allocate 3 GiB")
+    usual = next(e for e in engine.compare(request_, COLUMNS) if isinstance(e, Prefilled))
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, raising(failure, after, times=1)(getattr(owner, name)))
+        events = list(engine.compare(request_, COLUMNS))
+    (told,) = [event for event in events if isinstance(event, Restarted)]
+    assert told.message == errors.TIGHTER and told.message.endswith(".")
+    again = events[events.index(told) + 1 :]
+    assert not [event for event in events if isinstance(event, Failed)]
+    assert set(answers(again)) == set(COLUMNS)
+    filled = next(event for event in again if isinstance(event, Prefilled))
+    assert filled.visual_tokens < usual.visual_tokens
+    run = start(COLUMNS, np.zeros((2, 2, 3), np.uint8), "?")
+    for event in events:
+        run.take(event)
+    for title, column in run.columns.items():
+        said = [event.text for event in again if isinstance(event, Token) and event.column == title]
+        assert column.pieces == said and column.failure is None
+    assert cards.status(run).count(errors.TIGHTER) == 1
+
+
+def test_memory_that_really_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator's own complaint, whatever this release of PyTorch makes of it."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 55)
+    assert recovery.is_out_of_memory(caught.value)
+    assert not recovery.is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+def test_tighter_limits_shrink_what_costs_memory(picture: Callable[..., Image.Image]) -> None:
+    request = make_request([picture(160, 121), picture(1600, 16)], "?", 100)
+    smaller = recovery.tighter(request)
+    assert [image.size for image in smaller.images] == [(80, 60), (800, 16)]
+    assert smaller.max_new_tokens == 50 and smaller.question == request.question
+    assert recovery.tighter(make_request(picture(), "?", 6)).max_new_tokens == 6
+
+
+def test_a_lost_accelerator_is_told_from_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: device-side assert")
+    monkeypatch.setattr(recovery, "probe", lambda device: None)
+    assert not recovery.is_lost(failure, gpu)  # the next call works
+    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
+    assert recovery.is_lost(failure, gpu)
+    assert not recovery.is_lost(ValueError(), gpu)
+    assert not recovery.is_lost(failure, torch.device("cpu"))
+
+
+def test_a_lost_accelerator_turns_health_red(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be answered any more: whoever asks is told so, and health says it."""
+    engine = Engine(tiny_qwen())
+    assert engine.health().able
+    owner, name, after = place("first decoding step")
+    failure = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
+        patch.setattr(recovery, "is_lost", lambda failure, device: True)
+        *_, last = engine.compare(request_, COLUMNS)
+    assert last == Failed(None, errors.Restarting.sentence)
+    assert not engine.health().able
+    assert list(engine.compare(request_, COLUMNS)) == [Failed(None, errors.Restarting.sentence)]
+
+
 @pytest.mark.parametrize("at", [0, 1, 4])
 def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_: Request) -> None:
     """The generator is dropped after some tokens, as when a tab is closed."""
@@ -139,6 +217,27 @@ def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_:
     gc.collect()
     held = [o for o in gc.get_objects() if type(o) is RotateKCache and list(o.tensors())]
     assert not held
+    assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
+
+
+class StopAfter:
+    """A flag that is set once it has been looked at `looks` times."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def is_set(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize("looks", [0, 1, 3, 5, 8])
+def test_stop_ends_a_prefill_between_layers(looks: int, engine: Engine, request_: Request) -> None:
+    """In the vision tower (3 blocks) and in the decoder (4 layers): no token, nothing kept."""
+    events = list(engine.compare(request_, COLUMNS, StopAfter(looks)))
+    assert not [event for event in events if isinstance(event, Token)]
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is RotateKCache and list(o.tensors())]
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
