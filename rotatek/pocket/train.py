@@ -89,6 +89,9 @@ def rate(progress: float, step: int, args: argparse.Namespace) -> float:
 class Trainer:
     """One rank's model, optimisers and counters."""
 
+    passes: Any = Forward
+    write: Any = staticmethod(save_model)
+
     def __init__(self, args: argparse.Namespace, rank: int, world: int) -> None:
         self.args, self.rank, self.world = args, rank, world
         cuda = torch.cuda.is_available()
@@ -96,20 +99,14 @@ class Trainer:
         if not cuda:
             self.device = torch.device("cpu")
         torch.backends.cuda.matmul.allow_tf32 = True
-        config = model_config(2, 2, 256, 128) if args.tiny else model_config()
-        if args.start:
-            model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
-                args.start, dtype=torch.float32
-            )
-        else:
-            model = build_model(config, args.seed)
-        self.model = model.to(self.device).train()
-        self.head = nn.Linear(model.config.vision_config.hidden_size, N_CLASSES).to(self.device)
+        self.model = self.network(args).to(self.device).train()
+        width = self.model.config.vision_config.hidden_size
+        self.head = nn.Linear(width, N_CLASSES).to(self.device)
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, -5.0)
         if args.head:
             self.head.load_state_dict(load_file(args.head))
-        self.forward = Forward(self.model, compile_blocks=cuda and not args.no_compile)
+        self.forward = self.passes(self.model, compile_blocks=cuda and not args.no_compile)
         self.optimisers = optimisers(
             self.model, self.head, args.lr, args.weight_decay, not args.adamw
         )
@@ -119,6 +116,22 @@ class Trainer:
         self.log: list[dict[str, float]] = []
         if (args.out / "checkpoint.pt").exists():
             self.resume()
+
+    def network(self, args: argparse.Namespace) -> Any:
+        """The weights to begin with, float32 on the CPU."""
+        if args.start:
+            return Qwen2_5_VLForConditionalGeneration.from_pretrained(
+                args.start, dtype=torch.float32
+            )
+        config = model_config(2, 2, 256, 128) if args.tiny else model_config()
+        return build_model(config, args.seed)
+
+    def batches(self, workers: int) -> Any:
+        """The loader and the shared progress value that steers its curriculum."""
+        args = self.args
+        return loader(
+            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, args.pages
+        )
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""
@@ -152,7 +165,7 @@ class Trainer:
             {k: v.contiguous().cpu() for k, v in self.head.state_dict().items()},
             out / "head.safetensors",
         )
-        save_model(self.model, out / "export")
+        self.write(self.model, out / "export")
 
     def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """One update; returns answer and glyph loss, unsynchronised."""
@@ -195,9 +208,7 @@ class Trainer:
         """Train until the schedule or the link is over."""
         args = self.args
         workers = max(1, args.workers // self.world)
-        data, shared = loader(
-            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, args.pages
-        )
+        data, shared = self.batches(workers)
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
         count, images = 0, self.images
@@ -240,14 +251,15 @@ class Trainer:
             print(json.dumps(row), file=sys.stderr, flush=True)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None, trainer: type[Trainer] = Trainer) -> None:
     """Train as the command line says."""
     args = arguments(argv)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl")
-    Trainer(args, rank, world).run()
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    trainer(args, rank, world).run()
     if world > 1:
         dist.destroy_process_group()
 
