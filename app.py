@@ -43,28 +43,31 @@ def build(handlers: Handlers) -> gr.Blocks:
         gr.HTML(cards.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         told = [answers, status, run]
-        wire_settings(handlers, question, controls, count)
+        wire_settings(handlers, question, controls, count, run)
+        wire_columns(handlers, controls)
         overview = [lens.layer, lens.head, *budget, *kept]
         wire_asking(handlers, page, question, controls, [*told, count], overview)
         wire_lens(handlers, lens, controls, run)
     return page
 
 
-def wire_settings(handlers: Handlers, question: Question, controls: Controls, count: Any) -> None:
+def wire_settings(
+    handlers: Handlers, question: Question, controls: Controls, count: gr.State, run: gr.State
+) -> None:
     """Readings follow the sliders; presets and examples set them."""
     question.image.change(handlers.count, [question.image, controls.model], count, **QUIET)
     gr.on(
-        [widget.change for widget in controls.values] + [count.change],
+        [widget.change for widget in controls.values] + [count.change, run.change],
         handlers.read,
-        [count, *controls.values],
+        [count, run, *controls.values],
         controls.readings,
         trigger_mode="always_last",
         queue=False,
         **QUIET,
     )
-    moved = [widget.input for widget in controls.values[:4]]
+    moved = [widget.input for widget in controls.paper]
     gr.on(moved, None, None, controls.presets, js="() => null", **QUIET)
-    controls.presets.input(handlers.preset, controls.presets, controls.values[:4], **QUIET)
+    controls.presets.input(handlers.preset, controls.presets, controls.paper, **QUIET)
     if question.gallery is not None:
         question.gallery.select(
             handlers.choose,
@@ -80,6 +83,14 @@ def wire_settings(handlers: Handlers, question: Question, controls: Controls, co
     question.image.upload(
         lambda: gr.update(visible=False), None, question.suggestions, queue=False, **QUIET
     )
+
+
+def wire_columns(handlers: Handlers, controls: Controls) -> None:
+    """Further settings are put beside the present ones, and taken off again."""
+    shared = QUIET | {"queue": False}
+    controls.every.click(handlers.every, controls.values, controls.others, **shared)
+    controls.pin.click(handlers.pin, [controls.others, *controls.values], controls.others, **shared)
+    controls.others.input(handlers.unpin, controls.others, controls.others, **shared)
 
 
 def wire_asking(

@@ -9,10 +9,10 @@ import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek.channels import CHANNELS
-from rotatek.config import Settings
+from rotatek.config import CHOICES, Settings
 from rotatek.page.handlers import calm
 from rotatek.page.image import image_box
-from rotatek.page.run import Column, Run, columns_for
+from rotatek.page.run import Column, Run, columns_for, with_method
 from rotatek.page.service import Service
 from rotatek.tokens import TOKENS
 
@@ -56,15 +56,16 @@ class Endpoints:
         keep_channels: float,
         max_new_tokens: int,
         model: str,
+        keep_values: float,
+        widths: str,
         request: gr.Request,
     ) -> dict[str, Any]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
-        keep_tokens and keep_channels are the fractions that stay, in (0, 1].
+        keep_tokens and keep_channels are the fractions that stay, in (0, 1]. Beyond the paper,
+        and with RotateK only: keep_values, of the Value channels, and widths "adaptive".
         """
-        settings = Settings(
-            tokens=tokens, keep_tokens=keep_tokens, channels=channels, keep_channels=keep_channels
-        )
+        settings = _settings(tokens, keep_tokens, channels, keep_channels, keep_values, widths)
         run = self._run(image, question, {"answer": settings}, max_new_tokens, model, request)
         return report(run.columns["answer"])
 
@@ -79,14 +80,14 @@ class Endpoints:
         keep_channels: float,
         max_new_tokens: int,
         model: str,
+        keep_values: float,
+        widths: str,
         request: gr.Request,
     ) -> dict[str, Any]:
         """Answer under several channel methods at one budget, beside the uncompressed answer."""
         first, *others = channels or ["rotatek"]
-        settings = Settings(
-            tokens=tokens, keep_tokens=keep_tokens, channels=first, keep_channels=keep_channels
-        )
-        columns = columns_for(settings, others)
+        settings = _settings(tokens, keep_tokens, first, keep_channels, keep_values, widths)
+        columns = columns_for(settings, [with_method(settings, name) for name in others])
         run = self._run(image, question, columns, max_new_tokens, model, request)
         return {title: report(column) for title, column in run.columns.items()}
 
@@ -102,6 +103,27 @@ class Endpoints:
         session = request.session_hash
         *_, run = self.service.ask(model, image, question, columns, max_new_tokens, session)
         return run
+
+
+def _settings(
+    tokens: str,
+    keep_tokens: float,
+    channels: str,
+    keep_channels: float,
+    keep_values: float,
+    widths: str,
+) -> Settings:
+    """A stranger's numbers as settings, which check them."""
+    given = Settings(
+        tokens=tokens,
+        keep_tokens=keep_tokens,
+        channels=channels,
+        keep_channels=keep_channels,
+        keep_values=keep_values,
+        values="full" if keep_values == 1 else "rotate",
+        widths=widths,  # type: ignore[arg-type]  # Settings checks it
+    )
+    return with_method(given, channels)
 
 
 def publish(service: Service, **queue: Any) -> None:
@@ -126,6 +148,9 @@ def publish(service: Service, **queue: Any) -> None:
         length = gr.Number(64, label="max_new_tokens")
         model = gr.Dropdown(models, value=models[0], label="model", **free)
         result, button = gr.JSON(label="result"), gr.Button()
-    head, last = [image, question, tokens, keep_tokens], [keep_channels, length, model]
+        keep_values = gr.Number(1.0, label="keep_values")
+        widths = gr.Dropdown(list(CHOICES["widths"]), value="uniform", label="widths", **free)
+    head = [image, question, tokens, keep_tokens]
+    last = [keep_channels, length, model, keep_values, widths]
     button.click(endpoints.ask, [*head, one, *last], result, api_name="ask", **queue)
     button.click(endpoints.compare, [*head, several, *last], result, api_name="compare", **queue)

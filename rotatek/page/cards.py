@@ -5,6 +5,7 @@ from html import escape
 from rotatek.budget import nominal_kv
 from rotatek.config import Settings, channels_kept, tokens_kept
 from rotatek.page.run import BASELINE, Column, Run
+from rotatek.page.steps import strip
 from viz.theme import colour, percent, size
 
 CPU_NOTE = (
@@ -41,7 +42,7 @@ def _card(column: Column, run: Run) -> str:
         f'<header><span class="rk-dot" aria-hidden="true"></span><h3>{escape(column.title)}</h3>'
         f"<span class='rk-sub'>{escape(_sparsity(column.settings))}</span></header>"
         f'<div class="rk-answer">{_answer(column)}</div>'
-        f'<p class="rk-verdict">{escape(_verdict(column, run))}</p>'
+        f'<p class="rk-verdict">{escape(_verdict(column, run))}</p>{strip(column)}'
         f'<dl class="rk-badges">{_badges(column)}</dl></article>'
     )
 

@@ -13,30 +13,40 @@ from rotatek.tokens import TOKENS
 
 
 class Controls(NamedTuple):
-    """The settings, in the order handlers take them, and what is read off them."""
+    """The settings, in the order of `choices.settings_of`, and what is read off them."""
 
     tokens: gr.Dropdown
     token_sparsity: gr.Slider
     channels: gr.Dropdown
     channel_sparsity: gr.Slider
     weighting: gr.Dropdown
+    value_sparsity: gr.Slider
+    adaptive: gr.Checkbox
     presets: gr.Radio
     model: gr.Dropdown
     length: gr.Slider
     others: gr.CheckboxGroup
+    every: gr.Button
+    pin: gr.Button
     token_reading: gr.HTML
     channel_reading: gr.HTML
     budget: gr.HTML
+    value_reading: gr.HTML
 
     @property
     def values(self) -> list[Any]:
         """The widgets that make up the settings."""
-        return list(self[:5])
+        return list(self[:7])
+
+    @property
+    def paper(self) -> list[Any]:
+        """Those of the values that a budget of the paper sets."""
+        return [*self[:4], self.value_sparsity, self.adaptive]
 
     @property
     def readings(self) -> list[gr.HTML]:
         """What follows the sliders."""
-        return list(self[9:])
+        return list(self[13:])
 
 
 def slider_part(
@@ -45,21 +55,20 @@ def slider_part(
     """A method, how much it drops, and what that leaves."""
     with gr.Column(min_width=230, elem_classes="rk-panel"):
         box = gr.Dropdown(choices, value=method, label=f"{label} method", elem_id=f"{name}s")
-        slider = gr.Slider(
-            0,
-            top,
-            dropped,
-            step=0.01,
-            label=f"{label} sparsity",
-            buttons=[],
-            elem_id=f"{name}-sparsity",
-        )
+        slider = sparsity(name, f"{label} sparsity", top, dropped)
         words = gr.HTML(reading, elem_id=f"{name}-reading")
     return box, slider, words
 
 
+def sparsity(name: str, label: str, top: float, dropped: float) -> gr.Slider:
+    """How much is dropped, from nothing to `top`."""
+    return gr.Slider(
+        0, top, dropped, step=0.01, label=label, buttons=[], elem_id=f"{name}-sparsity"
+    )
+
+
 def controls_part(models: list[tuple[str, str]]) -> Controls:
-    """Budgets from the paper, the two sliders with their readings, and what is seldom changed."""
+    """Budgets of the paper, two sliders, further columns, what is beyond the paper or rare."""
     start = preset_settings(START)
     presets = gr.Radio(
         list(PRESETS),
@@ -87,19 +96,49 @@ def controls_part(models: list[tuple[str, str]]) -> Controls:
             cards.channel_reading(start, WIDTH),
         )
     budget = gr.HTML(cards.budget_reading(start), elem_id="budget-reading")
-    with gr.Accordion(
-        "More: model, further columns, weighting, length", open=False, elem_id="more"
-    ):
+    with gr.Row(elem_id="columns"):
+        every, pin = columns_part()
+    others = gr.CheckboxGroup(
+        [], label="Also answered side by side", visible=False, elem_id="others"
+    )
+    value_sparsity, adaptive, value_reading = beyond_part()
+    model, weighting, length = rare_part(models)
+    return Controls(
+        tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive,
+        presets, model, length, others, every, pin,
+        token_reading, channel_reading, budget, value_reading,
+    )  # fmt: skip
+
+
+def columns_part() -> tuple[gr.Button, gr.Button]:
+    """What adds columns: every method at this budget, and these very settings."""
+    every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
+    pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
+    return every, pin
+
+
+def beyond_part() -> tuple[gr.Slider, gr.Checkbox, gr.HTML]:
+    """What the paper does not have: rotated Values and adaptive widths."""
+    start = preset_settings(START)
+    with gr.Accordion("Beyond the paper: Values and adaptive widths", open=False, elem_id="beyond"):
+        gr.HTML(cards.aside(cards.BEYOND))
+        with gr.Column(elem_classes="rk-panel"):
+            values = sparsity("value", "Value channel sparsity", 0.95, 0.0)
+            adaptive = gr.Checkbox(
+                False, label="Adaptive widths: each head gets what it needs", elem_id="adaptive"
+            )
+            reading = gr.HTML(cards.beyond_reading(start, WIDTH, None), elem_id="value-reading")
+    return values, adaptive, reading
+
+
+def rare_part(models: list[tuple[str, str]]) -> tuple[gr.Dropdown, gr.Dropdown, gr.Slider]:
+    """The model, the weighting and the length of an answer."""
+    with gr.Accordion("More: model, weighting, length", open=False, elem_id="more"):
         model = gr.Dropdown(models, value=models[0][1], label="Model", elem_id="model")
-        others = gr.CheckboxGroup(
-            [(method.label, name) for name, method in CHANNELS.items() if name != "full"],
-            label="Further columns with the same shares of tokens and channels",
-            elem_id="others",
-        )
         weighting = gr.Dropdown(
             [("by the queries, as in the paper", "paper"), ("none", "none"),
              ("by the queries, in one consistent metric", "consistent")],
-            value=start.weighting,
+            value=preset_settings(START).weighting,
             label="How RotateK weighs channels",
             elem_id="weighting",
         )  # fmt: skip
@@ -112,7 +151,4 @@ def controls_part(models: list[tuple[str, str]]) -> Controls:
             buttons=[],
             elem_id="length",
         )
-    return Controls(
-        tokens, token_sparsity, channels, channel_sparsity, weighting,
-        presets, model, length, others, token_reading, channel_reading, budget,
-    )  # fmt: skip
+    return model, weighting, length

@@ -9,16 +9,28 @@ import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek import inputs
+from rotatek.budget import nominal_kv
 from rotatek.config import Settings
 from rotatek.page import cards, inside
-from rotatek.page.choices import PRESETS, START, Example, settings_of
+from rotatek.page.choices import (
+    PRESETS,
+    START,
+    Example,
+    decode,
+    encode,
+    same_budget,
+    settings_of,
+    widgets_of,
+)
 from rotatek.page.image import refusal
-from rotatek.page.run import Run, columns_for
+from rotatek.page.run import Run, columns_for, title_of
 from rotatek.page.service import Service
 from viz import Drawing
+from viz.theme import percent
 
 log = logging.getLogger("rotatek")
 WIDTH = 128  # channels of a Key until a run says otherwise; so in every model on offer
+MAX_OTHERS = 4  # columns beside the uncompressed one and the visitor's settings
 FIGURES = {
     "raw": "Keys as the model makes them",
     "rotated": "The same Keys, rotated",
@@ -83,11 +95,15 @@ class Handlers:
         channels: str,
         channel_sparsity: float,
         weighting: str,
+        value_sparsity: float,
+        adaptive: bool,
         request: gr.Request,
     ) -> Iterator[tuple]:
         """Stream every column. Outputs: answers, status, run, ask button, stop button."""
-        settings = settings_of(tokens, token_sparsity, channels, channel_sparsity, weighting)
-        columns = columns_for(settings, others)
+        settings = settings_of(
+            tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive
+        )
+        columns = columns_for(settings, [decode(code) for code in others[:MAX_OTHERS]])
         busy = gr.update(interactive=False), gr.update(interactive=True)
         idle = gr.update(interactive=True), gr.update(interactive=False)
         yield gr.skip(), cards.line("Looking at the image…"), gr.skip(), *busy
@@ -143,15 +159,29 @@ class Handlers:
         return str(example.image), first, suggestions
 
     @calm
-    def preset(self, label: str) -> tuple[str, float, str, float]:
-        """A budget of the paper. Outputs: tokens, token sparsity, channels, channel sparsity."""
-        preset = PRESETS[label]
-        return (
-            preset.tokens,
-            round(1 - preset.keep_tokens, 6),
-            preset.channels,
-            round(1 - preset.keep_channels, 6),
-        )
+    def preset(self, label: str) -> tuple[str, float, str, float, float, bool]:
+        """A budget of the paper, and nothing beyond it. Outputs: `Controls.paper`."""
+        shown = widgets_of(preset_settings(label))
+        return (*shown[:4], *shown[5:7])
+
+    @calm
+    def every(self, *values: Any) -> Any:
+        """Every method at the budget of the present settings. Output: further columns."""
+        return _columns_shown(same_budget(settings_of(*values)))
+
+    @calm
+    def pin(self, others: list[str], *values: Any) -> Any:
+        """The present settings beside those already kept. Output: further columns."""
+        kept = [*map(decode, others), settings_of(*values)]
+        if kept[-1].is_baseline:
+            gr.Info("The uncompressed answer is always there.", duration=4)
+            return gr.skip()
+        return _columns_shown(list(dict.fromkeys(kept))[-MAX_OTHERS:])
+
+    @calm
+    def unpin(self, others: list[str]) -> Any:
+        """A column was taken off. Output: further columns."""
+        return _columns_shown([decode(code) for code in others])
 
     @calm
     def count(self, image: Picture | None, model: str) -> int | None:
@@ -162,18 +192,19 @@ class Handlers:
     def read(
         self,
         count: int | None,
-        tokens: str,
-        token_sparsity: float,
-        channels: str,
-        channel_sparsity: float,
-        weighting: str,
-    ) -> tuple[str, str, str]:
-        """What the sliders keep. Outputs: token reading, channel reading, budget reading."""
-        settings = settings_of(tokens, token_sparsity, channels, channel_sparsity, weighting)
+        run: Run | None,
+        *values: Any,
+    ) -> tuple[str, str, str, str]:
+        """What the sliders keep. Outputs: `Controls.readings`."""
+        settings = settings_of(*values)
+        heads = None
+        if settings.widths == "adaptive" and run is not None and run.trace is not None:
+            heads = inside.width_range(run, run.trace, settings.keep_channels)
         return (
             cards.token_reading(settings, count),
             cards.channel_reading(settings, WIDTH),
             cards.budget_reading(settings),
+            cards.beyond_reading(settings, WIDTH, heads),
         )
 
     @calm
@@ -225,6 +256,16 @@ def _shown(titles: dict[str, str], drawings: dict[str, Drawing]) -> list[Any]:
         drawing = drawings[name]
         shown += [cards.caption(title, drawing.reading, drawing.summary), drawing.figure]
     return shown
+
+
+def _columns_shown(columns: list[Settings]) -> Any:
+    """Further columns as a group of boxes, all ticked; unseen while there are none."""
+    choices = [
+        (f"{title_of(settings)}, {percent(nominal_kv(settings))}", encode(settings))
+        for settings in columns
+    ]
+    codes = [code for _, code in choices]
+    return gr.update(choices=choices, value=codes, visible=bool(codes))
 
 
 def preset_settings(label: str) -> Settings:

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 
 from rotatek import rotation
+from rotatek.channels.rotatek import ADAPTIVE_CAP
+from rotatek.channels.widths import allot
 from rotatek.config import Settings, channels_kept
 from rotatek.page.run import Run
 from rotatek.trace import HeadView, LayerTrace, Trace
@@ -79,6 +81,25 @@ def spectra(trace: Trace, weighting: str) -> np.ndarray:
         values = torch.linalg.eigvalsh(covariance.double()).flip(-1).clamp(min=0)
         rows.append((values / values.sum(-1, keepdim=True).clamp(min=1e-300)).float().numpy())
     return np.stack(rows)
+
+
+def width_range(run: Run, trace: Trace, keep_channels: float) -> tuple[int, int]:
+    """The fewest and the most Key channels that adaptive widths give a head of this image."""
+    d = trace.layers[0].covariance.shape[-1]
+    energies = run.remember(("energies",), lambda: [_energies(la) for la in trace.layers])
+    k = channels_kept(d, keep_channels)
+    cap = min(d, ADAPTIVE_CAP * k)
+    widths = torch.cat(allot([energy[..., :cap] for energy in energies], k), 1)
+    return int(widths.min()), int(widths.max())
+
+
+def _energies(layer: LayerTrace) -> torch.Tensor:
+    """Eigenvalues [1, heads, d] by falling size in the consistent metric, which heads share."""
+    heads = range(layer.keys.shape[0])
+    sigma = torch.from_numpy(np.stack([query_weights(layer, head) for head in heads]))
+    sigma = sigma / sigma.mean(-1, keepdim=True)
+    weighted = rotation.weighted(torch.from_numpy(layer.covariance), sigma)
+    return torch.linalg.eigvalsh(weighted.double()).flip(-1).clamp(min=0).float()[None]
 
 
 def head_map(

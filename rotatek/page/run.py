@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from rotatek.budget import nominal_kv
 from rotatek.channels import CHANNELS
 from rotatek.config import BASELINE as UNCOMPRESSED
 from rotatek.config import Settings
 from rotatek.events import Event, Finished, Prefilled, Restarted, Token
 from rotatek.tokens import TOKENS
 from rotatek.trace import Trace
+from viz.theme import percent
 
 BASELINE = "Uncompressed"
 
@@ -23,6 +25,8 @@ class Column:
     title: str
     settings: Settings
     pieces: list[str] = field(default_factory=list)
+    same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
+    kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
     diverged_at: int | None = None  # index into `pieces`
     prefilled: Prefilled | None = None
     finished: Finished | None = None
@@ -57,6 +61,8 @@ class Column:
             if event.divergent and self.diverged_at is None:
                 self.diverged_at = len(self.pieces)
             self.pieces.append(event.text)
+            self.same.append(not event.divergent)
+            self.kl.append(event.kl)
         elif isinstance(event, Finished):
             self.finished = event
         else:
@@ -117,19 +123,36 @@ def title_of(settings: Settings) -> str:
     if settings.prunes_tokens:
         parts.append(TOKENS[settings.tokens].label)
     if settings.channels != "full":
-        parts.append(CHANNELS[settings.channels].label)
+        parts.append(CHANNELS[settings.channels].label + _beyond(settings))
     return " + ".join(parts) or BASELINE
 
 
-def columns_for(chosen: Settings, others: Iterable[str]) -> dict[str, Settings]:
-    """Baseline, the visitor's settings, then the same budget under each of `others`.
+def _beyond(settings: Settings) -> str:
+    """` (K + V, adaptive)`: what goes past the paper."""
+    parts = ["K + V"] if settings.values == "rotate" else []
+    if settings.widths == "adaptive":
+        parts.append("adaptive")
+    return f" ({', '.join(parts)})" if parts else ""
 
-    Args:
-        chosen: what the visitor set.
-        others: further channel methods, compared at the same token and channel shares.
-    """
+
+def with_method(settings: Settings, channels: str) -> Settings:
+    """The same shares under another channel method; what only RotateK has is left out."""
+    if channels == "rotatek":
+        return replace(settings, channels=channels)
+    return replace(settings, channels=channels, values="full", keep_values=1.0, widths="uniform")
+
+
+def columns_for(chosen: Settings, others: Iterable[Settings]) -> dict[str, Settings]:
+    """Baseline, the visitor's settings, then `others`; equal settings once, each title once."""
     columns = {BASELINE: UNCOMPRESSED}
-    wanted = [chosen, *(replace(chosen, channels=name) for name in others)]
-    for settings in wanted:
-        columns.setdefault(title_of(settings), settings)
+    for settings in (chosen, *others):
+        if settings in columns.values() or settings.is_baseline:
+            continue
+        title = title_of(settings)
+        if title in columns:
+            title += f", {percent(nominal_kv(settings))}"
+        number = 2
+        while title in columns:
+            title, number = f"{title_of(settings)}, {number}", number + 1
+        columns[title] = settings
     return columns

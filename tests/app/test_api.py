@@ -20,7 +20,7 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
-        "max_new_tokens", "model",
+        "max_new_tokens", "model", "keep_values", "widths",
     ]  # fmt: skip
 
 
@@ -52,6 +52,18 @@ def test_compare_puts_every_method_beside_the_uncompressed_answer(
     assert full["kv_bytes"] == full["kv_bytes_full"]
     assert {column["answer"] for column in got.values()} == {full["answer"]}
     assert all(column["agreement"] == 1.0 for column in got.values())
+
+
+def test_ask_goes_beyond_the_paper_where_told(client: Client, picture_file: Path) -> None:
+    def cost(**more: object) -> dict:
+        return client.predict(
+            handle_file(picture_file), "Which colour?", max_new_tokens=2, api_name="/ask", **more
+        )
+
+    plain, beyond = cost(), cost(keep_values=0.25, widths="adaptive")
+    assert beyond["nominal_kv"] == 0.25 and plain["nominal_kv"] == 0.625
+    assert beyond["kv_bytes"] < plain["kv_bytes"]
+    assert beyond["settings"]["values"] == "rotate" and beyond["settings"]["widths"] == "adaptive"
 
 
 def test_the_same_question_gets_the_same_answer(client: Client, picture_file: Path) -> None:
@@ -105,6 +117,9 @@ BAD_SETTINGS = [
     ({"tokens": None}, "tokens must be one of"),
     ({"channels": "<script>"}, "channels must be one of"),
     ({"channels": None}, "channels must be one of"),
+    ({"keep_values": 0}, "keep_values must be"),
+    ({"keep_values": "all"}, "keep_values must be"),
+    ({"widths": "ragged"}, "widths must be one of uniform, adaptive"),
     ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
     ({"max_new_tokens": -3}, "max_new_tokens must be"),
     ({"max_new_tokens": 2.5}, "max_new_tokens must be"),
@@ -188,7 +203,9 @@ def post(address: str, data: list) -> str:
     ids=lambda image: str(image)[:50],
 )
 def test_no_path_no_url_and_no_odd_payload_gets_through(address: str, image: object) -> None:
-    said = post(address, [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny"])
+    said = post(
+        address, [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny", 1.0, "uniform"]
+    )
     assert "complete" not in said and "answer" not in said
     assert "root:" not in said
     assert not LEAKS.search(said.replace("/etc/passwd", "")), said

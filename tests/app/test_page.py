@@ -17,7 +17,7 @@ from rotatek.events import Failed, Finished, Token
 from rotatek.page import cards, inside
 from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
 from rotatek.page.handlers import FIGURES, RUN_FIGURES, Handlers, preset_settings
-from rotatek.page.run import BASELINE, Run, columns_for, start
+from rotatek.page.run import BASELINE, Run, columns_for, start, with_method
 from rotatek.page.service import Service
 
 CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
@@ -43,7 +43,9 @@ def image() -> Image.Image:
 
 @pytest.fixture(scope="module")
 def run(service: Service, image: Image.Image) -> Run:
-    *_, last = service.ask("tiny", image, "Which?", columns_for(CHOSEN, ["think"]), 6)
+    *_, last = service.ask(
+        "tiny", image, "Which?", columns_for(CHOSEN, [with_method(CHOSEN, "think")]), 6
+    )
     return last
 
 
@@ -202,7 +204,7 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     handlers = Handlers(broken, [])
     visitor = SimpleNamespace(session_hash="v")
     asked = handlers.ask(
-        image, "Which?", "tiny", 4, [], "none", 0.0, "rotatek", 0.75, "paper", visitor
+        image, "Which?", "tiny", 4, [], "none", 0.0, "rotatek", 0.75, "paper", 0.0, False, visitor
     )
     with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
         *_, last = asked

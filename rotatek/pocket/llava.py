@@ -1,0 +1,193 @@
+"""The second pocket model: a small LLaVA-NeXT, its shape, its first weights, how it is saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    CLIPVisionConfig,
+    GenerationConfig,
+    LlamaConfig,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+)
+
+from . import tokens
+from .config import MEAN, PATCH, SHARD_BYTES, STD
+
+SIDE = 336  # pixels of a tile's side
+# Tilings, rows x columns. The 7B models lack the first: it spares small pictures blank tiles.
+GRIDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
+# Where the heads of the first blocks look at birth: patches (down, right) of the one they serve.
+NEIGHBOURS = (
+    ((0, -1), (0, 1), (-1, 0), (1, 0)),
+    ((0, -1), (0, 1), (-1, 0), (1, 0)),
+    ((0, -2), (0, 2)),
+)
+
+
+def llava_config(
+    text_layers: int = 5,
+    vision_layers: int = 7,
+    text_hidden: int = 384,
+    vision_hidden: int = 256,
+    heads: int = 4,
+    side: int = SIDE,
+) -> LlavaNextConfig:
+    """The shipped configuration; smaller arguments give a quick one for tests.
+
+    Heads of the decoder are 128 wide, as in the 7B and 8B models, whatever its hidden size.
+    """
+    text = LlamaConfig(
+        vocab_size=tokens.VOCAB_SIZE,
+        hidden_size=text_hidden,
+        intermediate_size=text_hidden,
+        num_hidden_layers=text_layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        head_dim=128,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        bos_token_id=None,
+        eos_token_id=tokens.IM_END,
+        pad_token_id=tokens.PAD,
+    )
+    vision = CLIPVisionConfig(
+        hidden_size=vision_hidden,
+        intermediate_size=vision_hidden * 5 // 2,
+        num_hidden_layers=vision_layers,
+        num_attention_heads=vision_hidden // 64,
+        image_size=side,
+        patch_size=PATCH,
+        projection_dim=vision_hidden,
+    )
+    return LlavaNextConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_index=tokens.IMAGE_PAD,
+        image_grid_pinpoints=[[rows * side, columns * side] for rows, columns in GRIDS],
+        image_seq_length=(side // PATCH) ** 2,
+        # No block was trained for another purpose than this one, so the last one is read.
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+        tie_word_embeddings=True,
+    )
+
+
+def build_llava(config: LlavaNextConfig, seed: int = 0) -> LlavaNextForConditionalGeneration:
+    """A model with fresh weights in float32 on the CPU, its first heads set on neighbours."""
+    torch.manual_seed(seed)
+    model = LlavaNextForConditionalGeneration(config)
+    model.tie_weights()
+    model = model.float()
+    with torch.no_grad():
+        _place(vision_parts(model))
+    return model
+
+
+def vision_parts(model: Any) -> Any:
+    """The tower's module that holds embeddings and encoder, wherever this release keeps it."""
+    tower = model.model.vision_tower
+    return getattr(tower, "vision_model", tower)
+
+
+def frequencies(width: int) -> Tensor:
+    """Radians a patch of the sinusoids along one axis, [width / 4]."""
+    n = width // 4
+    return 2.2 * (0.04 / 2.2) ** (torch.arange(n) / max(1, n - 1))
+
+
+def waves(side: int, width: int) -> Tensor:
+    """Sinusoids of a side x side grid's places, [side ** 2, width]: down, then right; cos, sin."""
+    place = torch.arange(side)[:, None] * frequencies(width)
+    axis = torch.cat((place.cos(), place.sin()), 1)  # [side, width / 2]
+    down = axis[:, None].expand(-1, side, -1)
+    right = axis[None].expand(side, -1, -1)
+    return torch.cat((down, right), -1).reshape(side * side, width)
+
+
+def _place(tower: Any) -> None:
+    """Give positions as sinusoids, and set the first heads on neighbouring patches.
+
+    From CLIP's own noise the tower would have to discover where a patch's neighbours are first.
+    """
+    embeddings = tower.embeddings
+    width = embeddings.position_embedding.weight.shape[1]
+    side = embeddings.image_size // embeddings.patch_size
+    embeddings.position_embedding.weight[1:] = waves(side, width)
+    for layer, offsets in zip(tower.encoder.layers, NEIGHBOURS, strict=False):
+        attention = layer.self_attn
+        for head, offset in enumerate(offsets[: attention.num_heads]):
+            rows = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+            query, key = _look(width, attention.head_dim, head, offset)
+            attention.q_proj.weight[rows] += query
+            attention.k_proj.weight[rows] += key
+
+
+def _look(width: int, head: int, phase: int, offset: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Query and Key matrices [head, width] that make a head attend ``offset`` patches away."""
+    query, key = torch.zeros(head, width), torch.zeros(head, width)
+    n, pairs = width // 4, head // 4
+    w = frequencies(width)
+    row = 0
+    for axis, shift in enumerate(offset):
+        for i in range(pairs):
+            f = (i * n // pairs + phase) % n
+            cos, sin = axis * 2 * n + f, axis * 2 * n + n + f
+            turn = float(w[f]) * shift
+            key[row, cos] = key[row + 1, sin] = 2.0
+            query[row, cos], query[row, sin] = 2 * math.cos(turn), -2 * math.sin(turn)
+            query[row + 1, cos], query[row + 1, sin] = 2 * math.sin(turn), 2 * math.cos(turn)
+            row += 2
+    return query, key
+
+
+def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:
+    """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors*"):
+        old.unlink()
+    copy = LlavaNextForConditionalGeneration(model.config).to(torch.bfloat16)
+    copy.load_state_dict({k: v.detach().to("cpu") for k, v in model.state_dict().items()})
+    copy.tie_weights()
+    copy.generation_config = GenerationConfig(
+        eos_token_id=tokens.IM_END,
+        pad_token_id=tokens.PAD,
+        do_sample=False,
+        max_new_tokens=512,
+        suppress_tokens=list(tokens.VISION_IDS),
+    )
+    copy.save_pretrained(folder, max_shard_size=SHARD_BYTES)
+    tokens.save_tokenizer(folder)
+    _save_preprocessor(folder, model.config)
+
+
+def _save_preprocessor(folder: Path, config: LlavaNextConfig) -> None:
+    """Write ``preprocessor_config.json`` for the stock LLaVA-NeXT image processors."""
+    side = config.vision_config.image_size
+    value = {
+        "image_processor_type": "LlavaNextImageProcessor",
+        "processor_class": "LlavaNextProcessor",
+        "image_grid_pinpoints": config.image_grid_pinpoints,
+        "size": {"shortest_edge": side},
+        "crop_size": {"height": side, "width": side},
+        "image_mean": list(MEAN),
+        "image_std": list(STD),
+        "do_resize": True,
+        "do_center_crop": True,
+        "do_rescale": True,
+        "do_normalize": True,
+        "do_convert_rgb": True,
+        "do_pad": True,
+        "rescale_factor": 1 / 255,
+        "resample": 3,
+    }
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

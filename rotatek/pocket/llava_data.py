@@ -1,0 +1,172 @@
+"""Training batches of the second pocket model: pictures of one size, and so of one tiling."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import Value
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from .config import PATCH, UNIT
+from .data import EASY, pack
+from .generate import make_document, pick_size
+from .llava_tiles import Tiling, glyph_places, order, tiling, views
+from .renderers.look import text_length
+
+LONGEST_TEXT = 640  # tokens: beyond, a picture's questions cost more than its tiles
+
+
+@dataclass
+class TileBatch:
+    """One step's data; every picture has the same size.
+
+    images uint8 [B, side, side, 3], the base views; grid uint8 [B, h, w, 3], the pictures as the
+    tiles show them; order int64 [N], see `llava_tiles.order`; text, labels, weights as in `Batch`;
+    glyph_patch int64 [G] (picture * features + feature) and glyph_class int64 [G].
+    """
+
+    images: Tensor
+    grid: Tensor
+    order: Tensor
+    text: Tensor
+    labels: Tensor
+    weights: Tensor
+    glyph_patch: Tensor
+    glyph_class: Tensor
+    plan: Tiling
+
+    def _each(self, change: Any) -> TileBatch:
+        values = {k: change(v) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+        return TileBatch(**values)
+
+    def to(self, device: torch.device) -> TileBatch:
+        """A copy on ``device``."""
+        return self._each(lambda v: v.to(device, non_blocking=True))
+
+    def pin_memory(self) -> TileBatch:
+        """A copy in pinned memory."""
+        return self._each(lambda v: v.pin_memory())
+
+
+def batch_size(visual: int, text: int, cost: int) -> int:
+    """Pictures a batch of ``cost``: about decoder tokens, attention counted in."""
+    length = visual + text
+    return max(1, int(cost / (length * (1 + length / 3000))))
+
+
+def make_tiles(
+    seed: int,
+    index: int,
+    progress: float,
+    cost: int,
+    side: int,
+    pages: Path | None = None,
+) -> TileBatch:
+    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum."""
+    rng = random.Random(f"tiles/{seed}/{index}")
+    width, height, names = curriculum(rng, progress)
+    plan = tiling(width, height, side)
+    packing = order(plan)
+    length = min(LONGEST_TEXT, text_length(width, height))
+    features = plan.tiles * (side // PATCH) ** 2
+    base, grid, turns, places = [], [], [], []
+    for i in range(batch_size(len(packing), length, cost)):
+        document = make_document(
+            rng.getrandbits(48),
+            width,
+            height,
+            "train",
+            names,
+            harm=0.4 if names else 1.0,
+            pages=None if names else pages,
+        )
+        first, rest = views(document.image, plan)
+        base.append(first)
+        grid.append(rest)
+        turns.append(pack(rng, document.questions, length))
+        where, which = glyph_places(document.glyphs, plan)
+        places.append((where + i * features, which))
+    text, labels, weights = (torch.from_numpy(np.stack(c)) for c in zip(*turns, strict=True))
+    patch, kind = (torch.from_numpy(np.concatenate(c)) for c in zip(*places, strict=True))
+    return TileBatch(
+        images=torch.from_numpy(np.stack(base)),
+        grid=torch.from_numpy(np.stack(grid)),
+        order=packing,
+        text=text,
+        labels=labels,
+        weights=weights,
+        glyph_patch=patch,
+        glyph_class=kind,
+        plan=plan,
+    )
+
+
+def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:
+    """Size of the next batch and, early on, the renderers it is limited to.
+
+    One tile first; two and three from a fifth on; up to four, at 2,900 visual tokens, later.
+    """
+    if progress < 0.06:
+        return 224, 224, ("signs",) if rng.random() < 0.6 else EASY
+    if progress < 0.16:
+        return *_small(rng), EASY if rng.random() < 0.5 else None
+    large, middle = (0.5, 0.75) if progress > 0.42 else (0.06, 0.4)
+    r = rng.random()
+    if r < large:
+        return *pick_size(rng, 280, 676), None
+    if r < middle:
+        return *_strip(rng), None
+    return *_small(rng), None
+
+
+def _small(rng: random.Random) -> tuple[int, int]:
+    """A picture that one tile holds."""
+    return rng.randint(8, 12) * UNIT, rng.randint(8, 12) * UNIT
+
+
+def _strip(rng: random.Random) -> tuple[int, int]:
+    """A picture that two or three tiles in a row or a column hold."""
+    long, short = rng.randint(13, 24 if rng.random() < 0.7 else 36), rng.randint(9, 12)
+    return (long * UNIT, short * UNIT) if rng.random() < 0.5 else (short * UNIT, long * UNIT)
+
+
+class TileStream(IterableDataset):
+    """Batches of one rank, drawn by the loader's worker processes."""
+
+    def __init__(self, start: int, rank: int, world: int, progress: Any, **made: Any) -> None:
+        super().__init__()
+        self.start, self.rank, self.world = start, rank, world
+        self.progress, self.made = progress, made
+
+    def __iter__(self) -> Iterator[TileBatch]:
+        torch.set_num_threads(1)
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        step = self.start + worker
+        while True:
+            index = step * self.world + self.rank
+            yield make_tiles(index=index, progress=self.progress.value, **self.made)
+            step += workers
+
+
+def tile_loader(
+    start: int, rank: int, world: int, workers: int, **made: Any
+) -> tuple[DataLoader, Any]:
+    """The loader and the shared progress value; ``made`` goes to `make_tiles`."""
+    progress = Value("d", 0.0)
+    loader = DataLoader(
+        TileStream(start, rank, world, progress, **made),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=2 if workers else None,
+        pin_memory=torch.cuda.is_available(),
+        multiprocessing_context="fork" if workers else None,
+    )
+    return loader, progress

@@ -1,0 +1,62 @@
+"""Train the second pocket model: ``python -m rotatek.pocket.llava_train --out FOLDER``.
+
+The command line, the schedule, the chain of links and the losses are those of
+`rotatek.pocket.train`; what differs is the model, its forward and its batches. ``--cost`` counts
+decoder tokens here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import torch
+from transformers import LlavaNextForConditionalGeneration
+
+from .llava import build_llava, llava_config, save_llava
+from .llava_data import tile_loader
+from .llava_forward import TileForward
+from .train import Trainer
+from .train import main as train
+
+COST = 115_000
+
+
+class TileTrainer(Trainer):
+    """One rank's LLaVA-NeXT, optimisers and counters."""
+
+    passes = TileForward
+    write = staticmethod(save_llava)
+
+    def network(self, args: argparse.Namespace) -> Any:
+        """The weights to begin with, float32 on the CPU."""
+        if args.start:
+            return LlavaNextForConditionalGeneration.from_pretrained(
+                args.start, dtype=torch.float32
+            )
+        config = llava_config(2, 3, 256, 128, 2, side=112) if args.tiny else llava_config()
+        return build_llava(config, args.seed)
+
+    def batches(self, workers: int) -> Any:
+        """The loader and the shared progress value that steers its curriculum."""
+        return tile_loader(
+            self.clock.step,
+            self.rank,
+            self.world,
+            workers,
+            seed=self.args.seed,
+            cost=self.args.cost,
+            side=self.model.config.vision_config.image_size,
+            pages=self.args.pages,
+        )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train as the command line says."""
+    words = sys.argv[1:] if argv is None else argv
+    train(["--cost", str(COST), *words], TileTrainer)
+
+
+if __name__ == "__main__":
+    main()

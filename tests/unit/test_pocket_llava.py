@@ -1,0 +1,210 @@
+"""The second pocket: its tiling against the stock processor, its forward, its training loop."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import LlavaNextForConditionalGeneration
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
+
+from rotatek.inputs import Request
+from rotatek.models.loading import load
+from rotatek.pocket import tokens
+from rotatek.pocket.config import PATCH
+from rotatek.pocket.data import pack
+from rotatek.pocket.document import Document
+from rotatek.pocket.forward import rms
+from rotatek.pocket.generate import make_document
+from rotatek.pocket.glyphs import N_CLASSES
+from rotatek.pocket.llava import build_llava, llava_config, save_llava, vision_parts
+from rotatek.pocket.llava_data import TileBatch, curriculum, make_tiles
+from rotatek.pocket.llava_evaluate import answer, pixel_values
+from rotatek.pocket.llava_forward import TileForward
+from rotatek.pocket.llava_tiles import glyph_places, join, order, tiling, views
+from rotatek.pocket.llava_train import main as train
+
+SMALL = 112  # a tile's side here: 8 x 8 patches
+# One tile, a row, a column, four tiles with padding on either axis: 2, 3 or 4, and 5 views each.
+SIZES = [(112, 112), (84, 112), (196, 112), (84, 308), (224, 196), (140, 224), (448, 392)]
+
+
+@pytest.fixture(scope="module")
+def model() -> LlavaNextForConditionalGeneration:
+    return build_llava(llava_config(2, 2, 256, 128, 2, side=SMALL), seed=3).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(
+    model: LlavaNextForConditionalGeneration, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("llava")
+    save_llava(model, path)
+    return path
+
+
+def _noise(size: tuple[int, int]) -> Image.Image:
+    pixels = np.random.default_rng(size[0]).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    return Image.fromarray(pixels)
+
+
+def _batch(image: Image.Image, text: torch.Tensor) -> TileBatch:
+    plan = tiling(*image.size, SMALL)
+    base, grid = (torch.from_numpy(v.copy())[None] for v in views(image, plan))
+    none = torch.zeros(0, dtype=torch.int64)
+    return TileBatch(base, grid, order(plan), text, text, text, none, none, plan)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pixels_of_training_are_those_of_the_processor(size: tuple[int, int], folder: Path) -> None:
+    processor = LlavaNextImageProcessorPil.from_pretrained(folder)
+    image = _noise(size)
+    wanted = processor(images=[image], return_tensors="pt")["pixel_values"]
+    got, count = pixel_values([np.asarray(image)], SMALL)
+    assert got.shape == wanted.shape and torch.allclose(got, wanted, atol=1e-5)
+    assert load(folder).preprocess([image]).counts == (count,)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_training_forward_is_the_model(
+    size: tuple[int, int], model: LlavaNextForConditionalGeneration, folder: Path
+) -> None:
+    image = _noise(size)
+    text = torch.randint(0, 256, (1, 40), generator=torch.Generator().manual_seed(1))
+    processor = LlavaNextImageProcessorPil.from_pretrained(folder)
+    pixels = processor(images=[image], return_tensors="pt")
+    batch = _batch(image, text)
+    before = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * len(batch.order)])
+    ids = torch.cat((before, text), 1)
+    with torch.no_grad():
+        wanted = model(input_ids=ids, attention_mask=torch.ones_like(ids), **pixels).logits
+        forward = TileForward(model, compile_blocks=False)
+        hidden = forward.read(forward.see(batch)[1], text)
+        language = model.model.language_model
+        got = rms(hidden, language.norm.weight) @ language.embed_tokens.weight.T
+    assert torch.allclose(got, wanted[:, -40:], atol=1e-4)
+    assert wanted.std() > 0.1
+
+
+def test_the_shipped_shape_is_small_and_its_heads_are_full_size() -> None:
+    with torch.device("meta"):
+        shipped = LlavaNextForConditionalGeneration(llava_config())
+    assert 2 * sum(p.numel() for p in shipped.parameters()) < 20_000_000
+    assert shipped.config.text_config.head_dim == 128
+    assert len(order(tiling(672, 672))) == 24 * 24 + 48 * 49
+    assert len(order(tiling(300, 300))) == 24 * 24 + 24 * 25
+
+
+@pytest.mark.parametrize("size", [(112, 112), (196, 112), (224, 140), (448, 392)])
+def test_a_glyphs_patch_shows_the_glyph(size: tuple[int, int]) -> None:
+    """A dot where the glyph is: the patch it is given to must be the one that changes most."""
+    rng = random.Random(size[0])
+    for _ in range(12):
+        x, y = rng.uniform(8, size[0] - 8), rng.uniform(8, size[1] - 8)
+        plain, dotted = Image.new("RGB", size, "white"), Image.new("RGB", size, "white")
+        left, top = round(x) - 3, round(y) - 3
+        dotted.paste((0, 0, 0), (left, top, left + 6, top + 6))
+        plan = tiling(*size, SMALL)
+        changed = (_tiles(dotted, plan) - _tiles(plain, plan)).abs()
+        b, side = changed.shape[0], SMALL // PATCH
+        patches = changed.view(b, side, PATCH, side, PATCH).sum((2, 4)).flatten()
+        centre = np.array([[5, left + 2.5, top + 2.5]], np.float32)
+        places, kinds = glyph_places(centre, plan)
+        assert list(kinds) == [5] * len(places) and len(places) in (1, 2)
+        for place in places:
+            view = patches[place // side**2 * side**2 :][: side**2]
+            assert patches[place] > 0 and patches[place] >= 0.2 * view.max()
+
+
+def _tiles(image: Image.Image, plan) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    base, grid = (torch.from_numpy(v.copy())[None] for v in views(image, plan))
+    return join(base, grid, plan)[0].float().mean(-1)
+
+
+def test_glyphs_outside_or_in_an_illegible_base_view_are_left_out() -> None:
+    glyphs = np.array([[1, -3, 5], [2, 10, 10], [3, 500, 10]], np.float32)
+    assert list(glyph_places(glyphs, tiling(448, 448, SMALL))[1]) == [2]
+    assert list(glyph_places(glyphs, tiling(112, 112, SMALL))[1]) == [2, 2]
+
+
+def test_first_heads_look_at_neighbours(model: LlavaNextForConditionalGeneration) -> None:
+    tower = vision_parts(model)
+    side = SMALL // PATCH
+    x = tower.embeddings.position_embedding.weight[1:]
+    x = torch.nn.functional.layer_norm(x, x.shape[-1:])
+    attention = tower.encoder.layers[0].self_attn
+    q, k = (p(x).view(side**2, 2, 64) for p in (attention.q_proj, attention.k_proj))
+    for head, step in ((0, -1), (1, 1)):
+        best = (q[:, head] @ k[:, head].T).argmax(-1).view(side, side)
+        here = torch.arange(side**2).view(side, side)
+        inner = slice(1, side - 1)
+        assert torch.equal(best[:, inner], here[:, inner] + step)
+
+
+def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> None:
+    small = build_llava(llava_config(2, 2, 256, 128, 2, side=SMALL))
+    head = torch.nn.Linear(128, N_CLASSES)
+    batch = make_tiles(1, 0, 0.0, 3_000, SMALL)
+    forward = TileForward(small, compile_blocks=False)
+    optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
+    seen = []
+    for _ in range(4):
+        spoken, drawn = forward.losses(batch, head)
+        (spoken + 0.3 * drawn).backward()
+        idle = {name for name, p in small.named_parameters() if p.grad is None}
+        assert all("post_layernorm" in name for name in idle)  # CLIP's pooled output is not read
+        optimiser.step()
+        optimiser.zero_grad()
+        seen.append(spoken.item())
+    assert seen[-1] < seen[0] - 0.3
+
+
+def test_batches_come_from_their_seed_and_sizes_grow() -> None:
+    one, other = (make_tiles(4, 9, 0.3, 6_000, SMALL) for _ in range(2))
+    assert torch.equal(one.grid, other.grid) and torch.equal(one.labels, other.labels)
+    assert not torch.equal(one.text, make_tiles(5, 9, 0.3, 6_000, SMALL).text[:1])
+    views_at = {}
+    for progress in (0.0, 0.1, 0.3, 0.9):
+        drawn = [curriculum(random.Random(i), progress) for i in range(300)]
+        views_at[progress] = [tiling(w, h).tiles for w, h, _ in drawn]
+    assert set(views_at[0.0]) == set(views_at[0.1]) == {2}
+    assert np.mean(np.array(views_at[0.3]) == 5) < 0.15
+    assert 0.3 < np.mean(np.array(views_at[0.9]) == 5) < 0.65 and set(views_at[0.9]) == {2, 3, 4, 5}
+
+
+def test_answers_do_not_depend_on_their_batch(folder: Path) -> None:
+    loaded = LlavaNextForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    image = np.asarray(_noise((196, 112)))
+    questions = ["Title?", "What is the total of the invoice?"]
+    both = answer(loaded, [image, image], questions, 6)
+    alone = [answer(loaded, [image], [q], 6)[0] for q in questions]
+    assert [a for a, _ in both] == [a for a, _ in alone]
+
+
+def test_the_projects_prompt_is_that_of_training(folder: Path) -> None:
+    loaded = load(folder)
+    document: Document = make_document(2, 224, 224)
+    prompt = loaded.prompt(Request((document.image,), "Title?"))
+    n = len(order(tiling(224, 224, SMALL)))
+    wanted = tokens.prefix() + [tokens.IMAGE_PAD] * n + tokens.question_ids("Title?", first=True)
+    assert prompt.ids[0].tolist() == wanted
+    text, *_ = pack(random.Random(0), document.questions, 64)
+    assert text[0] == tokens.VISION_END == wanted[-len(tokens.question_ids("Title?", True))]
+
+
+@pytest.mark.slow
+def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--tiny", "--cost", "1600", "--workers", "1"]
+    train([*options, "--steps", "2", "--log-every", "1"])
+    train([*options, "--steps", "4", "--log-every", "1"])
+    log = json.loads((tmp_path / "log.json").read_text())
+    assert [row["step"] for row in log] == [1, 2, 3, 4]
+    loaded, report = LlavaNextForConditionalGeneration.from_pretrained(
+        tmp_path / "export", output_loading_info=True
+    )
+    assert loaded.dtype == torch.bfloat16 and not report["missing_keys"]
