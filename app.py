@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.page import api, cards
+from rotatek.page import api, cards, plots
 from rotatek.page.choices import load_examples, models_on_offer
 from rotatek.page.controls import Controls, controls_part
-from rotatek.page.handlers import RUN_FIGURES, Handlers
-from rotatek.page.lens import figure, lens_part, wire_lens
+from rotatek.page.handlers import Handlers
+from rotatek.page.lens import budget_part, lens_part, wire_lens
+from rotatek.page.lens import overview as lens_overview
 from rotatek.page.look import head, theme
 from rotatek.page.question import Question, picture_part, question_part
 from rotatek.page.service import Service
@@ -37,17 +38,17 @@ def build(handlers: Handlers) -> gr.Blocks:
                 controls = controls_part([(model.label, model.name) for model in service.models])
         status = gr.HTML(cards.line(""), elem_id="status")
         answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
-        budget = figure("budget", RUN_FIGURES["budget"])
+        budget_part()
         gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
-        lens, kept = lens_part()
+        lens = lens_part()
         gr.HTML(cards.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         told = [answers, status, run]
         wire_settings(handlers, question, controls, count, run)
         wire_columns(handlers, controls)
-        overview = [lens.layer, lens.head, *budget, *kept]
+        overview = [lens.layer, lens.head, lens.overview]
         wire_asking(handlers, page, question, controls, [*told, count], overview)
-        wire_lens(handlers, lens, controls, run)
+        wire_lens(lens, controls, run)
     return page
 
 
@@ -114,7 +115,7 @@ def wire_asking(
     question.stop.click(handlers.stop, None, None, queue=False, **QUIET)
     page.unload(handlers.stop)
     for finished in (asked, page.load(handlers.greet, None, told, **QUIET)):
-        finished.then(handlers.overview, told[2], overview, **QUIET)
+        finished.then(lens_overview, told[2], overview, **QUIET)
 
 
 def launch(page: gr.Blocks, **options: Any) -> tuple:
@@ -133,6 +134,7 @@ def launch(page: gr.Blocks, **options: Any) -> tuple:
         run_history=False,
         ssr_mode=False,
         mcp_server=False,
+        app_kwargs={"routes": plots.routes()},
         share=False,
         **options,
     )

@@ -1,4 +1,4 @@
-// What the browser adds to Gradio: a clickable map, figures with names, sliders for the keyboard.
+// What the browser adds to Gradio: a clickable map, sliders for the keyboard.
 (() => {
   const set = (input, value) => {
     const owner = input.tagName === "TEXTAREA" ? HTMLTextAreaElement : HTMLInputElement;
@@ -7,37 +7,11 @@
   };
 
   // A cell of the layer x head map, as "layer,head", into the hidden box that Python listens to.
-  const listen = (plot) => {
-    plot.on("plotly_click", (event) => {
-      const cell = event.points[0];
-      const box = document.querySelector("#picked textarea, #picked input");
-      if (box) set(box, `${cell.x},${cell.y},${Date.now()}`);
-    });
-  };
-
-  // A figure is an image to a screen reader, and its summary is the caption's hidden paragraph.
-  const name = (plot) => {
-    const figure = plot.closest(".rk-figure");
-    const words = figure && figure.querySelector(".rk-summary");
-    plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", words ? words.textContent : "figure");
-  };
-
-  const visit = () => {
-    for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-      name(plot);
-      if (!plot.dataset.rk && plot.on) {
-        plot.dataset.rk = "1";
-        if (plot.closest("#map-plot")) listen(plot);
-      }
-    }
-  };
-
-  let waiting = 0;
-  const soon = () => {
-    if (!waiting) waiting = setTimeout(() => { waiting = 0; visit(); }, 80);
-  };
-  new MutationObserver(soon).observe(document.documentElement, { childList: true, subtree: true });
+  document.addEventListener("rk:cell", (event) => {
+    const box = document.querySelector("#picked textarea, #picked input");
+    const { name, x, y } = event.detail;
+    if (name === "map" && box) set(box, `${x},${y},${Date.now()}`);
+  });
 
   // Gradio sends a slider's `release` for a pointer only; arrow keys deserve the same.
   const steps = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End",

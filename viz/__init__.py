@@ -1,10 +1,10 @@
-"""Figures: arrays in, plotly figures and their words out.
+"""Figures: arrays in, what plotly draws and its words out.
 
 One figure a file. Every `draw` returns a `Drawing`: the figure, a one-sentence reading, and a
 summary in words for those who do not see it. Nothing here knows of models, requests or pages.
 """
 
-from . import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme
+from . import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme, wire
 from .theme import Drawing
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "scores",
     "spectrum",
     "theme",
+    "wire",
 ]

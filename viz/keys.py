@@ -1,11 +1,11 @@
 """Raw and rotated Keys as heat maps on one colour scale (the paper's figures 1 to 3)."""
 
 import numpy as np
-import plotly.graph_objects as go
 
 from .theme import (
     KEY_SCALE,
     Drawing,
+    Figure,
     colour_bar,
     compose,
     percent,
@@ -31,7 +31,7 @@ def channels_for_half(values: np.ndarray) -> int:
 
 def _heat_map(
     values: np.ndarray, top: float, axis_title: str, tokens: int, kept: int | None = None
-) -> go.Figure:
+) -> Figure:
     pooled = pool_rows(np.abs(values), MAX_ROWS)
     step = tokens / max(len(pooled), 1)
     ticks = np.linspace(0.0, 255.0, 5)

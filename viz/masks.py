@@ -37,7 +37,9 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
         tokens: visual tokens that the n rows stand for; n where nothing was left out.
     """
     n, d = mask.shape
-    shown = mask[np.linspace(0, max(n - 1, 0), min(n, MAX_ROWS)).astype(int)]
+    shared_by_all = n > 0 and bool((mask == mask[0]).all())
+    rows = 1 if shared_by_all else min(n, MAX_ROWS)
+    shown = mask[np.linspace(0, max(n - 1, 0), rows).astype(int)]
     step = (tokens or n) / max(len(shown), 1)
     rotated = method == "rotatek"
     cells = {
@@ -49,7 +51,9 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
         "zmax": 1,
         "showscale": False,
         "colorscale": [(0, VEIL), (1, colour(method))],
-        "hovertemplate": "channel %{x}, token %{y:.0f}<extra></extra>",
+        "hovertemplate": "channel %{x}, "
+        + ("every token" if shared_by_all else "token %{y:.0f}")
+        + "<extra></extra>",
     }
     figure = compose(
         [cells],

@@ -1,9 +1,10 @@
 """Figures laid over the visitor's own image: kept visual tokens, and attention."""
 
-import numpy as np
-import plotly.graph_objects as go
+from typing import NamedTuple
 
-from .theme import Drawing, compose, percent, png_uri
+import numpy as np
+
+from .theme import Drawing, Figure, compose, percent, png_uri
 
 MAX_SIDE = 448
 HEIGHT = 400
@@ -31,13 +32,29 @@ def shrink(pixels: np.ndarray, side: int = MAX_SIDE) -> np.ndarray:
     return (blocks.sum(axis=(1, 3)) // factor**2).astype(np.uint8)
 
 
+class Backdrop(NamedTuple):
+    """The visitor's image as figures take it: an address, and its size in pixels.
+
+    source: a data URI, or `rk:name` where the page has been sent that picture already.
+    """
+
+    source: str
+    height: int
+    width: int
+
+
+def backdrop(pixels: np.ndarray) -> Backdrop:
+    """uint8 RGB `pixels` [height, width, 3], shrunk to what a figure can show."""
+    return Backdrop(png_uri(shrink(pixels)), *pixels.shape[:2])
+
+
 def _over_image(
-    pixels: np.ndarray, cells: np.ndarray, scale: tuple, hover: np.ndarray, gap: float
-) -> go.Figure:
-    """`pixels` under a heat map of `cells` [rows, cols] stretched over the whole image."""
+    under: Backdrop, cells: np.ndarray, scale: tuple, hover: np.ndarray, gap: float
+) -> Figure:
+    """The image under a heat map of `cells` [rows, cols] stretched over the whole of it."""
     rows, cols = cells.shape
     image = {
-        "source": png_uri(shrink(pixels)), "xref": "x", "yref": "y", "x": 0, "y": 0,
+        "source": under.source, "xref": "x", "yref": "y", "x": 0, "y": 0,
         "sizex": cols, "sizey": rows, "sizing": "stretch", "layer": "below",
     }  # fmt: skip
     veil = {
@@ -46,7 +63,7 @@ def _over_image(
         "xgap": gap, "ygap": gap,
         "hovertemplate": "row %{y:.0f}, column %{x:.0f}: %{text}<extra></extra>",
     }  # fmt: skip
-    cell_aspect = (pixels.shape[0] / rows) / (pixels.shape[1] / cols)
+    cell_aspect = (under.height / rows) / (under.width / cols)
     return compose(
         [veil],
         HEIGHT,
@@ -60,17 +77,17 @@ def _over_image(
     )  # fmt: skip
 
 
-def draw_kept(pixels: np.ndarray, kept: np.ndarray) -> Drawing:
+def draw_kept(under: Backdrop, kept: np.ndarray) -> Drawing:
     """The image with the cells of dropped visual tokens in shade.
 
     Args:
-        pixels: the image, uint8 RGB [height, width, 3].
+        under: the image.
         kept: True where the visual token is kept, bool [rows, cols].
     """
     words = np.where(kept, "kept", "dropped")
     cells = kept.astype(np.uint8) * np.uint8(255)
     gap = 0.7 if kept.size <= GRID_CELLS else 0.0
-    figure = _over_image(pixels, cells, ((0, SHADE), (1, "rgba(0,0,0,0)")), words, gap)
+    figure = _over_image(under, cells, ((0, SHADE), (1, "rgba(0,0,0,0)")), words, gap)
     count, total = int(kept.sum()), kept.size
     if count == total:
         reading = f"All {total} visual tokens are kept, so the model still sees the whole image."
@@ -89,11 +106,11 @@ def draw_kept(pixels: np.ndarray, kept: np.ndarray) -> Drawing:
     )
 
 
-def draw_attention(pixels: np.ndarray, attention: np.ndarray) -> Drawing:
+def draw_attention(under: Backdrop, attention: np.ndarray) -> Drawing:
     """The image lit where attention falls.
 
     Args:
-        pixels: the image, uint8 RGB [height, width, 3].
+        under: the image.
         attention: weight of each visual token, non-negative float [rows, cols]; dropped tokens
             hold 0. Only its proportions matter.
     """
@@ -102,7 +119,7 @@ def draw_attention(pixels: np.ndarray, attention: np.ndarray) -> Drawing:
     level = np.sqrt(mass / max(float(mass.max()), 1e-30))
     words = np.vectorize(percent, otypes=[str])(mass)
     cells = np.rint(255 * level).astype(np.uint8)
-    figure = _over_image(pixels, cells, HEAT, words, 0)
+    figure = _over_image(under, cells, HEAT, words, 0)
     ordered = np.sort(mass.ravel())[::-1]
     half = int(np.searchsorted(np.cumsum(ordered), 0.5 * ordered.sum())) + 1
     row, column = np.unravel_index(int(mass.argmax()), mass.shape)

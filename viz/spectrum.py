@@ -15,7 +15,7 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
 
 
 def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
-    """Bars on a logarithmic scale, the kept ones in the accent.
+    """Steps on a logarithmic scale, the kept ones in the accent.
 
     Args:
         eigenvalues: of the (weighted) Key covariance, largest first, float [d].
@@ -25,16 +25,22 @@ def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
     d = len(values)
     share = values / max(values.sum(), 1e-300)
     rank = effective_rank(values)
+    edges = np.arange(d + 1) + 0.5  # one step a direction; bars would be 128 shapes of their own
+    heights = np.maximum(share, FLOOR)
     traces = [
         {
-            "type": "bar", "name": name, "width": 1.0, "marker": {"color": fill},
-            "x": np.arange(1, d + 1)[part], "y": np.maximum(share[part], FLOOR),
-            "hovertemplate": "direction %{x}: %{y:.2%}<extra></extra>",
+            "type": "scatter", "mode": "lines", "name": name, "fill": "tozeroy", "fillcolor": fill,
+            "line": {"shape": "hv", "width": 0, "color": fill},
+            "x": edges[part.start : part.stop + 1],
+            "y": np.append(heights[part], heights[part][-1:]),
+            "customdata": np.append(np.arange(1, d + 1)[part], part.stop),
+            "hovertemplate": "direction %{customdata}: %{y:.2%}<extra></extra>",
         }
         for name, part, fill in (
             (f"kept ({kept})", slice(0, kept), ACCENT),
             (f"dropped ({d - kept})", slice(kept, d), faded(colour("full"), 0.5)),
         )
+        if part.stop > part.start
     ]  # fmt: skip
     smallest = float(share[share > 0].min()) if (share > 0).any() else FLOOR
     decades = np.arange(int(np.floor(np.log10(max(smallest, FLOOR)))), 1)
@@ -49,14 +55,13 @@ def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
         },
         legend=True,
         left=66,
-        bargap=0,
     )  # fmt: skip
     lost = percent(float(share[kept:].sum()))
     return Drawing(
         figure,
         f"The {d - kept} dropped directions together hold {lost} of the energy; the Keys behave "
         f"as if they had about {rank:.0f} channels, not {d}.",
-        f"Bar chart of {d} eigenvalues on a logarithmic scale. The largest holds "
+        f"Chart of {d} eigenvalues on a logarithmic scale. The largest holds "
         f"{percent(float(share[0]))}, the {kept} kept ones {percent(float(share[:kept].sum()))}, "
         f"the dropped ones {lost}. Effective rank {rank:.1f}.",
     )

@@ -25,25 +25,11 @@ from rotatek.page.choices import (
 from rotatek.page.image import refusal
 from rotatek.page.run import Run, columns_for, title_of
 from rotatek.page.service import Service
-from viz import Drawing
 from viz.theme import percent
 
 log = logging.getLogger("rotatek")
 WIDTH = 128  # channels of a Key until a run says otherwise; so in every model on offer
 MAX_OTHERS = 4  # columns beside the uncompressed one and the visitor's settings
-FIGURES = {
-    "raw": "Keys as the model makes them",
-    "rotated": "The same Keys, rotated",
-    "think": "ThinK: one mask for all tokens",
-    "spark": "SparK: a mask for every token",
-    "rotatek": "RotateK: one straight cut",
-    "energy": "What k channels hold",
-    "spectrum": "How fast it falls off",
-    "scores": "Attention scores, exact and compressed",
-    "attention": "Where this head looks",
-    "map": "Every layer and head",
-}
-RUN_FIGURES = {"budget": "Where the bytes are", "kept": "What the model still sees"}
 
 
 def calm(handler: Callable) -> Callable:
@@ -206,56 +192,6 @@ class Handlers:
             cards.budget_reading(settings),
             cards.beyond_reading(settings, WIDTH, heads),
         )
-
-    @calm
-    def overview(self, run: Run | None) -> list[Any]:
-        """What a new run changes. Outputs: layer, head, then caption and plot of each of
-        `RUN_FIGURES`."""
-        trace = None if run is None else run.trace
-        if run is None or trace is None:
-            return [gr.skip()] * (2 + 2 * len(RUN_FIGURES))
-        layers, heads = trace.shape
-        drawings = {"budget": inside.budget_drawing(run), "kept": inside.kept_drawing(run, trace)}
-        sliders = [gr.update(maximum=layers - 1), gr.update(maximum=max(1, heads - 1))]
-        return sliders + _shown(RUN_FIGURES, drawings)
-
-    @calm
-    def redraw(
-        self,
-        run: Run | None,
-        layer: float,
-        head: float,
-        quantity: str,
-        channel_sparsity: float,
-        weighting: str,
-    ) -> list[Any]:
-        """One head, at the width the slider asks for. Outputs: caption and plot of `FIGURES`."""
-        trace = None if run is None else run.trace
-        if run is None or trace is None:
-            return [gr.skip()] * (2 * len(FIGURES))
-        layers, heads = trace.shape
-        row, column = min(int(layer), layers - 1), min(int(head), heads - 1)
-        settings = settings_of("none", 0.0, "rotatek", channel_sparsity, weighting)
-        drawings = inside.head_drawings(run, trace, row, column, settings)
-        drawings["map"] = inside.head_map(run, trace, quantity, row, column, settings)
-        return _shown(FIGURES, drawings)
-
-    @calm
-    def pick(self, cell: str) -> tuple[Any, Any]:
-        """A click on the map, as "layer,head,time". Outputs: layer, head."""
-        parts = cell.split(",")
-        if len(parts) != 3 or not all(part.isdecimal() and len(part) < 16 for part in parts):
-            return gr.skip(), gr.skip()
-        return int(parts[0]), int(parts[1])
-
-
-def _shown(titles: dict[str, str], drawings: dict[str, Drawing]) -> list[Any]:
-    """Caption and plot of each figure, in the order of `titles`."""
-    shown: list[Any] = []
-    for name, title in titles.items():
-        drawing = drawings[name]
-        shown += [cards.caption(title, drawing.reading, drawing.summary), drawing.figure]
-    return shown
 
 
 def _columns_shown(columns: list[Settings]) -> Any:

@@ -4,6 +4,8 @@ A trace holds ingredients, so everything here is redrawn at any channel width wi
 Symbols as in `rotatek.trace`: n traced tokens, d channels, k kept ones.
 """
 
+import zlib
+
 import numpy as np
 import torch
 
@@ -125,13 +127,30 @@ def head_map(
     return headmap.draw(errors, quantity, layer, head)
 
 
+def backdrop(run: Run) -> picture.Backdrop:
+    """The run's image, shrunk and encoded once."""
+    return run.remember("backdrop", lambda: picture.backdrop(run.pixels))
+
+
+def pictures(run: Run) -> dict[str, str]:
+    """The image under the name by which every later figure of the run refers to it."""
+    source = backdrop(run).source
+    return {f"{zlib.crc32(source.encode()):08x}": source}
+
+
+def _under(run: Run) -> picture.Backdrop:
+    """The run's image by name: it is sent once, with the overview."""
+    (name,) = pictures(run)
+    return backdrop(run)._replace(source=f"rk:{name}")
+
+
 def _attention(run: Run, trace: Trace, view: HeadView) -> Drawing:
     """Where the last word of the question looks, over the image."""
     rows, columns = trace.grids[0]
     mass = np.zeros(rows * columns, dtype=np.float64)
     inside = view.token < len(mass)
     mass[view.token[inside]] = view.attention[inside]
-    return picture.draw_attention(run.pixels, mass.reshape(rows, columns))
+    return picture.draw_attention(_under(run), mass.reshape(rows, columns))
 
 
 def kept_drawing(run: Run, trace: Trace) -> Drawing:
@@ -140,7 +159,7 @@ def kept_drawing(run: Run, trace: Trace) -> Drawing:
     kept = run.chosen.kept
     if kept is None:
         kept = np.ones(rows * columns, dtype=bool)
-    return picture.draw_kept(run.pixels, kept[: rows * columns].reshape(rows, columns))
+    return picture.draw_kept(_under(run), kept[: rows * columns].reshape(rows, columns))
 
 
 def budget_drawing(run: Run) -> Drawing:

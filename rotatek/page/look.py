@@ -5,6 +5,8 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.page.plots import head_links
+
 FONT: Final = ["ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 MONO: Final = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
 
@@ -50,8 +52,6 @@ def theme() -> gr.themes.Base:
 
 
 def head(assets: Path) -> str:
-    """Our script, and an early start for plotly, which gradio loads only once it has a figure."""
-    script = (assets / "page.js").read_text(encoding="utf-8")
-    bundles = (Path(gr.__file__).parent / "templates/frontend/assets").glob("PlotlyPlot-*.js")
-    early = [f'<link rel="modulepreload" href="./assets/{bundle.name}">' for bundle in bundles]
-    return "".join(early) + f"<script>{script}</script>"
+    """Our scripts, and plotly, which is fetched while the page is being built."""
+    scripts = [(assets / name).read_text(encoding="utf-8") for name in ("figures.js", "page.js")]
+    return head_links() + "".join(f"<script>{script}</script>" for script in scripts)

@@ -14,9 +14,9 @@ from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
 from rotatek.events import Failed, Finished, Token
-from rotatek.page import cards, inside
+from rotatek.page import cards
 from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
-from rotatek.page.handlers import FIGURES, RUN_FIGURES, Handlers, preset_settings
+from rotatek.page.handlers import Handlers, preset_settings
 from rotatek.page.run import BASELINE, Run, columns_for, start, with_method
 from rotatek.page.service import Service
 
@@ -106,55 +106,6 @@ def test_readings_say_what_is_kept() -> None:
 def test_presets_meet_the_budget_in_their_name(label: str) -> None:
     settings = preset_settings(label)
     assert round(100 * cards.nominal_kv(settings)) == pytest.approx(int(label.split()[0]), abs=1)
-
-
-def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
-    drawn = inside.budget_drawing(run).figure
-    for index, column in enumerate(run.columns.values()):
-        held = sum(float(trace.x[index]) for trace in drawn.data)
-        assert held == pytest.approx(column.finished.metrics["kv_bytes"], rel=5e-3)
-    visual = {trace.name: trace.x[0] for trace in drawn.data}
-    assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
-
-
-def test_every_head_can_be_drawn_at_every_width(service: Service, run: Run) -> None:
-    handlers = Handlers(service, [])
-    layers, heads = run.trace.shape
-    for layer in range(layers):
-        shown = handlers.redraw(run, layer, layer % heads, "energy", 0.5, "paper")
-        assert len(shown) == 2 * len(FIGURES)
-    for sparsity in (0.0, 0.97):
-        for weighting in ("paper", "none", "consistent"):
-            handlers.redraw(run, 0, 0, "error", sparsity, weighting)
-    assert len(handlers.overview(run)) == 2 + 2 * len(RUN_FIGURES)
-    far = handlers.redraw(run, 99, 99, "energy", 0.5, "paper")  # a crafted client's layer
-    assert f"Layer {layers - 1}" in far[2 * list(FIGURES).index("map")]
-
-
-def test_redrawing_is_quick(service: Service, run: Run) -> None:
-    handlers = Handlers(service, [])
-    handlers.redraw(run, 0, 0, "energy", 0.5, "paper")
-    taken = []
-    for layer in (1, 2, 3):
-        started = time.perf_counter()
-        handlers.redraw(run, layer, 1, "energy", 0.5, "paper")
-        taken.append(time.perf_counter() - started)
-    assert min(taken) < 0.3
-
-
-def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
-    view = run.trace.head(1, 0, CHOSEN)
-    curves = inside.energy_curves(run.trace.layers[1], 0, view, CHOSEN)
-    for curve in curves.values():
-        assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
-        assert (np.diff(curve) >= -1e-6).all()
-    assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
-
-
-def test_map_agrees_with_the_trace(run: Run) -> None:
-    shares = inside.spectra(run.trace, "paper")
-    view = run.trace.head(2, 1, CHOSEN)
-    assert np.allclose(shares[2, 1], view.spectrum, atol=1e-4)
 
 
 def test_stop_ends_within_a_token_and_forgets_the_visitor(
@@ -267,12 +218,3 @@ def test_the_gallery_is_whole(root) -> None:
     for example in examples:
         assert example.image.is_file() and example.title
         assert example.questions and all(len(q) < 200 for q in example.questions)
-
-
-@pytest.mark.parametrize(
-    "cell", ["", "a,b,c", "1", "1,2", "-1,0,3", "1,2,3,4", "1e9,0,1", "9" * 99]
-)
-def test_a_click_that_is_none_changes_nothing(service: Service, cell: str) -> None:
-    chosen = Handlers(service, []).pick(cell)
-    assert all(not isinstance(value, int) for value in chosen)
-    assert Handlers(service, []).pick("3,1,1700000000000") == (3, 1)

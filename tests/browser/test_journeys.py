@@ -167,7 +167,7 @@ def test_layer_and_head_change_the_figures(visit) -> None:
 def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
     page = visit()
     raw = plot_data(page, "raw")
-    page.wait_for_selector("#map-plot .js-plotly-plot[data-rk]")
+    page.wait_for_selector("#map-plot .js-plotly-plot")
     area = page.locator("#map-plot .nsewdrag").bounding_box()
     cell = {"x": area["width"] * 4.5 / 6, "y": area["height"] * 0.75}
     page.locator("#map-plot .nsewdrag").hover(position=cell)

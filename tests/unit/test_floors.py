@@ -49,7 +49,7 @@ FLOORS = {
     "app": 8,
 }
 KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
-VIZ_MAY_IMPORT = {"numpy", "plotly", "viz"} | set(sys.stdlib_module_names)
+VIZ_MAY_IMPORT = {"numpy", "viz"} | set(sys.stdlib_module_names)
 COMMAND_LINES = {"__main__.py", "evaluate.py", "bench.py", "train.py"}
 FOREIGN_MACHINE = re.compile(r"[\"'](/(home|root|work|tmp|usr|opt|mnt|data)/|[A-Z]:\\\\)")
 

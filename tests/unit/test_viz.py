@@ -7,11 +7,24 @@ import json
 import re
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
 import viz
-from viz import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme
+from viz import (
+    budget,
+    energy,
+    frontier,
+    headmap,
+    keys,
+    masks,
+    picture,
+    scores,
+    spectrum,
+    theme,
+    wire,
+)
 
 BASIC_TRACES = {"heatmap", "scatter", "bar"}
 DARK_GROUND = "#0d1117"
@@ -38,6 +51,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
     rotated, values = rotate(raw)
     noise = np.random.default_rng(1)
     pixels = noise.integers(0, 255, (120, 200, 3), dtype=np.uint8)
+    under = picture.backdrop(pixels)
     curve = np.linspace(0, 1, 129)
     part = np.array([0.2, 0.4])
     before, after = keys.draw_pair(raw, rotated, 32)
@@ -48,8 +62,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "energy": energy.draw({"rotatek": curve**0.2, "think": curve}, 32),
         "spectrum": spectrum.draw(values, 32),
         "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
-        "kept": picture.draw_kept(pixels, noise.random((6, 10)) < 0.5),
-        "attention": picture.draw_attention(pixels, noise.random((6, 10)) / 100),
+        "kept": picture.draw_kept(under, noise.random((6, 10)) < 0.5),
+        "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, "rotatek"),
         "frontier": frontier.draw(
@@ -60,7 +74,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
 
 @pytest.mark.parametrize("name,drawing", every_drawing().items())
 def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing):
-    sent = json.loads(drawing.figure.to_json())
+    go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)  # plotly checks each entry
+    sent = json.loads(json.dumps(wire.packed_figure(drawing.figure)))
     assert {trace["type"] for trace in sent["data"]} <= BASIC_TRACES
     assert sent["layout"]["paper_bgcolor"] == sent["layout"]["plot_bgcolor"] == "rgba(0,0,0,0)"
     assert sent["layout"]["height"] >= 120
@@ -126,7 +141,7 @@ def test_both_key_maps_share_one_scale():
     raw = make_keys()
     rotated, _ = rotate(raw)
     before, after = keys.draw_pair(raw, rotated, 16)
-    bars = [drawing.figure.data[0].colorbar.ticktext for drawing in (before, after)]
+    bars = [drawing.figure.data[0]["colorbar"]["ticktext"] for drawing in (before, after)]
     assert bars[0] == bars[1]
     assert "the first 16 columns hold 100 %" in after.reading
     assert "100, 40" in before.summary or "40, 100" in before.summary
@@ -136,13 +151,13 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak():
     raw = np.zeros((2880, 128), dtype=np.float32)
     raw[1717, 77] = 5.0
     drawing = keys.draw_raw(raw, top=5.0)
-    shown = drawing.figure.data[0].z
+    shown = drawing.figure.data[0]["z"]
     assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
     assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1
-    assert len(drawing.figure.to_json()) < 70_000
+    assert len(json.dumps(wire.packed_figure(drawing.figure))) < 70_000
     row = int(shown[:, 77].argmax())
     trace = drawing.figure.data[0]
-    assert abs(trace.y0 + row * trace.dy - 1717) <= trace.dy
+    assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
 
 
 def test_masks_tell_shared_from_ragged():
@@ -174,8 +189,8 @@ def test_effective_rank_counts_equal_eigenvalues(rank: int):
 def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
     values = np.array([[0.9, 0.8], [0.2, 0.95]])
     drawing = headmap.draw(values, "energy", 0, 1)
-    frame = drawing.figure.layout.shapes[0]
-    assert (frame.x0 + 0.5, frame.y0 + 0.5) == (0, 1)
+    frame = drawing.figure.layout["shapes"][0]
+    assert (frame["x0"] + 0.5, frame["y0"] + 0.5) == (0, 1)
     assert "Layer 0, head 1: captured energy 80 %" in drawing.reading
     assert "layer 1, head 0 with 20 %" in drawing.reading
     assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
@@ -192,34 +207,38 @@ def test_the_image_under_a_figure_is_a_real_png():
     assert (picture.shrink(flat) == 77).all()
 
 
+def black(height: int, width: int) -> picture.Backdrop:
+    return picture.backdrop(np.zeros((height, width, 3), dtype=np.uint8))
+
+
 def test_kept_tokens_are_counted_and_shaped_like_the_image():
     kept = np.zeros((4, 8), dtype=bool)
     kept[0] = True
-    drawing = picture.draw_kept(np.zeros((100, 400, 3), dtype=np.uint8), kept)
+    drawing = picture.draw_kept(black(100, 400), kept)
     assert "8 of 32 visual tokens" in drawing.reading
     assert "100 % of them in the upper half" in drawing.summary
-    assert drawing.figure.layout.yaxis.scaleratio == pytest.approx((100 / 4) / (400 / 8))
-    everything = picture.draw_kept(np.zeros((64, 64, 3), dtype=np.uint8), np.ones((4, 4), bool))
+    assert drawing.figure.layout["yaxis"]["scaleratio"] == pytest.approx((100 / 4) / (400 / 8))
+    everything = picture.draw_kept(black(64, 64), np.ones((4, 4), bool))
     assert "All 16" in everything.reading
 
 
 def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none():
     attention = np.full((4, 4), 0.01)
     attention[2, 1] = 0.5
-    drawing = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), attention)
+    drawing = picture.draw_attention(black(64, 64), attention)
     assert "half goes to 1 of 16" in drawing.reading
     assert "row 2, column 1 with 77 %" in drawing.summary
-    even = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), np.ones((4, 4)))
+    even = picture.draw_attention(black(64, 64), np.ones((4, 4)))
     assert "half goes to 8 of 16" in even.reading
-    silent = picture.draw_attention(np.zeros((64, 64, 3), dtype=np.uint8), np.zeros((4, 4)))
-    assert silent.figure.data[0].z.max() == 0
+    silent = picture.draw_attention(black(64, 64), np.zeros((4, 4)))
+    assert silent.figure.data[0]["z"].max() == 0
 
 
 def test_budget_adds_up():
     full = {"visual_keys": 4000, "visual_values": 4000, "text": 2000}
     ours = {"visual_keys": 1000, "visual_values": 4000, "text": 2000, "bases": 500}
     drawing = budget.draw({"Uncompressed": full, "RotateK": ours})
-    drawn = {trace.name: list(trace.x) for trace in drawing.figure.data}
+    drawn = {trace["name"]: list(trace["x"]) for trace in drawing.figure.data}
     assert "masks" not in drawn
     assert sum(values[1] for values in drawn.values()) == 7500
     assert "7.5 kB" in drawing.reading and "25 % less" in drawing.reading
@@ -243,6 +262,39 @@ def test_percent_never_rounds_to_all_or_nothing(fraction: float, text: str):
 @pytest.mark.parametrize("count,text", [(12, "12 B"), (98_304, "98.3 kB"), (1_310_720, "1.31 MB")])
 def test_size(count: int, text: str):
     assert theme.size(count) == text
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]):
+    values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
+    sent = wire.packed_array(values)
+    arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
+    assert arrived.itemsize <= 4
+    assert np.array_equal(arrived.reshape(shape), values)
+    assert sent.get("shape", f"{len(values)}") == ", ".join(map(str, shape))
+
+
+def test_words_and_nothing_at_all_travel_as_lists():
+    assert wire.packed_array(np.array([["a", "<b>"]])) == [["a", "<b>"]]
+    assert wire.packed_array(np.zeros(0)) == []
+    assert wire.packed({"a": None, "b": (np.float32(0.5), np.int64(3))}) == {"b": [0.5, 3]}
+
+
+def test_a_mask_that_tokens_share_is_one_row():
+    shared = np.zeros((300, 16), dtype=bool)
+    shared[:, 3] = True
+    cells = masks.draw(shared, "think", tokens=600).figure.data[0]
+    assert cells["z"].shape == (1, 16)
+    assert (cells["y0"] - cells["dy"] / 2, cells["y0"] + cells["dy"] / 2) == (-0.5, 599.5)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 32, 128])
+def test_the_spectrum_has_a_step_for_every_direction(kept: int):
+    steps = spectrum.draw(np.arange(128.0, 0, -1), kept).figure.data
+    edges = np.concatenate([trace["x"] for trace in steps])
+    assert edges.min() == 0.5 and edges.max() == 128.5
+    assert len(set(edges.tolist())) == 129
 
 
 def test_public_names():

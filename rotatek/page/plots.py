@@ -1,0 +1,100 @@
+"""How figures reach the browser: frames that stay, one JSON payload, and plotly from this server.
+
+`assets/figures.js` draws. Gradio's own plot component builds every figure anew, which took a second
+for ten of them; plotly's `react` changes what is there.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import gradio as gr
+import plotly
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from viz import Drawing
+from viz.wire import packed_drawing
+
+PLOTLY_URL: Final = f"rotatek/plotly-{version('plotly')}.min.js"
+YEAR_S: Final = 31_536_000
+TAKE: Final = "const take = () => window.rotatek.take(props.value); watch('value', take); take();"
+
+
+def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None = None) -> str:
+    """Drawings by name as the text that `figures.js` takes.
+
+    pictures: data URIs that a figure's image may name as `rk:name`; the browser keeps them.
+    """
+    figures = {name: packed_drawing(drawing) for name, drawing in drawings.items()}
+    sent = {"figures": figures, "pictures": dict(pictures or {})}
+    return json.dumps(sent, separators=(",", ":"))
+
+
+def box(elem_id: str, value: str = "") -> gr.HTML:
+    """The unseen component a payload is sent to. It draws nothing itself."""
+    return gr.HTML(
+        value,
+        html_template="<i></i>",
+        js_on_load=TAKE,
+        elem_id=elem_id,
+        elem_classes="rk-unseen",
+    )
+
+
+def frame(name: str, title: str) -> str:
+    """A figure's place: caption, buttons to carry it away, and where it is drawn."""
+    buttons = "".join(
+        f'<button type="button" data-save="{kind}" data-figure="{name}" '
+        f'aria-label="{escape(title)}: save as {kind.upper()}">{kind.upper()}</button>'
+        for kind in ("png", "html")
+    )
+    return (
+        f'<div class="rk-figure" id="{name}"><div class="rk-caption" id="{name}-caption">'
+        f'<div class="rk-save">{buttons}</div><h3>{escape(title)}</h3>'
+        '<p class="rk-see"></p><p class="rk-summary"></p></div>'
+        f'<div id="{name}-plot"><div class="rk-plot"></div></div></div>'
+    )
+
+
+def sheet(titles: Mapping[str, str], rows: Sequence[Sequence[str]], elem_id: str) -> gr.HTML:
+    """Frames in rows of one, two or three, for names and their `titles`."""
+    wide = {1: "rk-one", 2: "rk-two", 3: "rk-three"}
+    html = "".join(
+        f'<div class="{wide[len(row)]}">' + "".join(frame(n, titles[n]) for n in row) + "</div>"
+        for row in rows
+    )
+    return gr.HTML(f'<div class="rk-sheet">{html}</div>', js_on_load=None, elem_id=elem_id)
+
+
+@cache
+def plotly_source() -> tuple[bytes, bytes]:
+    """plotly's script as its Python package ships it: as it is, and compressed."""
+    source = (Path(plotly.__file__).parent / "package_data" / "plotly.min.js").read_bytes()
+    return source, gzip.compress(source, 9)
+
+
+def serve_plotly(request: Request) -> Response:
+    """The script, for good: its address holds its version."""
+    plain, small = plotly_source()
+    headers = {"Cache-Control": f"public, max-age={YEAR_S}, immutable", "Vary": "Accept-Encoding"}
+    zipped = "gzip" in request.headers.get("accept-encoding", "")
+    if zipped:
+        headers["Content-Encoding"] = "gzip"
+    return Response(small if zipped else plain, media_type="text/javascript", headers=headers)
+
+
+def routes() -> list[Route]:
+    """What the page's server answers besides Gradio's own addresses."""
+    return [Route(f"/{PLOTLY_URL}", serve_plotly, methods=["GET"])]
+
+
+def head_links() -> str:
+    """The tag that fetches plotly while the page is being built."""
+    return f'<script id="rk-plotly" async src="./{PLOTLY_URL}"></script>'

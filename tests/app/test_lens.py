@@ -1,0 +1,111 @@
+"""What is drawn of a run: complete, in step with its bytes and its trace, and quick."""
+
+import json
+import time
+import urllib.request
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rotatek.config import Settings
+from rotatek.page import inside, lens, plots
+from rotatek.page.run import Run, columns_for
+from rotatek.page.service import Service
+
+CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+
+
+@pytest.fixture(scope="module")
+def run(service: Service) -> Run:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((168, 112))
+    *_, last = service.ask("tiny", image, "Which?", columns_for(CHOSEN, []), 6)
+    return last
+
+
+def figures(payload: str) -> dict[str, Any]:
+    return json.loads(payload)["figures"]
+
+
+def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
+    drawn = inside.budget_drawing(run).figure
+    for index, column in enumerate(run.columns.values()):
+        held = sum(float(trace["x"][index]) for trace in drawn.data)
+        assert held == pytest.approx(column.finished.metrics["kv_bytes"], rel=5e-3)
+    visual = {trace["name"]: trace["x"][0] for trace in drawn.data}
+    assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
+
+
+def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
+    layers, heads = run.trace.shape
+    names = {name for row in lens.ROWS for name in row} - {"kept"}
+    for layer in range(layers):
+        sent = figures(lens.redraw(run, layer, layer % heads, "energy", 0.5, "paper"))
+        assert sent.keys() == names == lens.FIGURES.keys() - {"kept"}
+        assert all(drawn["data"] and drawn["reading"] for drawn in sent.values())
+    for sparsity in (0.0, 0.97):
+        for weighting in ("paper", "none", "consistent"):
+            lens.redraw(run, 0, 0, "error", sparsity, weighting)
+    far = figures(lens.redraw(run, 99, 99, "energy", 0.5, "paper"))  # a crafted client's layer
+    assert f"Layer {layers - 1}" in far["map"]["reading"]
+
+
+def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
+    *_, sent = lens.overview(run)
+    (name,) = json.loads(sent)["pictures"]
+    later = lens.redraw(run, 1, 0, "energy", 0.5, "paper")
+    assert figures(sent).keys() == {"budget", "kept"}
+    for drawn in (figures(sent)["kept"], figures(later)["attention"]):
+        assert drawn["layout"]["images"][0]["source"] == f"rk:{name}"
+    assert json.loads(later)["pictures"] == {} and len(later) < 400_000
+
+
+def test_redrawing_is_quick(run: Run) -> None:
+    lens.redraw(run, 0, 0, "energy", 0.5, "paper")
+    taken = []
+    for layer in (1, 2, 3):
+        started = time.perf_counter()
+        lens.redraw(run, layer, 1, "energy", 0.5, "paper")
+        taken.append(time.perf_counter() - started)
+    assert min(taken) < 0.1
+
+
+def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
+    view = run.trace.head(1, 0, CHOSEN)
+    curves = inside.energy_curves(run.trace.layers[1], 0, view, CHOSEN)
+    for curve in curves.values():
+        assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
+        assert (np.diff(curve) >= -1e-6).all()
+    assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
+
+
+def test_map_agrees_with_the_trace(run: Run) -> None:
+    shares = inside.spectra(run.trace, "paper")
+    view = run.trace.head(2, 1, CHOSEN)
+    assert np.allclose(shares[2, 1], view.spectrum, atol=1e-4)
+
+
+@pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])
+def test_a_click_that_is_none_changes_nothing(cell: str) -> None:
+    assert all(not isinstance(value, int) for value in lens.pick(cell))
+    assert lens.pick("3,1,1700000000000") == (3, 1)
+
+
+def test_nothing_is_drawn_before_there_is_a_run() -> None:
+    assert not isinstance(lens.redraw(None, 0, 0, "energy", 0.5, "paper"), str)
+    assert not any(isinstance(value, str) for value in lens.overview(None))
+
+
+def test_plotly_is_served_from_here_compressed_and_for_good(address: str) -> None:
+    request = urllib.request.Request(
+        f"{address}{plots.PLOTLY_URL}", headers={"Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        body = answer.read()
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(body) < 2_000_000 and body == plots.plotly_source()[1]
+    with urllib.request.urlopen(f"{address}{plots.PLOTLY_URL}", timeout=10) as answer:
+        assert answer.read() == plots.plotly_source()[0]
