@@ -41,6 +41,7 @@ from rotatek.errors import TIGHTER, OutOfMemory, Restarting, Stopped, public_mes
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
+from rotatek.models.memory import is_out_of_memory
 from rotatek.trace import Trace, TraceRecorder
 
 log = logging.getLogger("rotatek")
@@ -163,7 +164,7 @@ class Engine:
                     yield self._prefilled(column, prompt)
             yield from self._interleave(running, prompt, stop)
         except Exception as exc:
-            if recovery.is_out_of_memory(exc):
+            if is_out_of_memory(exc):
                 return True
             self._lost = self._lost or recovery.is_lost(exc, self.vlm.device)
             message = Restarting.sentence if self._lost else public_message(exc)

@@ -16,23 +16,6 @@ from rotatek.inputs import MIN_SIDE, Request
 log = logging.getLogger("rotatek")
 
 LEAST_TOKENS = 16  # an answer is not cut below this
-# What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
-# and libraries that allocate for themselves.
-_OUT_OF_MEMORY = (
-    "DefaultCPUAllocator: ",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
-
-
-def is_out_of_memory(failure: BaseException) -> bool:
-    """Whether memory of the host or of the device was missing."""
-    if isinstance(failure, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(failure, RuntimeError) and any(
-        sign in str(failure) for sign in _OUT_OF_MEMORY
-    )
 
 
 def is_lost(failure: BaseException, device: torch.device) -> bool:

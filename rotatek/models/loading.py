@@ -24,12 +24,21 @@ from rotatek.errors import (
     DeviceMissing,
     ModelUnsupported,
     ModeUnsupported,
+    OutOfMemory,
     SettingError,
     WeightsDamaged,
     WeightsMissing,
 )
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.llava_next import LlavaNext
+from rotatek.models.memory import (
+    GB,
+    HEADROOM,
+    check_fit,
+    free_bytes,
+    is_out_of_memory,
+    weight_bytes,
+)
 from rotatek.models.qwen2_5_vl import Qwen25VL
 
 POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"
@@ -37,12 +46,14 @@ POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model the page offers. source: a folder, or a hub id pinned to `revision`."""
+    """A model the page offers. source: a folder, or a hub id pinned to `revision`; gigabytes: of
+    its weights on a GPU."""
 
     name: str
     label: str
     source: str
     revision: str | None = None
+    gigabytes: float = 0.1
 
 
 CHECKPOINTS: Final[dict[str, Checkpoint]] = {
@@ -54,8 +65,15 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
             "Qwen2.5-VL-7B-Instruct",
             "Qwen/Qwen2.5-VL-7B-Instruct",
             "cc594898137f460bfe9f0759e9844b3ce807cfb5",
+            16.6,
         ),
-        Checkpoint("llava-next-8b", "LLaVA-NeXT-8B", "llava-hf/llama3-llava-next-8b-hf"),
+        Checkpoint(
+            "llava-next-8b",
+            "LLaVA-NeXT-8B",
+            "llava-hf/llama3-llava-next-8b-hf",
+            "b041c0d0ea0dd0196d147206c210c8d1752fc2da",
+            16.7,
+        ),
     )
 }
 _FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
@@ -78,8 +96,8 @@ def load(
     installed; Keys, Values and the compression stay in `dtype`.
 
     Raises:
-        WeightsMissing, WeightsDamaged, ModelUnsupported, ModeUnsupported, DeviceMissing,
-            SettingError: each saying what to do.
+        WeightsMissing, WeightsDamaged, ModelUnsupported, ModelTooLarge, OutOfMemory,
+            ModeUnsupported, DeviceMissing, SettingError: each saying what to do.
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     device = _device(device)
@@ -89,6 +107,8 @@ def load(
     try:
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
         family, processor = _family(config.model_type)
+        needed = weight_bytes(config, dtype, four_bit=four_bit)
+        check_fit(checkpoint.label, needed, str(device))
         network = AutoModelForImageTextToText.from_pretrained(
             source,
             revision=revision,
@@ -100,14 +120,27 @@ def load(
         )
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         images = processor.from_pretrained(source, revision=revision)
-    except (SafetensorError, RuntimeError) as exc:
-        raise WeightsDamaged from exc
+    except (SafetensorError, RuntimeError, MemoryError) as exc:
+        raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:
         raise WeightsMissing(
             f"The model {checkpoint.name!r} could not be loaded. Give a registered name "
             f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
         ) from exc
     return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def fitting(free: int | None = None) -> list[str]:
+    """Registered checkpoints that this machine can serve together: the embedded ones anywhere, the
+    others while a GPU has room for them. free: bytes, where the GPU cannot be asked."""
+    if free is None:
+        free = free_bytes("cuda") if torch.cuda.is_available() else 0
+    chosen, room = [], free - HEADROOM
+    for name, checkpoint in CHECKPOINTS.items():
+        if checkpoint.gigabytes < 1 or checkpoint.gigabytes * GB <= room:
+            chosen.append(name)
+            room -= int(checkpoint.gigabytes * GB)
+    return chosen
 
 
 def _four_bit(dtype: torch.dtype) -> BitsAndBytesConfig:

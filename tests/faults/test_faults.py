@@ -29,6 +29,7 @@ from rotatek.evaluation.run import Journal
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import load
+from rotatek.models.memory import is_out_of_memory
 from rotatek.page import cards
 from rotatek.page.run import start
 from rotatek.pocket.config import build_model, model_config, save_model
@@ -164,8 +165,8 @@ def test_memory_that_really_is_short(engine: Engine, monkeypatch: pytest.MonkeyP
     """The allocator's own complaint, whatever this release of PyTorch makes of it."""
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 55)
-    assert recovery.is_out_of_memory(caught.value)
-    assert not recovery.is_out_of_memory(RuntimeError("shapes do not match"))
+    assert is_out_of_memory(caught.value)
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
 
 def test_tighter_limits_shrink_what_costs_memory(picture: Callable[..., Image.Image]) -> None:

@@ -1,0 +1,81 @@
+"""What a model needs, what a device has free, and whether the one fits in the other."""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForImageTextToText
+
+from rotatek.errors import ModelTooLarge
+
+GB: Final = 1_000_000_000
+HEADROOM: Final = GB  # a 7B model's prefill, its caches and the CUDA context
+FOUR_BIT_BYTES: Final = 0.6  # a weight in NF4 with its scales, embeddings at full width
+CGROUP: Final = Path("/", "sys", "fs", "cgroup")
+# What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
+# and libraries that allocate for themselves.
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: ",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+def is_out_of_memory(failure: BaseException) -> bool:
+    """Whether memory of the host or of the device was missing."""
+    if isinstance(failure, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(failure, RuntimeError) and any(
+        sign in str(failure) for sign in _OUT_OF_MEMORY
+    )
+
+
+def weight_bytes(config: Any, dtype: torch.dtype, *, four_bit: bool = False) -> int:
+    """Bytes of a model's weights, from its configuration: nothing is allocated or fetched."""
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
+    return int(model.num_parameters() * (FOUR_BIT_BYTES if four_bit else dtype.itemsize))
+
+
+def free_bytes(device: str) -> int:
+    """Bytes that `device` ("cpu", "cuda", "cuda:N", or "auto" for all GPUs) has free."""
+    if device == "cpu" or not torch.cuda.is_available():
+        return _free_on_host()
+    if device == "auto":
+        return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
+    return torch.cuda.mem_get_info(torch.device(device))[0]
+
+
+def check_fit(name: str, needed: int, device: str) -> None:
+    """Refuse a model before its weights are read.
+
+    Raises:
+        ModelTooLarge: with both figures.
+    """
+    free, wanted = free_bytes(device), needed + min(HEADROOM, 4 * needed)
+    if wanted > free:
+        raise ModelTooLarge(
+            f"{name} needs about {wanted / GB:.1f} GB and {device} has {free / GB:.1f} GB free. "
+            "Choose a smaller model, 4-bit weights or another device."
+        )
+
+
+def _free_on_host() -> int:
+    """What the host can still give: the system's figure, or the container's where that is less."""
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for line in _lines(Path("/", "proc", "meminfo")):
+        if line.startswith("MemAvailable:"):
+            free = 1024 * int(line.split()[1])
+    limit, used = (_lines(CGROUP / name) for name in ("memory.max", "memory.current"))
+    if limit and used and limit[0].isdecimal():
+        free = min(free, int(limit[0]) - int(used[0]))
+    return free
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,100 @@
+"""Models against memory: what they need, what is free, and what is said when it does not fit."""
+
+import pytest
+import torch
+from transformers import AutoConfig, LlamaConfig, LlavaNextConfig, Qwen2_5_VLConfig
+
+from rotatek import errors
+from rotatek.models import loading, memory
+from rotatek.models.loading import CHECKPOINTS, POCKET, fitting, load
+from tests.tiny import tiny_llava, tiny_qwen
+
+
+@pytest.mark.parametrize("make", [tiny_qwen, tiny_llava])
+def test_weights_are_weighed_without_loading_them(make) -> None:
+    model = make().model
+    held = sum(weight.numel() * 4 for weight in model.parameters())
+    assert memory.weight_bytes(model.config, torch.float32) == held
+    assert memory.weight_bytes(model.config, torch.bfloat16) == held // 2
+
+
+@pytest.mark.slow
+def test_registered_sizes_are_those_of_the_real_shapes() -> None:
+    """The 7B and 8B configurations, as published, on the meta device."""
+    qwen = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
+            "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+        },
+        vision_config={"depth": 32, "hidden_size": 1280, "intermediate_size": 3420,
+                       "out_hidden_size": 3584},
+    )  # fmt: skip
+    llava = LlavaNextConfig(
+        text_config=LlamaConfig(
+            vocab_size=128320, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+            num_attention_heads=32, num_key_value_heads=8,
+        )
+    )  # fmt: skip
+    for name, config in (("qwen2.5-vl-7b", qwen), ("llava-next-8b", llava)):
+        held = memory.weight_bytes(config, torch.bfloat16) / memory.GB
+        assert held == pytest.approx(CHECKPOINTS[name].gigabytes, abs=0.2)
+
+
+def test_what_this_machine_has_is_known() -> None:
+    free = memory.free_bytes("cpu")
+    assert 10_000_000 < free < 10**13
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 30_000_000)
+    monkeypatch.setattr(loading, "AutoModelForImageTextToText", None)
+    with pytest.raises(errors.ModelTooLarge) as caught:
+        load(POCKET, "cpu")
+    assert "needs about 0.4 GB and cpu has 0.0 GB free" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("0x7f"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_memory_that_ends_while_loading_is_not_damage(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader:
+        @staticmethod
+        def from_config(config: object, **options: object) -> torch.nn.Module:
+            return tiny_qwen().model
+
+        @staticmethod
+        def from_pretrained(*args: object, **options: object) -> None:
+            raise failure
+
+    monkeypatch.setattr(loading, "AutoModelForImageTextToText", Reader)
+    with pytest.raises(errors.OutOfMemory):
+        load(POCKET, "cpu")
+
+
+def test_what_is_offered_follows_the_room() -> None:
+    small = [name for name, c in CHECKPOINTS.items() if c.gigabytes < 1]
+    assert fitting(0) == small and "pocket" in small
+    assert "qwen2.5-vl-7b" in fitting(24 * memory.GB)
+    assert "llava-next-8b" not in fitting(24 * memory.GB)
+    assert fitting(80 * memory.GB) == list(CHECKPOINTS)
+
+
+def test_every_hub_checkpoint_is_pinned() -> None:
+    for checkpoint in CHECKPOINTS.values():
+        if checkpoint.gigabytes >= 1:
+            assert len(checkpoint.revision or "") == 40
+            int(checkpoint.revision or "", 16)
+
+
+def test_a_folder_is_weighed_from_its_configuration_alone() -> None:
+    config = AutoConfig.from_pretrained(POCKET)
+    assert 30_000_000 < memory.weight_bytes(config, torch.float32) < 200_000_000
