@@ -34,6 +34,10 @@ class Recorder(Protocol):
         """Called once a layer, in order."""
         ...
 
+    def step(self, layer: int, query: Tensor) -> None:
+        """Called once a layer for each decoded token: query [B, Hq, 1, d]."""
+        ...
+
 
 class TokenPlan:
     """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
@@ -165,6 +169,9 @@ class PlannedLayer(CompressedLayer):
                 f"The conversation is longer than this model's sliding window of {sliding} tokens, "
                 "which a compressed cache does not follow. Use a shorter prompt or answer."
             )
+        recorder = self.filling.recorder
+        if recorder is not None and query.shape[2] == 1 and not self.text.static:
+            recorder.step(self.index, query)
         self.text.append(key, value)
         visual = None if self.store is None else self.store.read()
         return attend(query, visual, self.text.read(), scale).transpose(1, 2)
@@ -206,7 +213,7 @@ class RotateKCache(Cache):
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`.
         settings: which tokens and channels stay.
-        recorder: sees every layer's visual tokens before they are compressed.
+        recorder: sees every layer's visual tokens before they are compressed, then each query.
         metrics: the model's output metrics, to be kept between caches; else computed when needed.
         plan: an existing token plan, where several caches share one prefill.
 
@@ -248,6 +255,11 @@ class RotateKCache(Cache):
         for layer in self.layers:
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
+
+    def make_growing(self) -> None:
+        """Let the text grow again after `make_static`: no graph writes here any more."""
+        for layer in self.layers:
+            layer.text.static = False
 
     def counters(self) -> list[tuple[int, int, Tensor]]:
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""

@@ -114,6 +114,7 @@ class Limits:
     max_prompt_tokens: int = 16384
     trace_tokens: int = 512  # tokens a trace keeps per head
     kept_answer_tokens: int = 128  # default length of an answer
+    turns: int = 8  # questions that one conversation answers
 
 
 def channels_kept(width: int, keep: float) -> int:

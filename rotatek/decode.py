@@ -40,6 +40,27 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
     return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
 
 
+@torch.inference_mode()
+def feed(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
+) -> tuple[Tensor, float]:
+    """Add tokens [B, T] behind a filled cache, the first at position [B].
+
+    Returns next-token logits [B, vocabulary] and milliseconds.
+    """
+    started = time.perf_counter()
+    places = [vlm.positions_at(position + step) for step in range(tokens.shape[1])]
+    out = vlm.model(
+        input_ids=tokens,
+        position_ids=torch.cat(places, -1),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    synchronise(vlm.device)
+    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+
+
 def decode(
     vlm: VisionLanguageModel,
     embedded: Embedded,

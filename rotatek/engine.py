@@ -9,11 +9,12 @@ model. The lock is held for one prefill or one token at a time, so visitors take
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,53 +26,44 @@ from kernels import dispatch
 from rotatek import recovery
 from rotatek.attention import Flag, stoppable
 from rotatek.budget import nominal_kv
-from rotatek.cache import ByteCount
+from rotatek.chat import Column, Conversation, check_room, go_on
 from rotatek.compression import (
     RotateKCache,
     SharedPrefill,
     TokenPlan,
-    cache_bytes,
     check_methods,
     layout_of,
-    release,
 )
 from rotatek.config import BASELINE, Limits, Settings
 from rotatek.decode import Step, decode, prefill
-from rotatek.errors import TIGHTER, OutOfMemory, Restarting, Stopped, public_message
+from rotatek.errors import (
+    TIGHTER,
+    ConversationGone,
+    OutOfMemory,
+    Restarting,
+    Stopped,
+    public_message,
+)
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs import Request, make_request
+from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
+from rotatek.prompt import encode_follow_up
 from rotatek.trace import Trace, TraceRecorder
 
 log = logging.getLogger("rotatek")
 
 
-@dataclass
-class Column:
-    """One setting's run: its cache, its decoder, and what it has said."""
+class Switch(Flag, Protocol):
+    """A stop flag that its owner can set, and clears once nobody looks at it any more."""
 
-    name: str
-    settings: Settings
-    cache: Cache
-    plan: TokenPlan
-    embedded: Embedded
-    recorder: TraceRecorder | None
-    prefill_ms: float  # so far the vision tower's share
-    steps: Iterator[Step] = field(default_factory=lambda: iter(()))
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    step_ms: list[float] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
+    def set(self) -> None:
+        """Ask to stop."""
+        ...
 
-    def bytes(self) -> ByteCount:
-        """Live bytes of this column's cache."""
-        return cache_bytes(self.cache)
-
-    def close(self) -> None:
-        """Let go of every tensor."""
-        self.steps = iter(())
-        release(self.cache)
+    def clear(self) -> None:
+        """Forget it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -120,6 +112,7 @@ class Engine:
         stop: Flag | None = None,
         *,
         trace: bool = True,
+        conversation: Conversation | None = None,
     ) -> Iterator[Event]:
         """Answer under several settings, interleaved; the first column is what others diverge from.
 
@@ -127,14 +120,18 @@ class Engine:
         what went wrong is a `Failed` event. Where memory runs out, everything starts again once
         under tighter limits, after a `Restarted` event. Finished.metrics holds: kv_bytes,
         kv_bytes_full, bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to
-        the first column's), first_divergence (index or None), kl (mean, nats), stopped.
+        the first column's), first_divergence (index or None), kl (mean, nats), confidence
+        (geometric mean of the tokens' probabilities), stopped.
+
+        conversation: takes over the caches of a complete answer, for `follow`; its maker closes it.
         """
-        short = yield from self._attempt(request, columns, stop, trace)
+        short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
             recovery.free(self.vlm.device)
             log.warning(TIGHTER)
             yield Restarted(TIGHTER)
-            short = yield from self._attempt(recovery.tighter(request), columns, stop, trace)
+            smaller = recovery.tighter(request)
+            short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
             recovery.free(self.vlm.device)
             yield Failed(None, OutOfMemory.sentence)
@@ -145,6 +142,7 @@ class Engine:
         columns: Mapping[str, Settings],
         stop: Flag | None,
         trace: bool,
+        conversation: Conversation | None,
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
         running: list[Column] = []
@@ -163,17 +161,88 @@ class Engine:
                 for column in group:
                     yield self._prefilled(column, prompt)
             yield from self._interleave(running, prompt, stop)
+            if conversation is not None and not (stop is not None and stop.is_set()):
+                conversation.hold(running, prompt)
+                running = []
         except Exception as exc:
             if is_out_of_memory(exc):
                 return True
-            self._lost = self._lost or recovery.is_lost(exc, self.vlm.device)
-            message = Restarting.sentence if self._lost else public_message(exc)
+            message = self._said(exc)
         finally:
             for column in running:
                 column.close()
         if message:
             yield Failed(None, message)
         return False
+
+    def _said(self, failure: Exception) -> str:
+        """What a visitor may read of it; a lost accelerator is remembered."""
+        self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
+        return Restarting.sentence if self._lost else public_message(failure)
+
+    def follow(
+        self,
+        conversation: Conversation,
+        question: str,
+        max_new_tokens: int = 64,
+        stop: Flag | None = None,
+    ) -> Iterator[Event]:
+        """Ask again about the same images: every column goes on from its own cache.
+
+        Events as in `compare`; prefill_ms is that of the question alone, and bytes count the grown
+        text. Whatever keeps the answer from being complete closes the conversation, but for a
+        question that is refused: then it can be asked another way.
+        """
+        message, answered = "", False
+        try:
+            asked = clean_question(question)
+            ids = self._question_ids(conversation, asked, whole_tokens(max_new_tokens))
+        except Exception as exc:
+            yield Failed(None, self._said(exc))
+            return
+        try:
+            prompt = conversation.prompt
+            assert prompt is not None
+            for column in conversation.columns:
+                with self._lock, stoppable(stop):
+                    logits = go_on(self.vlm, column, ids)
+                self._decode(column, logits, max_new_tokens, stop)
+                yield self._prefilled(column, prompt)
+            yield from self._interleave(conversation.columns, prompt, stop)
+            if not (stop is not None and stop.is_set()):
+                conversation.hold(conversation.columns, prompt)
+                answered = True
+        except Stopped:
+            pass
+        except Exception as exc:
+            message = self._said(exc)
+        finally:
+            if not answered:
+                conversation.close()
+        if message:
+            yield Failed(None, message)
+
+    def _question_ids(
+        self, conversation: Conversation, question: str, max_new_tokens: int
+    ) -> list[int]:
+        """A follow-up question's token ids, if the conversation has room for it and its answer."""
+        if self._lost:
+            raise Restarting
+        if not conversation.is_open:
+            raise ConversationGone
+        template = self.vlm.tokenizer.chat_template or self.vlm.template
+        ids = encode_follow_up(self.vlm.tokenizer, question, template)
+        limit = self.vlm.context(self.limits.max_prompt_tokens)
+        check_room(conversation, len(ids) + max_new_tokens, self.limits.turns, limit)
+        return ids
+
+    def flag(self) -> Switch:
+        """A stop flag for one of this engine's answers."""
+        return threading.Event()
+
+    def terms(self, request: Request, columns: int) -> tuple[Request, str]:
+        """The request as this engine will answer it, and what to tell the visitor of that."""
+        return request, ""
 
     def health(self) -> Health:
         """Whether this engine can answer, where it runs, and what computes its attention."""
@@ -224,16 +293,22 @@ class Engine:
             return False
         for column, own in zip(group, shared.compress_ms, strict=True):
             column.prefill_ms += ms - sum(shared.compress_ms) + own
-            column.steps = decode(
-                self.vlm,
-                embedded,
-                column.cache,
-                logits,
-                request.max_new_tokens,
-                stop,
-                graph=self.graphs,
-            )
+            self._decode(column, logits, request.max_new_tokens, stop)
         return True
+
+    def _decode(
+        self, column: Column, logits: Tensor, max_new_tokens: int, stop: Flag | None
+    ) -> None:
+        """Make a filled column ready to answer."""
+        column.steps = decode(
+            self.vlm,
+            column.embedded,
+            column.cache,
+            logits,
+            max_new_tokens,
+            stop,
+            graph=self.graphs,
+        )
 
     def _interleave(
         self, running: list[Column], prompt: Prompt, stop: Flag | None
@@ -258,7 +333,9 @@ class Engine:
         """Take one step into the column's record."""
         index = len(column.tokens)
         token = step.tokens[0]
-        before = column.tokens == reference.tokens[:index]
+        before = not column.parted and column.tokens == reference.tokens[:index]
+        probability = float(step.logits[0].softmax(-1)[token])
+        column.log_probability += math.log(max(probability, 1e-30))
         column.tokens.append(token)
         if index:
             column.step_ms.append(step.ms)
@@ -270,7 +347,7 @@ class Engine:
             kl = _divergence(latest, step.logits)
             column.kl.append(kl)
         divergent = column is not reference and reference.tokens[index : index + 1] != [token]
-        return Token(column.name, index, token, text, step.ms, divergent, kl)
+        return Token(column.name, index, token, text, step.ms, divergent, kl, probability)
 
     def _prefilled(self, column: Column, prompt: Prompt) -> Prefilled:
         count = column.bytes()
@@ -281,7 +358,7 @@ class Engine:
             visual_kept=column.plan.visual_kept,
             nominal_kv=nominal_kv(column.settings),
             kv_bytes=count.total,
-            kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1]),
+            kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
             kept=_kept(column, prompt),
             grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
             attention=dispatch.backend(self.vlm.device.type),
@@ -298,13 +375,14 @@ class Engine:
             differs = [len(reference.tokens)]
         metrics: dict[str, Any] = {
             "kv_bytes": count.total,
-            "kv_bytes_full": self.vlm.full_bytes(int(column.cache.get_seq_length())),
+            "kv_bytes_full": self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
             "bytes": count.parts,
             "nominal_kv": nominal_kv(column.settings),
             "prefill_ms": column.prefill_ms,
             "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
             "first_divergence": differs[0] if differs else None,
             "kl": float(np.mean(column.kl)) if column.kl else None,
+            "confidence": math.exp(column.log_probability / max(len(column.tokens), 1)),
             "stopped": bool(stop is not None and stop.is_set()),
         }
         per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0

@@ -181,9 +181,33 @@ class QueueFull(UserError):
     sentence = "Many people are asking at the moment. Wait a little and ask again."
 
 
+class GpuNotLent(UserError):
+    code = "gpu_not_lent"
+    sentence = (
+        "No GPU is free for you now, or your share for today is used up. Choose the embedded "
+        "model, or ask again later."
+    )
+
+
 class Stopped(UserError):
     code = "stopped"
     sentence = "Stopped. Ask again whenever you like."
+
+
+class ConversationOver(UserError):
+    code = "conversation_over"
+    sentence = (
+        "This conversation has reached its limit. Press Ask to start afresh: the image is then "
+        "read again."
+    )
+
+
+class ConversationGone(UserError):
+    code = "conversation_gone"
+    sentence = (
+        "The cache of this answer has been released to make room. Press Ask, and the image is "
+        "read again."
+    )
 
 
 class Restarting(UserError):

@@ -33,7 +33,8 @@ class Token:
     """One new token. text: what it adds to the answer (may be empty inside a character);
     divergent: differs from the first column's token at this index; agrees: whether all tokens of
     this column so far equal the first column's; kl: KL(first column || this) in nats while they
-    agree, else None; ms: the forward pass that produced it (0 for the prefill's own token)."""
+    agree, else None; ms: the forward pass that produced it (0 for the prefill's own token);
+    probability: the model's own of this token."""
 
     column: str
     index: int
@@ -42,6 +43,7 @@ class Token:
     ms: float
     divergent: bool
     kl: float | None = None
+    probability: float = 1.0
 
 
 @dataclass(frozen=True)

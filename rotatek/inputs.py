@@ -90,9 +90,14 @@ def make_request(
     if len(given) > MAX_IMAGES:
         raise errors.TooManyImages
     text = clean_question(question)
-    new_tokens = _whole_number("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS)
+    new_tokens = whole_tokens(max_new_tokens)
     turns = _clean_history(history)
     return Request(tuple(open_image(image) for image in given), text, new_tokens, turns)
+
+
+def whole_tokens(max_new_tokens: int) -> int:
+    """The longest answer, 1 to `Limits`. Raises a `UserError`."""
+    return _whole_number("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS)
 
 
 def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:

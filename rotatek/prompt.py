@@ -19,24 +19,8 @@ def encode_chat(
     The template is rendered around marks, and each typed text is encoded on its own with special
     tokens split, so `<|im_end|>` in a question is seven characters and never a turn.
     """
-    texts: list[str] = []
-
-    def mark(text: str) -> str:
-        texts.append(text)
-        return _MARK.format(len(texts) - 1)
-
-    messages = []
     turns = [*request.history, (request.question, None)]
-    for number, (question, answer) in enumerate(turns):
-        images = [{"type": "image"} for _ in request.images] if number == 0 else []
-        content = [*images, {"type": "text", "text": mark(question)}]
-        messages.append({"role": "user", "content": content})
-        if answer is not None:
-            said = [{"type": "text", "text": mark(answer)}]
-            messages.append({"role": "assistant", "content": said})
-    rendered = tokenizer.apply_chat_template(
-        messages, chat_template=template, tokenize=False, add_generation_prompt=True
-    )
+    rendered, texts = _render(tokenizer, turns, template, images=len(request.images))
     ids: list[int] = []
     for number, text in enumerate(texts):
         before, mark_, rendered = rendered.partition(_MARK.format(number))
@@ -44,6 +28,48 @@ def encode_chat(
             raise ControlTokens
         ids += _encode(tokenizer, before, split=False) + _encode(tokenizer, text, split=True)
     return ids + _encode(tokenizer, rendered, split=False)
+
+
+def encode_follow_up(
+    tokenizer: PreTrainedTokenizerBase, question: str, template: str | None
+) -> list[int]:
+    """Token ids that lead from the end of an answer to the next one: end of turn, question, cue."""
+    turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
+    rendered, _ = _render(tokenizer, turns, template)
+    _, answer, rest = rendered.partition(_MARK.format(1))
+    before, asked, after = rest.partition(_MARK.format(2))
+    if not answer or not asked:
+        raise ControlTokens
+    return [
+        *_encode(tokenizer, before, split=False),
+        *_encode(tokenizer, question, split=True),
+        *_encode(tokenizer, after, split=False),
+    ]
+
+
+def _render(
+    tokenizer: PreTrainedTokenizerBase,
+    turns: Sequence[tuple[str, str | None]],
+    template: str | None,
+    images: int = 0,
+) -> tuple[str, list[str]]:
+    """The template around marks, ready for an answer; and the texts that the marks stand for."""
+    texts: list[str] = []
+
+    def mark(text: str) -> dict[str, str]:
+        texts.append(text)
+        return {"type": "text", "text": _MARK.format(len(texts) - 1)}
+
+    messages = []
+    for number, (question, answer) in enumerate(turns):
+        shown = [{"type": "image"}] * images if number == 0 else []
+        messages.append({"role": "user", "content": [*shown, mark(question)]})
+        if answer is not None:
+            messages.append({"role": "assistant", "content": [mark(answer)]})
+    rendered = tokenizer.apply_chat_template(
+        messages, chat_template=template, tokenize=False, add_generation_prompt=True
+    )
+    return rendered, texts
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> list[int]:

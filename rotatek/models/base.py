@@ -107,6 +107,11 @@ class VisionLanguageModel(ABC):
             config.num_hidden_layers, config.num_key_value_heads or heads, width, tokens, itemsize
         )
 
+    def context(self, limit: int | None = None) -> int | None:
+        """Tokens a conversation may have: the model's own number or `limit`, whichever is less."""
+        own = getattr(self.text_config, "max_position_embeddings", None)
+        return min((n for n in (own, limit) if n), default=None)
+
     @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end an answer."""
@@ -146,8 +151,8 @@ class VisionLanguageModel(ABC):
         template = self.tokenizer.chat_template or self.template
         ids = encode_chat(self.tokenizer, request, template)
         ids = expand_images(ids, self.image_token, pixels.counts)
-        context = getattr(self.text_config, "max_position_embeddings", None) or len(ids)
-        if len(ids) + request.max_new_tokens > min(context, limit or context):
+        room = self.context(limit)
+        if room is not None and len(ids) + request.max_new_tokens > room:
             raise RequestTooLong
         tensor = torch.tensor([ids], device=self.device)
         return Prompt(tensor, tensor == self.image_token, pixels)

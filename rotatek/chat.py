@@ -1,0 +1,147 @@
+"""One setting's run, and conversations: finished runs whose caches stay for follow-up questions.
+
+A request owns its caches and closes them. A `Conversation` is the one exception: who hands it to
+`Engine.compare` owns what it comes to hold, and closes it. A follow-up question feeds only its own
+tokens; each column goes on from its own compressed cache, and the image is not read again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from rotatek.cache import ByteCount
+from rotatek.compression import RotateKCache, TokenPlan, cache_bytes, release
+from rotatek.config import Settings
+from rotatek.decode import Step, feed
+from rotatek.errors import ConversationOver
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.trace import TraceRecorder
+
+
+@dataclass
+class Column:
+    """One setting's run: its cache, its decoder, and what it has said since the last question."""
+
+    name: str
+    settings: Settings
+    cache: Cache
+    plan: TokenPlan
+    embedded: Embedded
+    recorder: TraceRecorder | None
+    prefill_ms: float  # so far the vision tower's share
+    parted: bool = False  # an earlier answer differed from the first column's
+    steps: Iterator[Step] = field(default_factory=lambda: iter(()))
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    step_ms: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    log_probability: float = 0.0  # of all tokens, in nats
+
+    def __post_init__(self) -> None:
+        self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
+        self.asked = self.rows  # logical length of the cache when the last question had been fed
+        self.first_position = self.embedded.next_position
+
+    def bytes(self) -> ByteCount:
+        """Live bytes of this column's cache."""
+        return cache_bytes(self.cache)
+
+    @property
+    def grown(self) -> int:
+        """Tokens in the cache since the first prompt."""
+        return int(self.cache.get_seq_length()) - self.rows
+
+    def begin(self, prefill_ms: float) -> None:
+        """Forget what was said: another question has been fed, in `prefill_ms`."""
+        self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
+        self.tokens, self.text, self.step_ms, self.kl = [], "", [], []
+        self.log_probability = 0.0
+
+    def rest(self) -> None:
+        """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
+        self.steps, self.recorder = iter(()), None
+        whole = self.embedded
+        self.embedded = replace(
+            whole,
+            embeds=whole.embeds[:, :0].clone(),
+            positions=whole.positions[..., :0].clone(),
+            visual=whole.visual[:, :0].clone(),
+            valid=whole.valid[:, :0].clone(),
+        )
+
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self.steps = iter(())
+        release(self.cache)
+
+
+@dataclass
+class Conversation:
+    """Caches that outlive their request. Not for two threads at once.
+
+    prompt: the first request's, without pixels; turns: questions answered so far.
+    """
+
+    columns: list[Column] = field(default_factory=list)
+    prompt: Prompt | None = None
+    turns: int = 0
+
+    def hold(self, columns: Sequence[Column], prompt: Prompt) -> None:
+        """Take over finished columns and the prompt they answered."""
+        self.columns = list(columns)
+        self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
+        self.turns += 1
+        for column in self.columns:
+            column.parted = column.parted or column.tokens != self.columns[0].tokens
+            column.rest()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a cache to go on from."""
+        return bool(self.columns)
+
+    @property
+    def tokens(self) -> int:
+        """Logical tokens of the longest column."""
+        grown = max((column.grown for column in self.columns), default=0)
+        return grown + (0 if self.prompt is None else self.prompt.ids.shape[1])
+
+    @property
+    def cache_bytes(self) -> int:
+        """Live bytes of all its caches."""
+        return sum(column.bytes().total for column in self.columns)
+
+    def close(self) -> None:
+        """Let go of every tensor; nothing can be asked after that."""
+        for column in self.columns:
+            column.close()
+        self.columns, self.prompt = [], None
+
+
+def check_room(conversation: Conversation, tokens: int, turns: int, limit: int | None) -> None:
+    """Refuse a question of `tokens` tokens, its answer counted, beyond either limit.
+
+    Raises:
+        ConversationOver: in a sentence that says what to do.
+    """
+    if conversation.turns >= turns or (limit is not None and conversation.tokens + tokens > limit):
+        raise ConversationOver
+
+
+def go_on(vlm: VisionLanguageModel, column: Column, question: Sequence[int]) -> Tensor:
+    """Feed what the cache has not seen of the last answer, then a question's token ids.
+
+    Returns next-token logits [1, vocabulary]; the column is ready to decode.
+    """
+    unseen = column.tokens[int(column.cache.get_seq_length()) - column.asked :]
+    if isinstance(column.cache, RotateKCache):
+        column.cache.make_growing()
+    ids = torch.tensor([[*unseen, *question]], device=vlm.device)
+    start = column.first_position + column.grown
+    logits, ms = feed(vlm, ids, start, column.cache)
+    column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
+    column.begin(ms)
+    return logits
