@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.page import api, cards, plots
-from rotatek.page.choices import load_examples, models_on_offer
+from rotatek.page import api, cards, plots, serving
+from rotatek.page.choices import load_examples
 from rotatek.page.controls import Controls, controls_part
 from rotatek.page.handlers import Handlers
 from rotatek.page.lens import budget_part, lens_part, wire_lens
@@ -118,7 +118,7 @@ def wire_asking(
         finished.then(lens_overview, told[2], overview, **QUIET)
 
 
-def launch(page: gr.Blocks, **options: Any) -> tuple:
+def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
     """Serve `page` with the settings that an open port needs."""
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return page.launch(
@@ -134,7 +134,7 @@ def launch(page: gr.Blocks, **options: Any) -> tuple:
         run_history=False,
         ssr_mode=False,
         mcp_server=False,
-        app_kwargs={"routes": plots.routes()},
+        app_kwargs=serving.options(service, plots.routes()),
         share=False,
         **options,
     )
@@ -144,9 +144,11 @@ def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
-    handlers = Handlers(Service(models_on_offer()), load_examples(ASSETS / "examples"))
+    service = serving.service_here()
+    handlers = Handlers(service, load_examples(ASSETS / "examples"))
     threading.Thread(target=handlers.prepare, daemon=True).start()
-    launch(build(handlers))
+    serving.guard(service)
+    launch(build(handlers), service)
 
 
 if __name__ == "__main__":

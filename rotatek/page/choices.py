@@ -2,16 +2,16 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
-
-import torch
 
 from rotatek.budget import matched_keep_tokens, nominal_kv
 from rotatek.compression import check_methods
 from rotatek.config import Settings
 from rotatek.errors import SettingError
 from rotatek.models import CHECKPOINTS
+from rotatek.models.loading import fitting
 from rotatek.tokens import TOKENS
 
 
@@ -174,12 +174,12 @@ def load_examples(folder: Path) -> list[Example]:
     ]
 
 
-def models_on_offer() -> list[Model]:
-    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), or what it can hold."""
+def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
+    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else what
+    it can hold."""
     wanted = os.environ.get("ROTATEK_MODELS", "")
     given = [name.strip() for name in wanted.split(",") if name.strip()]
-    if not given:
-        given = list(CHECKPOINTS) if torch.cuda.is_available() else ["pocket"]
+    given = given or list(usual or fitting())
     offered = []
     for source in given:
         name = source if source in CHECKPOINTS else Path(source).name

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import errors, inputs
 from rotatek.config import Settings
-from rotatek.engine import Engine
+from rotatek.engine import Engine, Switch
 from rotatek.events import Failed, Prefilled, Token
 from rotatek.page.choices import Model
 from rotatek.page.run import Run, start
@@ -21,14 +22,19 @@ class Service:
     """Answers for the page. Models are loaded at first use and kept.
 
     models: what is on offer, the default first; make: builds an engine from a model's source.
+    failure: what was said when the default model could not be loaded, else empty.
+    on_lost: called once an engine's accelerator is lost and the visitor has been told.
     """
 
     def __init__(self, models: Sequence[Model], make: Callable[[str], Engine] = Engine) -> None:
         self.models = tuple(models)
+        self.failure = ""
+        self.on_lost: Callable[[], None] | None = None
         self._make = make
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
-        self._stops: dict[str, set[threading.Event]] = {}
+        self._stops: dict[str, set[Switch]] = {}
+        self._closed = False
         self._welcome: Run | None = None
         self._welcoming = threading.Lock()
 
@@ -36,17 +42,28 @@ class Service:
         """The engine of a model on offer, loaded and warmed up once.
 
         Raises:
-            SettingError: for a model that is not on offer.
+            SettingError: for a model that is not on offer; and what `rotatek.models.load` raises.
         """
         sources = {model.name: model.source for model in self.models}
         if name not in sources:
             raise errors.SettingError("model", "one of " + ", ".join(sources), name)
         with self._loading:
             if name not in self._engines:
-                engine = self._make(sources[name])
-                engine.warm_up()
+                try:
+                    engine = self._make(sources[name])
+                    engine.warm_up()
+                except Exception as error:
+                    if name == self.models[0].name:
+                        self.failure = errors.public_message(error)
+                        raise errors.UserError(self.failure) from error
+                    raise
                 self._engines[name] = engine
+                self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
+
+    def loaded(self) -> dict[str, Engine]:
+        """The engines so far; never waits."""
+        return dict(self._engines)
 
     def visual_tokens(self, model: str, image: Picture) -> int:
         """How many visual tokens `image` becomes."""
@@ -73,19 +90,23 @@ class Service:
             raise errors.ImageMissing
         request = inputs.make_request(image, question, max_new_tokens)
         engine = self.engine(model)
+        if self._closed:
+            raise errors.Restarting
         run = start(dict(columns), np.asarray(request.images[0]), request.question)
-        stop, key = threading.Event(), session or ""
+        request, run.notice = engine.terms(request, len(columns))
+        stop, key = engine.flag(), session or ""
         self._stops.setdefault(key, set()).add(stop)
         shown = 0.0
         try:
             yield run
-            for event in engine.compare(request, columns, stop):
-                run.take(event)
-                if isinstance(event, Prefilled):
-                    run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
-                if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
-                    shown = time.monotonic()
-                    yield run
+            with closing(engine.compare(request, columns, stop)) as events:  # type: ignore[type-var]
+                for event in events:
+                    run.take(event)
+                    if isinstance(event, Prefilled):
+                        run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
+                    if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
+                        shown = time.monotonic()
+                        yield run
             run.stopped = stop.is_set()
             yield run
         except errors.UserError as error:
@@ -93,14 +114,30 @@ class Service:
             yield run
         finally:
             stop.set()
-            self._stops.get(key, set()).discard(stop)
-            if not self._stops.get(key, True):
-                self._stops.pop(key, None)
+            self._forget(key, stop)
+            if self.on_lost is not None and not engine.health().able:
+                self.on_lost()
+
+    def _forget(self, key: str, stop: Switch) -> None:
+        self._stops.get(key, set()).discard(stop)
+        if not self._stops.get(key, True):
+            self._stops.pop(key, None)
+        stop.clear()
 
     def stop(self, session: str | None) -> None:
         """End what the session is waiting for, within one token."""
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()
+
+    def busy(self) -> bool:
+        """Whether anybody is being answered."""
+        return bool(self._stops)
+
+    def close(self) -> None:
+        """End every answer within one token, and refuse new ones."""
+        self._closed = True
+        for session in tuple(self._stops):
+            self.stop(session)
 
     def welcome(self, image: Picture, question: str, columns: Mapping[str, Settings]) -> Run:
         """The run that greets every visitor, answered once for all of them."""

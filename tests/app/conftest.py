@@ -59,7 +59,8 @@ def address(service: Service, picture_file: Path) -> Iterator[str]:
     """The whole page, served with the product's own launch settings."""
     examples = [Example(picture_file, "A square", ("Which colour?",))]
     page = app.build(Handlers(service, examples))
-    _, url, _ = app.launch(page, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+    options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
+    _, url, _ = app.launch(page, service, **options)
     yield url
     page.close(verbose=False)
 

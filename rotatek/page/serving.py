@@ -1,0 +1,120 @@
+"""What an open port needs beside the page: health, a polite full queue, an orderly end."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+
+import rotatek
+from rotatek import errors
+from rotatek.page import zero
+from rotatek.page.choices import models_on_offer
+from rotatek.page.service import Service
+
+log = logging.getLogger("rotatek")
+
+FAREWELL_S: Final = 1.0  # for running answers to end and be sent
+SENDING_S: Final = 0.2  # for what they said last to reach the visitors
+RETRY_S: Final = 10  # what a full queue asks a program to wait
+
+
+def service_here() -> Service:
+    """The service for this machine: what it offers, and who computes the answers.
+
+    On ZeroGPU every model has to be loaded before the page is served.
+    """
+    if not zero.is_here():
+        return Service(models_on_offer())
+    service = Service(models_on_offer(zero.offered()), zero.maker())
+    for model in service.models:
+        service.engine(model.name)
+    return service
+
+
+def options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str, Any]:
+    """Gradio's `app_kwargs`: the health route beside `routes`, and calm sentences where Gradio
+    itself refuses."""
+
+    def health(request: Request) -> JSONResponse:
+        report = report_of(service)
+        return JSONResponse(report, 503 if report["status"] == "failed" else 200)
+
+    return {
+        "routes": [Route("/health", health), *routes],
+        "exception_handlers": {503: _busy, OSError: _failed},
+    }
+
+
+def report_of(service: Service) -> dict[str, Any]:
+    """What `/health` says: status "ready", "loading" or "failed"; per loaded model its device,
+    what computes its attention, and why."""
+    models = {name: engine.health() for name, engine in service.loaded().items()}
+    status = "ready" if service.models[0].name in models else "loading"
+    if service.failure or not all(health.able for health in models.values()):
+        status = "failed"
+    return {
+        "status": status,
+        "version": rotatek.__version__,
+        "reason": service.failure,
+        "models": {
+            name: {
+                "device": health.device,
+                "attention": health.attention,
+                "reason": health.reason,
+            }
+            for name, health in models.items()
+        },
+    }
+
+
+def _busy(request: Request, error: Exception) -> JSONResponse:
+    """The queue is full. The page shows the sentence only of a 429; programs know the 503."""
+    from_page = request.headers.get("x-gradio-user") == "app"
+    return JSONResponse(
+        {"detail": errors.QueueFull.sentence},
+        429 if from_page else 503,
+        {"Retry-After": str(RETRY_S)},
+    )
+
+
+def _failed(request: Request, error: Exception) -> JSONResponse:
+    """A full disk, while an upload is stored: Gradio would answer with nothing at all."""
+    return JSONResponse({"detail": errors.public_message(error)}, 507)
+
+
+def guard(service: Service) -> None:
+    """Let this process end in order: on SIGTERM, and when its accelerator is lost."""
+    end_on_signals(service)
+    service.on_lost = leave_for_restart
+
+
+def end_on_signals(service: Service) -> None:
+    """On SIGTERM let running answers end, then leave: by default a container's first process would
+    not hear it."""
+
+    def leave(number: int, frame: object) -> None:
+        log.info("asked to leave: running answers are ended")
+        service.close()
+        deadline = time.monotonic() + FAREWELL_S
+        while service.busy() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(SENDING_S)
+        logging.shutdown()
+        os._exit(0)  # an orderly exit would wait for what threads are loading
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def leave_for_restart() -> None:
+    """Leave with status 1, once visitors have been told. An orderly exit may hang in CUDA."""
+    log.critical("the accelerator is lost: leaving for a restart")
+    timer = threading.Timer(FAREWELL_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
