@@ -19,14 +19,16 @@ import numpy as np
 from PIL import Image
 
 from . import fonts, stored
-from .document import Document
+from .document import Document, Question
 from .glyphs import CLASS_OF
 from .markup import HELD_OUT, TEMPLATES, style
+from .markup_plotly import figure, package_data
 from .renderers import pick_look
 
 SIZES = (
     (448, 448), (336, 588), (560, 420), (420, 560), (672, 448), (392, 784), (784, 560), (616, 784),
-    (896, 672), (448, 336), (728, 392), (308, 392),
+    (896, 672), (448, 336), (728, 392), (308, 392), (1008, 616), (1120, 644), (672, 672),
+    (560, 336), (784, 448),
 )  # fmt: skip
 SYSTEM = (
     "Liberation Sans",
@@ -37,10 +39,16 @@ SYSTEM = (
     "monospace",
 )
 GLYPHS_JS = """() => {
-  const out = [], range = document.createRange();
+  const out = [], texts = [], range = document.createRange();
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const node = walk.currentNode, text = node.data;
+    if (['SCRIPT', 'STYLE'].includes(node.parentNode.tagName.toUpperCase())) continue;
+    range.selectNodeContents(node);
+    const whole = range.getBoundingClientRect();
+    const out_of_sight = whole.left < -1 || whole.top < -1 ||
+      whole.right > innerWidth + 1 || whole.bottom > innerHeight + 1;
+    if (whole.width > 0 && !out_of_sight) texts.push(text.trim());
     for (let i = 0; i < text.length; i++) {
       if (text[i].trim() === '') continue;
       range.setStart(node, i); range.setEnd(node, i + 1);
@@ -49,7 +57,13 @@ GLYPHS_JS = """() => {
     }
   }
   const e = document.documentElement;
-  return {glyphs: out, width: e.scrollWidth, height: document.body.scrollHeight};
+  return {glyphs: out, texts, width: e.scrollWidth, height: document.body.scrollHeight};
+}"""
+PLOT_JS = """async ({spec, rules, bar}) => {
+  document.body.innerHTML = `<style>${rules} body{margin:0}</style><div id=plot></div>`;
+  await document.fonts.ready;
+  const static_ = !bar;
+  await Plotly.newPlot('plot', spec.data, spec.layout, {staticPlot: static_, displayModeBar: bar});
 }"""
 
 
@@ -67,6 +81,34 @@ def font_rule(rng: random.Random, split: str, look: Any) -> tuple[str, str]:
     return rules, "F"
 
 
+def picture(page: Any, found: dict, questions: list[Question], name: str) -> Document | None:
+    """What the page shows now, with the glyphs ``found`` in it; None without questions."""
+    pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
+    glyphs = np.array(points, np.float32).reshape(-1, 3)
+    questions = [q for q in questions if q.answer]
+    return Document(pixels, glyphs, questions, name) if questions else None
+
+
+def render_plotly(page: Any, seed: int) -> Document | None:
+    """The plotly chart of ``seed`` on a page that has plotly.js loaded."""
+    rng = random.Random(f"plotly/{seed}")
+    width, height = rng.choice(SIZES)
+    look = pick_look(rng, width, height, "train", fancy=0)
+    rules, family = font_rule(rng, "train", look)
+    page.set_viewport_size({"width": width, "height": height})
+    spec, ask_about = figure(rng, look, family.strip("'"))
+    page.evaluate(PLOT_JS, {"spec": spec, "rules": rules, "bar": rng.random() < 0.15})
+    found = page.evaluate(GLYPHS_JS)
+    return picture(page, found, ask_about(found["texts"]), "html-plotly")
+
+
+def _inside(found: dict, width: int, height: int) -> bool:
+    """Whether all of a page's text can be seen."""
+    fits = found["width"] <= width and found["height"] <= height
+    return fits and all(2 < x < width - 2 and 2 < y < height - 2 for _, x, y in found["glyphs"])
+
+
 def render(page: Any, seed: int, split: str) -> Document | None:
     """The page of ``seed``, or None when its content does not fit."""
     rng = random.Random(f"browser/{split}/{seed}")
@@ -82,15 +124,19 @@ def render(page: Any, seed: int, split: str) -> Document | None:
         page.set_content(f"<style>{rules}{sheet}</style><body>{body}</body>", wait_until="load")
         page.evaluate("document.fonts.ready.then(() => 1)")
         found = page.evaluate(GLYPHS_JS)
-        if found["width"] <= width and found["height"] <= height:
+        if _inside(found, width, height):
             break
     else:
         return None
-    pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
-    glyphs = np.array(points, np.float32).reshape(-1, 3)
-    questions = [q for q in questions if q.answer]
-    return Document(pixels, glyphs, questions, f"html-{name}") if questions else None
+    return picture(page, found, questions, f"html-{name}")
+
+
+def plotly_page(browser: Any) -> Any:
+    """An empty page with plotly.js, from plotly's Python package."""
+    page = browser.new_page()
+    page.set_content("<body></body>")
+    page.add_script_tag(path=str(package_data() / "plotly.min.js"))
+    return page
 
 
 def main() -> None:
@@ -100,6 +146,8 @@ def main() -> None:
     p.add_argument("--count", type=int, default=100)
     p.add_argument("--first", type=int, default=0)
     p.add_argument("--split", choices=("train", "unseen"), default="train")
+    p.add_argument("--plotly", type=float, default=0.0, help="share of plotly's charts")
+    p.add_argument("--quality", type=int, nargs=2, default=(70, 85), help="range of WebP's quality")
     p.add_argument("--shard", type=int, default=300)
     args = p.parse_args()
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this command needs it
@@ -112,15 +160,19 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page, seed = browser.new_page(), args.first
+        charts = plotly_page(browser) if args.plotly else None
         while done < args.count:
-            document = render(page, seed, args.split)
+            if charts and random.Random(f"which/{seed}").random() < args.plotly:
+                document = render_plotly(charts, seed)
+            else:
+                document = render(page, seed, args.split)
             seed += 1
             if document is not None:
                 made.append(document)
                 done += 1
             if made and (len(made) == args.shard or done == args.count):
                 path = args.folder / f"{args.split}-{seed:06}.zip"
-                stored.write(path, made)
+                stored.write(path, made, *args.quality)
                 print(
                     f"{path.name}: {len(made)}, {path.stat().st_size / 1e6:.1f} MB", file=sys.stderr
                 )

@@ -19,7 +19,8 @@ from .document import Document, Question
 from .generate import make_document, pick_size
 from .renderers.look import text_length
 
-HARD = frozenset({"highest", "lowest", "reverse"})
+HARD = frozenset({"highest", "lowest", "reverse", "colour", "list"})
+HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 2.0, "colour": 1.5}
 EASY = ("signs", "pages", "forms", "screens", "tables")
 
 
@@ -68,7 +69,7 @@ def pack(
         text[at:end] = head + answer
         start = at + len(head) - 1
         labels[start : end - 1] = answer
-        weight = len(answer) ** -0.5 * (2.0 if question.kind in HARD else 1.0)
+        weight = len(answer) ** -0.5 * HARDER.get(question.kind, 1.0)
         weights[start : end - 1] = weight
         weights[start : start + 2] = 2 * weight  # where the decision falls; the rest is copying
         at = end
@@ -80,8 +81,9 @@ def pack(
 def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
     """An order of the turns: kind by kind, so that rare kinds come early.
 
-    Half of the time the transcription leads. Else it comes last and a comparison leads, so that
-    comparing is learned from pixels and not from figures that an earlier turn has read out.
+    Hard kinds come before easy ones two times in three. The transcription leads at times; else it
+    comes last and a comparison leads, so that comparing is learned from pixels and not from
+    figures that an earlier turn has read out.
     """
     kinds: dict[str, list[Question]] = {}
     for question in questions:
@@ -90,17 +92,14 @@ def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
         rng.shuffle(group)
     long = kinds.pop("transcribe", [])
     turns: list[Question] = []
+    eager = rng.random() < 0.67
     while kinds:
         turn = [group.pop() for group in kinds.values()]
-        rng.shuffle(turn)
+        turn.sort(key=lambda q: rng.random() + (eager and q.kind not in HARD))
         turns += turn
         kinds = {kind: group for kind, group in kinds.items() if group}
-    if long and rng.random() < 0.5:
+    if long and rng.random() < 0.45:
         return long[:1] + turns + long[1:]
-    hard = [q for q in turns if q.kind in HARD]
-    if hard and rng.random() < 0.7:
-        first = rng.choice(hard)
-        turns = [first, *(q for q in turns if q is not first)]
     return turns + long
 
 
@@ -116,17 +115,23 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_batch(
-    seed: int, index: int, progress: float, cost: int, pages: Path | None = None
+    seed: int,
+    index: int,
+    progress: float,
+    cost: int,
+    pages: Path | None = None,
+    world: int = 1,
 ) -> Batch:
     """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
 
-    ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4.
+    ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
+    ``world`` batches of one step are of one size, so that no rank waits long for another.
     """
+    width, height, names = curriculum(random.Random(f"size/{seed}/{index // world}"), progress)
     rng = random.Random(f"batch/{seed}/{index}")
-    width, height, names = curriculum(rng, progress)
     n = width * height // UNIT**2
     length = text_length(width, height)
-    size = max(2, min(384, int(cost / ((n + length / 4) * (1 + n / 2000)))))
+    size = max(2, min(176, int(cost / ((n + length / 4) * (1 + n / 2000)))))
     images = np.empty((size, height, width, 3), np.uint8)
     text, labels, weights, patches, classes = [], [], [], [], []
     for i in range(size):
@@ -161,9 +166,10 @@ def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str
     if progress < 0.12:
         width, height = pick_size(rng, 64, 160)
         return width, height, EASY if rng.random() < 0.5 else None
-    most = 300 if progress < 0.4 else 1024 if rng.random() < 0.5 else 400
-    width, height = pick_size(rng, 72, most)
-    return width, height, None
+    if progress < 0.4:
+        return *pick_size(rng, 72, 300), None
+    least, most = (400, 1024) if rng.random() < 0.36 else (72, 420)
+    return *pick_size(rng, least, most), None
 
 
 class Stream(IterableDataset):
@@ -190,7 +196,8 @@ class Stream(IterableDataset):
         step = self.start + worker
         while True:
             index = step * self.world + self.rank
-            yield make_batch(self.seed, index, self.progress.value, self.cost, self.pages)
+            progress = self.progress.value
+            yield make_batch(self.seed, index, progress, self.cost, self.pages, self.world)
             step += workers
 
 

@@ -26,16 +26,23 @@ def degrade(rng: random.Random, document: Document, amount: float = 1.0) -> Docu
     if rng.random() < 0.3:
         image = _resample(rng, image)
     if rng.random() < 0.3:
-        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.8) * amount))
+        image = _blur(rng.uniform(0.3, 0.85) * amount, image)
     if rng.random() < 0.3:
         image = ImageEnhance.Brightness(image).enhance(rng.uniform(0.75, 1.15))
         image = ImageEnhance.Contrast(image).enhance(rng.uniform(0.7, 1.15))
     if rng.random() < 0.3:
         image = _noise(rng, image, rng.uniform(2, 12) * amount)
     if rng.random() < 0.45:
-        image = _jpeg(image, rng.randint(35, 92))
+        image = _jpeg(image, rng.randint(30, 92))
     document.image, document.glyphs = image, glyphs
     return document
+
+
+def _blur(sigma: float, image: Image.Image) -> Image.Image:
+    """A Gaussian of at most 0.85 pixels, by 3 x 3 weights: a fifth of the usual filter's time."""
+    side = np.exp(-0.5 / max(sigma, 0.05) ** 2)
+    row = np.array([side, 1, side]) / (1 + 2 * side)
+    return image.filter(ImageFilter.Kernel((3, 3), np.outer(row, row).flatten().tolist(), 1))
 
 
 def _jpeg(image: Image.Image, quality: int) -> Image.Image:
@@ -58,7 +65,7 @@ def _resample(rng: random.Random, image: Image.Image) -> Image.Image:
     factor = rng.uniform(0.8, 1.6)
     size = max(8, round(image.width * factor)), max(8, round(image.height * factor))
     method = rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC))
-    return image.resize(size, method).resize(image.size, Image.Resampling.BICUBIC)
+    return image.resize(size, method).resize(image.size, method)
 
 
 def _framed(
@@ -74,7 +81,7 @@ def _framed(
         ramp = Image.linear_gradient("L").resize((w, h))
         other = Image.new("RGB", (w, h), tuple(rng.randint(0, 255) for _ in range(3)))
         ground = Image.composite(ground, other, ramp)
-    ground.paste(image.resize(size, Image.Resampling.LANCZOS), (left, top))
+    ground.paste(image.resize(size, Image.Resampling.BICUBIC), (left, top))
     moved = glyphs.copy()
     moved[:, 1:] = moved[:, 1:] * scale + np.array([left, top], np.float32)
     return ground, moved
@@ -119,7 +126,7 @@ def _perspective(
         (w, h),
         Image.Transform.PERSPECTIVE,
         tuple(inverse.flatten()[:8]),
-        Image.Resampling.BICUBIC,
+        rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)),
         fillcolor=desk,
     )
     if len(glyphs) == 0:

@@ -184,6 +184,7 @@ def summary(items: Iterable[Item]) -> dict[str, Any]:
     if pages:
         written = sum(len(i.truth) for i in pages)
         out["transcription_error"] = sum(i.error * len(i.truth) for i in pages) / written
+        out["runaway"] = sum(i.error > 1 for i in pages)  # more wrong characters than there are
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in out.items()}
 
 
@@ -193,6 +194,8 @@ def report(items: list[Item]) -> dict[str, Any]:
     for split in dict.fromkeys(i.split for i in items):
         mine = [i for i in items if i.split == split]
         table: dict[str, Any] = {"all": summary(mine)}
+        table["short"] = summary(i for i in mine if i.kind != "transcribe")
+        table["transcription"] = summary(i for i in mine if i.kind == "transcribe")
         for field in ("kind", "size", "renderer"):
             names = sorted({getattr(i, field) for i in mine})
             table[field] = {n: summary(i for i in mine if getattr(i, field) == n) for n in names}
@@ -229,7 +232,7 @@ def markdown(tables: dict[str, Any]) -> str:
     for split, table in tables.items():
         if split == "calibration":
             continue
-        rows = {"all": table["all"]}
+        rows = {name: table[name] for name in ("all", "short", "transcription")}
         for field in ("kind", "size", "renderer"):
             rows |= {f"{field}: {name}": row for name, row in table[field].items()}
         for name, r in rows.items():
@@ -246,7 +249,7 @@ def main(argv: list[str] | None = None) -> None:
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.evaluate", description=__doc__)
     default = Path(__file__).parents[2] / "assets" / "pocket"
     p.add_argument("--model", type=Path, default=default)
-    p.add_argument("--splits", nargs="+", default=list(SPLITS))
+    p.add_argument("--splits", nargs="*", default=list(SPLITS))
     p.add_argument("--documents", type=int, default=40, help="documents per split and size")
     p.add_argument("--questions", type=int, default=3, help="questions per document")
     p.add_argument("--sizes", nargs="+", default=[f"{w}x{h}" for w, h in SIZES])
@@ -255,7 +258,12 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--max-new", type=int, default=960)
     p.add_argument("--json", type=Path)
     p.add_argument("--items", type=Path, help="write every question and answer here")
+    p.add_argument("--merge", type=Path, nargs="+", help="only add up these files of --items")
     args = p.parse_args(argv)
+    if args.merge:
+        rows = [row for path in args.merge for row in json.loads(path.read_text("utf-8"))]
+        finish([Item(**row) for row in rows], args)
+        return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32)
     model = model.to(device).eval()
@@ -278,11 +286,16 @@ def main(argv: list[str] | None = None) -> None:
         for pairs in by_size.values():
             run(model, pairs, batch, args.max_new)
             items += [item for _, item in pairs]
+    finish(items, args)
+
+
+def finish(items: list[Item], args: argparse.Namespace) -> None:
+    """Write the report, and the answers themselves where asked for."""
     tables = report(items)
-    tables["questions"], tables["device"] = len(items), device
+    tables["questions"] = len(items)
     if args.json:
         args.json.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
-    if args.items:
+    if args.items and not args.merge:
         rows = [asdict(i) for i in items]
         args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")
     print(markdown({k: v for k, v in tables.items() if k in (*SPLITS, "browser")}))

@@ -10,10 +10,12 @@ from pathlib import Path
 from . import stored
 from .config import UNIT
 from .degrade import degrade
+from .distract import distract
 from .document import Document
 from .renderers import REGISTRY, pick_look
 
-STORED_SHARE = 0.1
+STORED_SHARE = 0.15
+DISTRACTED_SHARE = 0.2
 SPLITS = ("own", "fonts", "renderers")
 
 
@@ -47,6 +49,8 @@ def make_document(
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name
+            if harm > 0 and rng.random() < DISTRACTED_SHARE:
+                document = distract(rng, document)
             return degrade(rng, document, harm) if harm > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 

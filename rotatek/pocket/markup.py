@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from . import markup_more as more
 from . import words
 from .document import Question
 from .markup_charts import columns, meters, pie
@@ -252,6 +253,9 @@ def shop(rng: random.Random, look: Look, size: float) -> Made:
 Template = Callable[[random.Random, Look, float], Made]
 TEMPLATES: dict[str, Template] = {
     "table": table, "fields": fields, "article": article, "bill": bill, "prices": prices,
-    "meters": meters, "columns": columns, "pie": pie, "inbox": inbox,
+    "meters": meters, "columns": columns, "pie": pie, "inbox": inbox, "code": more.code,
+    "chat": more.chat, "settings": more.settings, "sheet": more.sheet, "slide": more.slide,
+    "letter": more.letter, "board": more.board, "results": more.results, "site": more.site,
+    "stats": more.stats,
 }  # fmt: skip
 HELD_OUT: dict[str, Template] = {"tiles": tiles, "shop": shop}

@@ -52,7 +52,7 @@ def columns(rng: random.Random, look: Look, size: float) -> Made:
     value = 0.0
     while value <= top:
         y = y1 * (1 - value / top) + 4
-        mark = f"{value:,.0f}" if step >= 1 else f"{value:g}"
+        mark = f"{value:,.0f}" if step == int(step) else f"{value:g}"
         out.append(
             f"<line x1={x0} x2={w} y1={y:.1f} y2={y:.1f} "
             f"stroke='{css(t.rule)}'/><text x={x0 - 6:.0f} "

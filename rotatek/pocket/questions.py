@@ -46,6 +46,57 @@ FORMS: dict[str, tuple[str, ...]] = {
         "Which has the least {m}?", "Which {n} has the minimum?", "lowest {n}?",
         "which is smallest", "Which {n} is the smallest?", "min?", "Which one is the lowest?",
     ),
+    "highest_of": (
+        "Where is {s} highest?", "In which {n} is {s} highest?", "{s} is highest for?",
+        "peak of {s}?", "Which {n} has the highest {s}?", "where does {s} reach its maximum",
+    ),
+    "lowest_of": (
+        "Where is {s} lowest?", "In which {n} is {s} lowest?", "{s} is lowest for?",
+        "minimum of {s}?", "Which {n} has the lowest {s}?", "where is {s} at its smallest",
+    ),
+    "second": (
+        "Which {n} is second highest?", "What is the second largest {n}?", "second highest?",
+        "Which {n} comes second?", "Which {n} has the second most {m}?",
+    ),
+    "second_of": ("Where is {s} second highest?", "second highest {n} of {s}?"),
+    "highest_value_of": (
+        "What is the highest value of {s}?", "maximum of {s} in figures", "How high does {s} get?",
+    ),
+    "series_at": (
+        "Which series is highest for {f}?", "What is largest in {f}?", "highest series at {f}?",
+        "Which one leads in {f}?", "For {f}, which series has the highest value?",
+    ),
+    "reverse": (
+        "Which {n} has the value {v}?", "Which {n} shows {v}?", "Where is the value {v}?",
+        "what has {v}", "{v} belongs to which {n}?", "Which {n} is at {v}?",
+    ),
+    "reverse_of": (
+        "Where is {s} {v}?", "For which {n} does {s} show {v}?", "{s} is {v} in which {n}?",
+    ),
+    "above": (
+        "How many {n} values are above {v}?", "how many are higher than {v}",
+        "How many have more than {v}?", "count those greater than {v}",
+    ),
+    "legend": (
+        "Which series are shown?", "What is in the legend?", "list the legend entries",
+        "Name the series.", "legend?",
+    ),
+    "in_row": (
+        "What does the row {f} say?", "Read the row {f}.", "row {f}?", "List the cells of {f}.",
+        "everything about {f}",
+    ),
+    "in_column": (
+        "List everything in the column {f}.", "list the {f} column", "What is in the column {f}?",
+        "all values of {f}", "Read the column {f}.",
+    ),
+    "which_row": (
+        "Which {n} has {g} {v}?", "Where is {g} {v}?", "Whose {g} is {v}?", "which {n} shows {v}",
+        "In which row is {g} {v}?", "{v} is the {g} of which {n}?",
+    ),
+    "names": (
+        'Which field says "{v}"?', "which entry is {v}?", "Where is {v} written?",
+        "What is {v} the value of?", 'next to which name is "{v}"?', "{v} belongs to what?",
+    ),
     "highest_value": (
         "What is the highest value?", "What is the maximum value?", "highest value?",
         "How high is the largest {n}?", "what is the biggest number", "What is the peak value?",

@@ -7,7 +7,7 @@ import random
 
 from .document import Colour, Question
 from .renderers.look import Look
-from .theme import on
+from .theme import hsv, on
 
 Made = tuple[str, list[Question]]
 E = html.escape
@@ -73,3 +73,38 @@ height:1.1em}} .accent{{color:{css(t.accent)}}}
 def heading(rng: random.Random, text: str) -> str:
     """A title, plain or as a band across the page."""
     return f"<h1>{E(text)}</h1>" if text else ""
+
+
+def ornament(rng: random.Random, look: Look, side: int) -> str:
+    """Something without words in it: a picture's place, a bar code, blocks, an icon."""
+    a, b = (css(rng.choice((look.theme.accent, look.theme.muted, hsv(rng.random(), 0.6, 0.7))))
+            for _ in range(2))  # fmt: skip
+    kind = rng.choice(("ramp", "bars", "blocks", "icon", "icon"))
+    size = f"width:{side}px;height:{side}px"
+    if kind == "ramp":
+        turn = rng.randint(0, 360)
+        return f"<div style='{size};background:linear-gradient({turn}deg,{a},{b})'></div>"
+    parts, x = "", 0.0
+    if kind == "bars":
+        while x < side:
+            step = rng.choice((1, 1, 2, 3))
+            parts += f"<rect x={x} y=0 width={step} height={side * 0.5:.0f} />"
+            x += step + rng.choice((1, 1, 2, 3))
+    elif kind == "blocks":
+        n = rng.randint(11, 25)
+        for i in range(n * n):
+            if rng.random() < 0.5:
+                cell = side / n
+                at = f"x={i % n * cell:.1f} y={i // n * cell:.1f}"
+                parts += f"<rect {at} width={cell:.1f} height={cell:.1f} />"
+    else:
+        for _ in range(rng.randint(1, 4)):
+            x, y, r = (rng.uniform(0.2, 0.8) * side for _ in range(3))
+            tint = rng.choice((a, b))
+            parts += rng.choice((
+                f"<circle cx={x:.0f} cy={y:.0f} r={r / 2:.0f} fill='{tint}'/>",
+                f"<rect x={x / 2:.0f} y={y / 2:.0f} width={r:.0f} height={r / 2:.0f} "
+                f"fill='{tint}'/>",
+                f"<path d='M{x:.0f},{y:.0f} l{r:.0f},0 l-{r / 2:.0f},-{r:.0f} Z' fill='{tint}'/>",
+            ))  # fmt: skip
+    return f"<svg style='{size};fill:{css(look.theme.ink)}'>{parts}</svg>"

@@ -10,17 +10,21 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from .document import Document, Question
 
 
-def write(path: Path, documents: list[Document], quality: int = 82) -> None:
-    """Write ``documents`` as one shard: WebP images, int16 glyphs, JSON questions."""
+def write(path: Path, documents: list[Document], least: int = 70, most: int = 85) -> None:
+    """Write ``documents`` as one shard: WebP images, int16 glyphs, JSON questions.
+
+    The WebP quality runs through ``least`` to ``most`` from document to document.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as shard:
         index = []
         for i, d in enumerate(documents):
             buffer = io.BytesIO()
+            quality = least + i * 17 % (most - least + 1)
             d.image.save(buffer, "WEBP", quality=quality, method=4)
             shard.writestr(zipfile.ZipInfo(f"{i}.webp"), buffer.getvalue())
             shard.writestr(f"{i}.glyphs", d.glyphs.round().astype("<i2").tobytes())
@@ -78,6 +82,8 @@ def _place(rng: random.Random, document: Document, fit: float, width: int, heigh
     if 1.0 <= fit < 1.12 and rng.random() < 0.5:
         scale = 1.0
     image = document.image
+    if not any(q.kind == "colour" for q in document.questions):
+        image = _repaint(rng, image)
     size = max(28, int(image.width * scale)), max(28, int(image.height * scale))
     size = min(size[0], width), min(size[1], height)
     ground = Image.new("RGB", (width, height), image.getpixel((1, 1)))
@@ -89,3 +95,15 @@ def _place(rng: random.Random, document: Document, fit: float, width: int, heigh
     glyphs[:, 1] = glyphs[:, 1] * (size[0] / document.image.width) + left
     glyphs[:, 2] = glyphs[:, 2] * (size[1] / document.image.height) + top
     return Document(ground, glyphs, document.questions, document.renderer)
+
+
+def _repaint(rng: random.Random, image: Image.Image) -> Image.Image:
+    """Other colours for the same page, at times: negative, channels exchanged, grey."""
+    r = rng.random()
+    if r < 0.12:
+        return ImageOps.invert(image)
+    if r < 0.35:
+        order = rng.sample(range(3), 3)
+        bands = image.split()
+        return Image.merge("RGB", [bands[i] for i in order])
+    return image.convert("L").convert("RGB") if r < 0.4 else image

@@ -28,6 +28,14 @@ from .forward import Forward
 from .glyphs import N_CLASSES
 from .optim import optimisers
 
+AGREE_EVERY = 10  # steps between two looks at the clock by all ranks
+CHECK_BATCHES = 8  # fresh batches that decide between last and averaged weights
+
+
+def _spare_cores() -> int:
+    """Cores that loaders may have when every rank keeps one for itself."""
+    return max(1, (os.cpu_count() or 2) - int(os.environ.get("WORLD_SIZE", 1)))
+
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
@@ -45,7 +53,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
     p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
-    p.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    p.add_argument("--workers", type=int, default=_spare_cores(), help="loaders of all ranks")
+    p.add_argument("--average-from", type=float, default=0.85, help="average weights from here on")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
     p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
     p.add_argument("--seed", type=int, default=1)
@@ -62,6 +71,7 @@ class Clock:
         self.steps, self.seconds = args.steps, args.minutes * 60
         self.step, self.before, self.begun = 0, 0.0, time.monotonic()
         self.link_seconds = args.link_minutes * 60
+        self.agreed: float | None = None  # progress as rank 0 has told it, on several ranks
 
     @property
     def elapsed(self) -> float:
@@ -70,7 +80,12 @@ class Clock:
 
     @property
     def progress(self) -> float:
-        """How far the schedule is."""
+        """How far the schedule is: the same on all ranks, or their weights would drift apart."""
+        return self.own_progress if self.agreed is None else self.agreed
+
+    @property
+    def own_progress(self) -> float:
+        """How far the schedule is by this process's clock."""
         done = self.step / self.steps if self.steps else self.elapsed / self.seconds
         return min(1.0, done)
 
@@ -95,27 +110,29 @@ class Trainer:
     def __init__(self, args: argparse.Namespace, rank: int, world: int) -> None:
         self.args, self.rank, self.world = args, rank, world
         cuda = torch.cuda.is_available()
-        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if cuda else 0)
-        if not cuda:
-            self.device = torch.device("cpu")
+        local = int(os.environ.get("LOCAL_RANK", 0))
+        self.device = torch.device("cuda", local) if cuda else torch.device("cpu")
         torch.backends.cuda.matmul.allow_tf32 = True
         self.model = self.network(args).to(self.device).train()
-        width = self.model.config.vision_config.hidden_size
-        self.head = nn.Linear(width, N_CLASSES).to(self.device)
+        self.head = nn.Linear(self.model.config.vision_config.hidden_size, N_CLASSES)
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, -5.0)
         if args.head:
             self.head.load_state_dict(load_file(args.head))
+        self.head.to(self.device)
         self.forward = self.passes(self.model, compile_blocks=cuda and not args.no_compile)
         self.optimisers = optimisers(
             self.model, self.head, args.lr, args.weight_decay, not args.adamw
         )
         self.params = [*self.model.parameters(), *self.head.parameters()]
+        self.average: list[torch.Tensor] = []
+        self.averaged = 0
         self.clock = Clock(args)
         self.images = 0
         self.log: list[dict[str, float]] = []
         if (args.out / "checkpoint.pt").exists():
             self.resume()
+        self.share_weights()
 
     def network(self, args: argparse.Namespace) -> Any:
         """The weights to begin with, float32 on the CPU."""
@@ -144,6 +161,7 @@ class Trainer:
             optimiser.load_state_dict(saved)
         self.clock.step, self.clock.before = state["step"], state["elapsed"]
         self.images, self.log = state["images"], state["log"]
+        self.average, self.averaged = state["average"], state["averaged"]
 
     def save(self) -> None:
         """Write checkpoint, log and export."""
@@ -157,6 +175,8 @@ class Trainer:
             "elapsed": self.clock.elapsed,
             "images": self.images,
             "log": self.log,
+            "average": self.average,
+            "averaged": self.averaged,
         }
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
@@ -167,10 +187,52 @@ class Trainer:
         )
         self.write(self.model, out / "export")
 
+    def keep_average(self) -> None:
+        """Fold the weights into their running mean over the last part of the schedule."""
+        if self.clock.progress < self.args.average_from:
+            return
+        weights = [p.detach() for p in self.model.parameters()]
+        self.averaged += 1
+        if not self.average:
+            self.average = [w.clone() for w in weights]
+        else:
+            torch._foreach_lerp_(self.average, weights, 1 / self.averaged)
+
+    def choose(self, source: Any) -> dict[str, float]:
+        """Put the averaged weights in place if they answer fresh batches better; both losses."""
+        batches = [next(source).to(self.device) for _ in range(CHECK_BATCHES)]
+        last = [p.detach().clone() for p in self.model.parameters()]
+        losses = {"last": self.loss_on(batches)}
+        if self.average:
+            self.put(self.average)
+            losses["average"] = self.loss_on(batches)
+            if losses["average"] >= losses["last"]:
+                self.put(last)
+        return losses
+
+    @torch.no_grad()
+    def put(self, weights: list[torch.Tensor]) -> None:
+        """Make ``weights`` the model's."""
+        torch._foreach_copy_(list(self.model.parameters()), weights)
+
+    def loss_on(self, batches: list[Any]) -> float:
+        """Mean answer loss over all ranks; with the gradient's graph, as that one is compiled."""
+        total = torch.zeros((), device=self.device)
+        for batch in batches:
+            with self.precision():
+                total += self.forward.losses(batch, self.head)[0].detach()
+        if self.world > 1:
+            dist.all_reduce(total)
+        return round(total.item() / (len(batches) * self.world), 5)
+
+    def precision(self) -> torch.autocast:
+        """bfloat16 on a GPU, float32 elsewhere."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
     def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """One update; returns answer and glyph loss, unsynchronised."""
         batch = batch.to(self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with self.precision():
             answer, glyph = self.forward.losses(batch, self.head)
         (answer + self.args.glyph_weight * glyph).backward()
         if self.world > 1:
@@ -188,6 +250,9 @@ class Trainer:
 
     def share_gradients(self) -> None:
         """Average gradients over the ranks, in one flat buffer."""
+        for p in self.params:  # every rank sends the same list, whatever its batch held
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
         grads = [p.grad for p in self.params if p.grad is not None]
         flat = torch.cat([g.flatten() for g in grads])
         dist.all_reduce(flat)
@@ -195,19 +260,32 @@ class Trainer:
         for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
             g.copy_(part.view_as(g))
 
-    def over(self) -> bool:
-        """Whether to stop now; ranks agree on it."""
-        stop = self.clock.progress >= 1 or self.clock.link_over()
+    def share_weights(self) -> None:
+        """Give every rank the weights of rank 0."""
         if self.world > 1:
-            flag = torch.tensor(float(stop), device=self.device)
-            dist.broadcast(flag, 0)
-            stop = bool(flag.item())
+            flat = torch.cat([p.detach().flatten() for p in self.params])
+            dist.broadcast(flat, 0)
+            with torch.no_grad():
+                for p, part in zip(
+                    self.params, flat.split([p.numel() for p in self.params]), strict=True
+                ):
+                    p.copy_(part.view_as(p))
+
+    def over(self) -> bool:
+        """Whether to stop now; rank 0's clock decides for all."""
+        stop = self.clock.own_progress >= 1 or self.clock.link_over()
+        if self.world > 1:
+            word = torch.tensor([self.clock.own_progress, float(stop)], device=self.device)
+            dist.broadcast(word, 0)
+            self.clock.agreed, stop = float(word[0]), bool(word[1] > 0)
         return stop
 
     def run(self) -> None:
         """Train until the schedule or the link is over."""
         args = self.args
         workers = max(1, args.workers // self.world)
+        if self.over():
+            return
         data, shared = self.batches(workers)
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
@@ -227,10 +305,18 @@ class Trainer:
                 self.report(answer, glyph, (self.images - images) / (now - began), waited)
                 began, waited, count, images = now, 0.0, 0, self.images
                 sums.zero_()
-            if (self.world == 1 or self.clock.step % 10 == 0) and self.over():
+            if self.clock.step % AGREE_EVERY == 0:
+                self.keep_average()
+            if (self.world == 1 or self.clock.step % AGREE_EVERY == 0) and self.over():
                 break
+        finished = self.clock.progress >= 1
         if self.rank == 0:
             self.save()
+        if finished:
+            compared = self.choose(source)
+            if self.rank == 0:
+                print(json.dumps({"answer_loss_on_fresh_batches": compared}), file=sys.stderr)
+                self.write(self.model, args.out / "export")
         if self.world > 1:
             dist.barrier()
 

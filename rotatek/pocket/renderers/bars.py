@@ -5,11 +5,21 @@ from __future__ import annotations
 import random
 
 from .. import words
-from ..document import Canvas, Document
+from ..document import Canvas, Colour, Document
 from ..fonts import Face
 from ..questions import ask
 from ..theme import on, series_colours
-from .charts import Data, Frame, make_data, nice_step, put_legend, put_title, questions
+from .charts import (
+    Data,
+    Frame,
+    ground,
+    make_data,
+    nice_step,
+    put_legend,
+    put_title,
+    questions,
+    side_legend,
+)
 from .look import Look
 
 
@@ -23,16 +33,23 @@ def draw(rng: random.Random, look: Look) -> Document:
     if look.height < 260 and not lying:
         n = min(n, 4)
     kind = "horizontal bar chart" if lying else "bar chart"
-    data = make_data(rng, n, series, kind if series == 1 else "grouped " + kind)
+    stacked = series > 1 and not lying and rng.random() < 0.35
+    sort = "stacked " if stacked else "grouped " if series > 1 else ""
+    data = make_data(rng, n, series, sort + kind)
     if series == 1 and rng.random() < 0.5:
         data.colours = data.colours * n
     elif series == 1:
         data.colours = series_colours(rng, n) if n <= 10 else data.colours * n
     y = put_title(rng, canvas, look, data)
-    if series > 1:
-        y = put_legend(rng, canvas, look, data.series, [c for _, c in data.colours], y)
-    shown = rng.random() < 0.8
-    (_lying if lying else _upright)(rng, canvas, look, data, y, shown)
+    shown, rest = rng.random() < 0.75, look
+    if series > 1 and rng.random() < 0.4:
+        rest, y = side_legend(canvas, look, data, y)
+    elif series > 1:
+        y = put_legend(canvas, look, data.series, [c for _, c in data.colours], y)
+    if lying:
+        _lying(rng, canvas, rest, data, y, shown)
+    else:
+        shown = _upright(rng, canvas, rest, data, y, shown, stacked)
     out = questions(rng, data, shown, coloured=series > 1)
     if series == 1 and len({c for c, _ in data.colours[:n]}) == n:
         i = rng.randrange(n)
@@ -45,19 +62,28 @@ def draw(rng: random.Random, look: Look) -> Document:
 
 def _scale(data: Data, rng: random.Random) -> tuple[float, float]:
     """Top of the axis and distance between ticks."""
-    top = max(max(row) for row in data.values) * rng.uniform(1.08, 1.25)
+    piled = data.kind.startswith("stacked")
+    each = [sum(c) for c in zip(*data.values, strict=True)] if piled else map(max, data.values)
+    top = max(each) * rng.uniform(1.08, 1.25)
     step = nice_step(top, rng.choice((4, 5, 6)))
     return (int(top / step) + 1) * step, step
 
 
 def tick(value: float, step: float, suffix: str) -> str:
     """A tick label."""
-    return (f"{value:,.0f}" if step >= 1 else f"{value:g}") + suffix
+    return (f"{value:,.0f}" if step == int(step) else f"{value:,.4g}") + suffix
 
 
 def _upright(
-    rng: random.Random, canvas: Canvas, look: Look, data: Data, y: float, shown: bool
-) -> None:
+    rng: random.Random,
+    canvas: Canvas,
+    look: Look,
+    data: Data,
+    y: float,
+    shown: bool,
+    stacked: bool,
+) -> bool:
+    """Draw upright bars; returns whether their figures are written."""
     t, small = look.theme, look.family.regular(max(10, look.size * rng.uniform(0.8, 1)))
     top, step = _scale(data, rng)
     axis = rng.random() < (0.6 if shown else 1)
@@ -84,8 +110,11 @@ def _upright(
         canvas.text_rotated(m + small.line / 2, (y + y1) / 2, data.y_label, small, t.muted, 90)
         x0 += small.line * 1.1
     frame = Frame(x0, y + small.line * 1.1, look.width - m, y1, 0, top)
+    rule = ground(rng, canvas, look, frame)
     if axis:
-        _value_axis(rng, canvas, look, frame, step, small, data.suffix)
+        _value_axis(rng, canvas, look, frame, step, small, data.suffix, rule)
+    if stacked:
+        shown = _pile(rng, canvas, look, data, frame, small, shown)
     slot = (frame.x1 - frame.x0) / n
     fill = rng.uniform(0.5, 0.9)
     width = slot * fill / k
@@ -93,7 +122,7 @@ def _upright(
     inside = rng.random() < 0.15
     for c, name in enumerate(data.categories):
         left = frame.x0 + slot * (c + (1 - fill) / 2)
-        for s in range(k):
+        for s in range(0 if stacked else k):
             colour = data.colours[s if k > 1 else c][1]
             bar_top = frame.y(data.values[s][c])
             canvas.box(
@@ -120,6 +149,36 @@ def _upright(
         else:
             canvas.text(middle, names_y, name, small, t.ink, "centre")
     canvas.line([(frame.x0, frame.y1), (frame.x1, frame.y1)], t.ink)
+    return shown
+
+
+def _pile(
+    rng: random.Random,
+    canvas: Canvas,
+    look: Look,
+    data: Data,
+    frame: Frame,
+    face: Face,
+    shown: bool,
+) -> bool:
+    """Bars upon each other; returns whether every figure found room inside its part."""
+    slot, fill = (frame.x1 - frame.x0) / len(data.categories), rng.uniform(0.45, 0.85)
+    pixels = (frame.y1 - frame.y0) / frame.high
+    least = min(map(min, data.values)) * pixels
+    widest = max(face.width(t) for row in data.texts for t in row)
+    shown = shown and least > face.line and widest < slot * fill
+    for c in range(len(data.categories)):
+        x0, foot = frame.x0 + slot * (c + (1 - fill) / 2), 0.0
+        for s, (_, colour) in zip(range(len(data.series)), data.colours, strict=False):
+            value = data.values[s][c]
+            top = frame.y(foot + value)
+            canvas.box(x0, top, x0 + slot * fill, frame.y(foot), fill=colour)
+            if shown:
+                middle = (top + frame.y(foot) - face.line) / 2
+                at = x0 + slot * fill / 2
+                canvas.text(at, middle, data.text(s, c), face, on(colour), "centre")
+            foot += value
+    return shown
 
 
 def _value_axis(
@@ -130,13 +189,14 @@ def _value_axis(
     step: float,
     face: Face,
     suffix: str,
-) -> None:  # fmt: skip
+    rule: Colour,
+) -> None:
     grid = rng.random() < 0.6
     value = frame.low
     while value <= frame.high + step * 1e-6:
         y = frame.y(value)
         if grid:
-            canvas.line([(frame.x0, y), (frame.x1, y)], look.theme.rule)
+            canvas.line([(frame.x0, y), (frame.x1, y)], rule)
         canvas.text(
             frame.x0 - 4,
             y - face.line / 2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import words
 from ..document import Canvas, Colour, Question
@@ -56,8 +56,6 @@ def make_data(
         texts.append(
             [(f"{v:,.{decimals}f}" if grouped else f"{v:.{decimals}f}") + suffix for v in row]
         )
-    for row in values:
-        texts.append([f"{v:{',' * grouped}.{decimals}f}{suffix}" for v in row])
     colours = series_colours(rng, min(10, max(series, 1)))
     return Data(
         title=words.title(rng)
@@ -82,8 +80,19 @@ def _spread(rng: random.Random, n: int, top: float) -> list[float]:
         rng.shuffle(steps)
     else:
         steps = rng.sample(range(2, 50), n)
-    jitter = rng.uniform(0.0, 0.015)
+    jitter = rng.uniform(0.0, 0.008)
     return [top * (s / 50 + rng.uniform(0, jitter)) for s in steps]
+
+
+def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
+    """Places of ``row`` from lowest to highest; whether its lowest and its highest can be told.
+
+    Where no figures are printed (``shown`` is false), 2.5 % of the greatest must lie between.
+    """
+    order = sorted(range(len(row)), key=row.__getitem__)
+    gap = 0.0 if shown else 0.025 * max(map(abs, row))
+    low = len(row) > 1 and row[order[1]] - row[order[0]] > gap
+    return order, low, len(row) > 1 and row[order[-1]] - row[order[-2]] > gap
 
 
 def nice_step(top: float, ticks: int) -> float:
@@ -128,7 +137,6 @@ def put_title(rng: random.Random, canvas: Canvas, look: Look, data: Data) -> flo
 
 
 def put_legend(
-    rng: random.Random,
     canvas: Canvas,
     look: Look,
     names: list[str],
@@ -148,6 +156,31 @@ def put_legend(
         canvas.text(x + mark + 6, y, name, face, look.theme.ink)
         x += width
     return y + face.line * 1.3
+
+
+def side_legend(canvas: Canvas, look: Look, data: Data, y: float) -> tuple[Look, float]:
+    """A legend at the right edge, or above if that is too wide: what is left, and its top."""
+    face = look.family.regular(max(10, look.size * 0.9))
+    mark = face.ascent * 0.7
+    wide = mark + 14 + max(map(face.width, data.series))
+    if wide > look.width * 0.38 or y + len(data.series) * face.line * 1.3 > look.height:
+        return look, put_legend(canvas, look, data.series, [c for _, c in data.colours], y)
+    x = look.width - look.margin - wide + 8
+    for i, name in enumerate(data.series):
+        top = y + i * face.line * 1.3
+        middle = top + face.ascent * 0.3
+        canvas.box(x, middle, x + mark, middle + mark, fill=data.colours[i][1])
+        canvas.text(x + mark + 6, top, name, face, look.theme.ink)
+    return replace(look, width=int(look.width - wide)), y
+
+
+def ground(rng: random.Random, canvas: Canvas, look: Look, frame: Frame) -> Colour:
+    """Tint the plot area at times, as web libraries do; returns the colour of its grid."""
+    if rng.random() > 0.3:
+        return look.theme.rule
+    tint = (229, 236, 246) if not look.theme.dark and rng.random() < 0.6 else look.theme.panel
+    canvas.box(frame.x0, frame.y0, frame.x1, frame.y1, fill=tint)
+    return (255, 255, 255) if tint == (229, 236, 246) else look.theme.rule
 
 
 def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True) -> list[Question]:
@@ -182,67 +215,17 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
             out.append(
                 ask(rng, "value2", data.text(s, c), f=data.series[s], g=cats[c], kind="value")
             )
-    if single:
-        order = sorted(range(n), key=data.values[0].__getitem__)
-        m = data.unit.lower()
-        if n > 1:
-            out.append(ask(rng, "highest", cats[order[-1]], n=noun, m=m))
-            out.append(ask(rng, "lowest", cats[order[0]], n=noun, m=m))
-            a, b = rng.sample(range(n), 2)
-            out.append(
-                yes_no(rng, "greater", data.values[0][a] > data.values[0][b], f=cats[a], g=cats[b])
-            )
-        if shown:
-            out.append(ask(rng, "highest_value", data.text(0, order[-1]), n=noun, kind="value"))
-    else:
+    out += _comparisons(rng, data, shown, noun)
+    if not single:
         s = rng.randrange(len(data.series))
-        order = sorted(range(n), key=data.values[s].__getitem__)
-        name = data.series[s]
-        if n > 1:
-            out.append(
-                Question(
-                    "highest",
-                    rng.choice(
-                        (
-                            f"Where is {name} highest?",
-                            f"In which {noun} is {name} highest?",
-                            f"{name} is highest for?",
-                            f"peak of {name}?",
-                        )
-                    ),
-                    cats[order[-1]],
-                )
-            )
-            out.append(
-                Question(
-                    "lowest",
-                    rng.choice(
-                        (
-                            f"Where is {name} lowest?",
-                            f"In which {noun} is {name} lowest?",
-                            f"{name} is lowest for?",
-                            f"minimum of {name}?",
-                        )
-                    ),
-                    cats[order[0]],
-                )
-            )
         out.append(
             ask(rng, "count", str(len(data.series)), n=rng.choice(("series", "legend entries")))
         )
-        out.append(
-            Question(
-                "list",
-                rng.choice(
-                    ("Which series are shown?", "What is in the legend?", "list the legend entries")
-                ),
-                ", ".join(data.series),
-            )
-        )
+        out.append(ask(rng, "legend", ", ".join(data.series), kind="list"))
         if coloured:
             colour = data.colours[s][0]
-            out.append(ask(rng, "colour", colour, f=name))
-            out.append(ask(rng, "by_colour", name, n="series", c=colour, kind="colour"))
+            out.append(ask(rng, "colour", colour, f=data.series[s]))
+            out.append(ask(rng, "by_colour", data.series[s], n="series", c=colour, kind="colour"))
     out.append(
         ask(
             rng,
@@ -286,4 +269,41 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
                 text,
             )
         )
+    return out
+
+
+def _comparisons(rng: random.Random, data: Data, shown: bool, noun: str) -> list[Question]:
+    """Highest and lowest, of everything and of a series, ranks, and which entry has a value."""
+    s = rng.randrange(len(data.series))
+    row, cats, out = data.values[s], data.categories, list[Question]()
+    order, low, high = ranked(row, shown)
+    slots = {"n": noun, "m": data.unit.lower(), "s": data.series[s]}
+    of = "" if len(data.series) == 1 else "_of"
+    if high:
+        out.append(ask(rng, "highest" + of, cats[order[-1]], kind="highest", **slots))
+        if shown:
+            top = data.text(s, order[-1])
+            out.append(ask(rng, "highest_value" + of, top, kind="value", **slots))
+    if low:
+        out.append(ask(rng, "lowest" + of, cats[order[0]], kind="lowest", **slots))
+    if len(row) > 3 and low and high and ranked([row[i] for i in order[:-1]], shown)[2]:
+        out.append(ask(rng, "second" + of, cats[order[-2]], kind="highest", **slots))
+    if len(row) > 1:
+        a, b = rng.sample(range(len(row)), 2)
+        if ranked([row[a], row[b]], shown)[2]:
+            name = f"{data.series[s]} for " if of else ""
+            pair = {"f": name + cats[a], "g": cats[b]}
+            out.append(yes_no(rng, "greater", row[a] > row[b], **pair))
+    if len(data.series) > 1 and ranked([r[order[0]] for r in data.values], shown)[2]:
+        c = order[0]
+        best = max(range(len(data.values)), key=lambda i: data.values[i][c])
+        out.append(ask(rng, "series_at", data.series[best], kind="highest", f=cats[c]))
+    texts = [t for line in data.texts[: len(data.series)] for t in line]
+    once = [i for i in range(len(row)) if texts.count(data.text(s, i)) == 1]
+    for i in rng.sample(once, min(2, len(once))) if shown else ():
+        out.append(ask(rng, "reverse" + of, cats[i], kind="reverse", v=data.text(s, i), **slots))
+    if shown and len(row) > 2 and not of:
+        i = rng.choice(order[1:-1])
+        above = str(sum(v > row[i] for v in row))
+        out.append(ask(rng, "above", above, kind="count", v=data.text(s, i), **slots))
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from .. import words
+from .. import formats, words
 from ..document import Document, Question
 from ..fonts import pick_family
 from ..questions import ORDINALS, absent, ask, yes_no
@@ -36,13 +36,14 @@ def draw(rng: random.Random, look: Look) -> Document:
             canvas.draw.ellipse((10 + 18 * i, bar / 2 - 5, 20 + 18 * i, bar / 2 + 5), fill=colour)
         y = bar + 6
     numbers = rng.random() < 0.4
-    make = rng.choice((_code, _code, _log, _shell))
+    make = rng.choice((source, source, _log, _shell))
     room = int((look.height - look.margin - y) / (face.line * 1.12))
     left = look.margin + (face.width("00  ") if numbers else 0)
     wide = int((look.width - look.margin - left) / face.width("0"))
     lines: list[str] = []
     budget = look.budget
-    for line in make(rng, min(room, rng.randint(3, 30))):
+    for fresh in make(rng, min(room, rng.randint(3, 30))):
+        line = rng.choice(lines) if lines and rng.random() < 0.05 else fresh  # lines do come twice
         if len(line) > wide or len(lines) >= room or budget < len(line.encode()) + 2:
             continue
         budget -= len(line.encode()) + 1
@@ -56,7 +57,7 @@ def draw(rng: random.Random, look: Look) -> Document:
             x += face.width(part + " ")
         lines.append(line)
         y += face.line * 1.12
-    return canvas.document(_questions(rng, lines))
+    return canvas.document(questions(rng, lines))
 
 
 def _name(rng: random.Random) -> str:
@@ -69,7 +70,8 @@ def _name(rng: random.Random) -> str:
     )
 
 
-def _code(rng: random.Random, n: int) -> list[str]:
+def source(rng: random.Random, n: int) -> list[str]:
+    """``n`` lines of a program in no language in particular."""
     lines, depth = [], 0
     for _ in range(n):
         pad = " " * (4 * depth)
@@ -97,6 +99,14 @@ def _code(rng: random.Random, n: int) -> list[str]:
                 pad
                 + rng.choice(
                     (
+                        f"{_name(rng)}: {_name(rng)} = {rng.choice((None, True, 0.5))}",
+                        f"{_name(rng)}[{rng.randint(0, 9)}] = {_name(rng)}.{_name(rng)}",
+                        f"const {_name(rng)} = {{ {_name(rng)}: {rng.randint(0, 99)} }};",
+                        f"print(f'{_name(rng)}: {{{_name(rng)}}}')",
+                        f"assert {_name(rng)} != '{formats.anything(rng)}'",
+                        f"// {words.sentence(rng)}",
+                        f'<{words.word(rng)} id="{words.word(rng)}">{words.word(rng)}</a>',
+                        f'"{words.word(rng)}": "{formats.anything(rng)}",',
                         f"{_name(rng)} = {rng.randint(0, 999)}",
                         f'{_name(rng)} = "{words.word(rng)}"',
                         f"{_name(rng)}({_name(rng)}, {rng.randint(0, 9)})",
@@ -110,8 +120,11 @@ def _code(rng: random.Random, n: int) -> list[str]:
 
 def _log(rng: random.Random, n: int) -> list[str]:
     level = ("INFO", "WARN", "ERROR", "DEBUG")
+    stamp = rng.choice((words.clock, words.clock, words.date))
     return [
-        f"{words.clock(rng)} {rng.choice(level)} {words.some(rng, 1, 4).lower()}" for _ in range(n)
+        f"{stamp(rng)} {rng.choice(level)} {words.some(rng, 1, 4).lower()}"
+        + (f" {formats.anything(rng)}" if rng.random() < 0.3 else "")
+        for _ in range(n)
     ]
 
 
@@ -127,7 +140,10 @@ def _shell(rng: random.Random, n: int) -> list[str]:
                     f"git commit -m {_name(rng)}",
                     f"cat {_name(rng)}.txt",
                     f"make {_name(rng)}",
-                    f"pip install {_name(rng)}",
+                    f"pip install {_name(rng)}=={formats.version(rng)}",
+                    f"curl {formats.url(rng)}",
+                    f"cp {formats.file_name(rng)} {formats.file_name(rng)}",
+                    f"{_name(rng)} --{words.word(rng)}={rng.randint(0, 99)} -{words.word(rng)[0]}",
                 )
             )
         )
@@ -135,7 +151,8 @@ def _shell(rng: random.Random, n: int) -> list[str]:
     return out[:n]
 
 
-def _questions(rng: random.Random, lines: list[str]) -> list[Question]:
+def questions(rng: random.Random, lines: list[str]) -> list[Question]:
+    """Questions about a listing."""
     if not lines:
         return []
     out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .. import words
+from .. import formats, words
 from ..document import Canvas, Document, Question
 from ..fonts import Face
 from ..questions import absent, ask, yes_no
@@ -77,6 +77,11 @@ FIELDS: dict[str, Callable[[random.Random], str]] = {
     ),
     "Website": lambda r: f"www.{words.invented(r, 2)}.{r.choice(('com', 'org', 'net'))}",
     "Password hint": lambda r: words.invented(r),
+    "URL": formats.url,
+    "File": formats.file_name,
+    "User": formats.handle,
+    "Value": formats.measure,
+    "Range": formats.rare,
     "Table no.": lambda r: str(r.randint(1, 60)),
     "Kunde": words.person,
     "Datum": words.date,
@@ -101,7 +106,7 @@ def pairs(rng: random.Random, n: int) -> list[tuple[str, str]]:
     out: dict[str, tuple[str, str]] = {}
     for key in rng.sample(tuple(FIELDS), min(n, len(FIELDS))):
         value = FIELDS[key](rng)
-        if rng.random() < 0.25:
+        if rng.random() < 0.35:
             value = anything(rng)
         if rng.random() < strange:
             key = words.some(rng, 1, 2)
@@ -114,7 +119,10 @@ def anything(rng: random.Random) -> str:
     draw_one = rng.choice(
         (words.code, number, words.person, words.company, words.date, words.clock, words.product)
     )
-    return draw_one(rng) if rng.random() < 0.6 else words.some(rng, 1, 3)
+    r = rng.random()
+    if r < 0.4:
+        return draw_one(rng)
+    return formats.anything(rng) if r < 0.7 else words.some(rng, 1, 3)
 
 
 def draw(rng: random.Random, look: Look) -> Document:
@@ -308,20 +316,11 @@ def questions(rng: random.Random, title: str, shown: list[tuple[str, str]]) -> l
         out.append(yes_no(rng, "present", True, f=f"a field called {key}"))
         out.append(yes_no(rng, "present", False, f=f"a field called {rng.choice(missing)}"))
         others = [v for _, v in shown]
-        if others.count(value) == 1:
-            out.append(
-                Question(
-                    "reverse",
-                    rng.choice(
-                        (
-                            f'Which field says "{value}"?',
-                            f"what is {value}",
-                            f"which entry is {value}?",
-                        )
-                    ),
-                    key,
-                )
-            )
+        once = [pair for pair in shown if others.count(pair[1]) == 1]
+        for key, value in rng.sample(once, min(2, len(once))):
+            out.append(ask(rng, "names", key, kind="reverse", v=value))
+        if len(shown) <= 10:
+            out.append(ask(rng, "list", ", ".join(k for k, _ in shown), n="fields"))
         if 2 <= len(shown) <= 12:
             out.append(ask(rng, "count", str(len(shown)), n="fields"))
         text = "\n".join(f"{k}: {v}" for k, v in shown)

@@ -7,7 +7,16 @@ import random
 from .. import words
 from ..document import Document
 from .bars import tick
-from .charts import Frame, make_data, nice_step, put_legend, put_title, questions
+from .charts import (
+    Frame,
+    ground,
+    make_data,
+    nice_step,
+    put_legend,
+    put_title,
+    questions,
+    side_legend,
+)
 from .look import Look
 
 
@@ -24,8 +33,10 @@ def draw(rng: random.Random, look: Look) -> Document:
     elif rng.random() < 0.5:
         data.categories = [words.MONTHS[i % 12][:3] for i in range(n)]
     y = put_title(rng, canvas, look, data)
-    if series > 1:
-        y = put_legend(rng, canvas, look, data.series, [c for _, c in data.colours], y)
+    if series > 1 and rng.random() < 0.4:
+        look, y = side_legend(canvas, look, data, y)
+    elif series > 1:
+        y = put_legend(canvas, look, data.series, [c for _, c in data.colours], y)
     top = max(max(row) for row in data.values) * 1.15
     gap = nice_step(top, rng.choice((4, 5)))
     top = (int(top / gap) + 1) * gap
@@ -39,11 +50,12 @@ def draw(rng: random.Random, look: Look) -> Document:
         top,
     )
     value = 0.0
+    rule = ground(rng, canvas, look, frame)
     grid = rng.random() < 0.7
     while value <= top + 1e-6:
         height = frame.y(value)
         if grid:
-            canvas.line([(x0, height), (frame.x1, height)], t.rule)
+            canvas.line([(x0, height), (frame.x1, height)], rule)
         canvas.text(
             x0 - 4, height - small.line / 2, tick(value, gap, data.suffix), small, t.muted, "right"
         )

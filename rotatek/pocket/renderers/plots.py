@@ -138,7 +138,7 @@ def _colours(data: Data) -> list[Any]:
     return [tuple(c / 255 for c in colour) for _, colour in data.colours]
 
 
-def _asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True) -> Asker:
+def asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True) -> Asker:
     """Questions, once it is known which texts are inside the picture."""
 
     def build(texts: list[str]) -> list[Question]:
@@ -196,7 +196,7 @@ def _bars(rng: random.Random, look: Look, axes: Any) -> Asker:
         data.x_label, data.y_label = data.y_label, data.x_label
     if series > 1:
         axes.legend(loc=rng.choice(("best", "upper right", "upper left")), framealpha=0.8)
-    return _asker(rng, data, shown, series > 1)
+    return asker(rng, data, shown, series > 1)
 
 
 def _stacked(rng: random.Random, look: Look, axes: Any) -> Asker:
@@ -221,7 +221,7 @@ def _stacked(rng: random.Random, look: Look, axes: Any) -> Asker:
     axes.set_xlabel(data.x_label)
     axes.margins(y=0.25)
     axes.legend(ncols=series, loc="upper center")
-    return _asker(rng, data, shown)
+    return asker(rng, data, shown)
 
 
 def _lines(rng: random.Random, look: Look, axes: Any) -> Asker:
@@ -260,7 +260,7 @@ def _lines(rng: random.Random, look: Look, axes: Any) -> Asker:
     axes.set_xlabel(data.x_label)
     if series > 1:
         axes.legend()
-    return _asker(rng, data, shown)
+    return asker(rng, data, shown)
 
 
 def _pie(rng: random.Random, look: Look, axes: Any) -> Asker:
@@ -289,7 +289,7 @@ def _pie(rng: random.Random, look: Look, axes: Any) -> Asker:
         axes.set_title(data.title)
     else:
         data.title = ""
-    inner = _asker(rng, data, shown, coloured=False)
+    inner = asker(rng, data, shown, coloured=False)
 
     def build(texts: list[str]) -> list[Question]:
         out = inner(texts)

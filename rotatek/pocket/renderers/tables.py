@@ -33,6 +33,14 @@ NUMERIC = (
     "Points|Price|Units|Total|Age|Score|Qty|Weight|Cost|Sales|Rank|Share|Change|Hours|Stock|Goals|"
     "Wins|Losses|2019|2020|2021|2022|2023|2024|Q1|Q2|Q3|Q4|Min|Max|Mean|Amount|Visits|Rate|Year"
 ).split("|")
+HIGHEST = (
+    "Which {n} has the highest {c}?", "highest {c}?", "Who or what has the most {c}?",
+    "which {n} has the largest {c}", "Which {n} is top by {c}?", "max {c}: which {n}?",
+)  # fmt: skip
+LOWEST = (
+    "Which {n} has the lowest {c}?", "lowest {c}?", "which {n} has the smallest {c}",
+    "Who or what has the least {c}?", "min {c}: which {n}?",
+)  # fmt: skip
 
 
 class Grid:
@@ -214,41 +222,7 @@ def questions(rng: random.Random, grid: Grid, caption: str) -> list[Question]:
     out.append(ask(rng, "count", str(len(names)), n="columns"))
     if caption:
         out.append(ask(rng, "title", caption))
-    for i, values in grid.values.items():
-        if i and len(values) > 1:
-            order = sorted(range(len(values)), key=values.__getitem__)
-            noun = names[0].lower()
-            if values[order[-1]] > values[order[-2]]:
-                out.append(
-                    Question(
-                        "highest",
-                        rng.choice(
-                            (
-                                f"Which {noun} has the highest {names[i]}?",
-                                f"highest {names[i]}?",
-                                f"Who or what has the most {names[i]}?",
-                                f"which {noun} has the largest {names[i]}",
-                                f"Which {noun} is top by {names[i]}?",
-                            )
-                        ),
-                        rows[order[-1]][0],
-                    )
-                )
-            if values[order[0]] < values[order[1]]:
-                out.append(
-                    Question(
-                        "lowest",
-                        rng.choice(
-                            (
-                                f"Which {noun} has the lowest {names[i]}?",
-                                f"lowest {names[i]}?",
-                                f"which {noun} has the smallest {names[i]}",
-                                f"Who or what has the least {names[i]}?",
-                            )
-                        ),
-                        rows[order[0]][0],
-                    )
-                )
+    out += _comparisons(rng, grid)
     name = words.invented(rng, 3).capitalize()
     if not any(name in row for row in rows):
         out.append(absent(rng, "cell", f=name, g=rng.choice(names[1:]).lower()))
@@ -269,18 +243,33 @@ def questions(rng: random.Random, grid: Grid, caption: str) -> list[Question]:
             ", ".join(names),
         )
     )
+    row = rng.choice(rows)
+    out.append(ask(rng, "in_row", ", ".join(row), f=row[0], kind="list"))
     if len(rows) <= 10:
-        out.append(
-            Question(
-                "list",
-                rng.choice(
-                    (
-                        f"List everything in the column {names[0]}.",
-                        f"list all {names[0].lower()} entries",
-                        "What is in the first column?",
-                    )
-                ),
-                ", ".join(row[0] for row in rows),
-            )
-        )
+        i = rng.choice((0, rng.randrange(len(names))))
+        column = ", ".join(row[i] for row in rows)
+        out.append(ask(rng, "in_column", column, f=names[i], kind="list"))
+    return out
+
+
+def _comparisons(rng: random.Random, grid: Grid) -> list[Question]:
+    """Highest and lowest of a column of figures, and whose row it is that holds a value."""
+    names, rows, out = grid.headers, grid.rows, list[Question]()
+    noun = names[0].lower()
+    for i, values in grid.values.items():
+        if not i or len(values) < 2:
+            continue
+        order = sorted(range(len(values)), key=values.__getitem__)
+        if values[order[-1]] > values[order[-2]]:
+            top = rows[order[-1]]
+            out.append(Question("highest", rng.choice(HIGHEST).format(n=noun, c=names[i]), top[0]))
+            out.append(Question("value", f"What is the highest {names[i]}?", top[i]))
+        if values[order[0]] < values[order[1]]:
+            text = rng.choice(LOWEST).format(n=noun, c=names[i])
+            out.append(Question("lowest", text, rows[order[0]][0]))
+    for _ in range(3):
+        i, row = rng.randrange(1, len(names)), rng.choice(rows)
+        if sum(row[i] in other for other in rows) == 1:
+            slots = {"n": noun, "g": names[i], "v": row[i]}
+            out.append(ask(rng, "which_row", row[0], kind="reverse", **slots))
     return out
