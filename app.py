@@ -46,7 +46,7 @@ def build(handlers: Handlers) -> gr.Blocks:
         told = [answers, status, run]
         wire_settings(handlers, question, controls, count, run)
         wire_columns(handlers, controls)
-        overview = [lens.layer, lens.head, lens.overview]
+        overview = [lens.layer, lens.head, lens.step, lens.overview]
         wire_asking(handlers, page, question, controls, [*told, count], overview)
         wire_lens(lens, controls, run)
     return page

@@ -36,6 +36,9 @@ class Calibrator:
         self.total[prefill.layer] = self.total.get(prefill.layer, 0) + mine
         self.samples += keys.shape[0] if prefill.layer == 0 else 0
 
+    def step(self, layer: int, query: Tensor) -> None:
+        """Nothing: bases come from prompts."""
+
     def save(self, path: str | os.PathLike[str], model: str) -> None:
         """Write the eigenvectors, most important first, as float32 safetensors.
 

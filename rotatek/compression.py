@@ -257,9 +257,10 @@ class RotateKCache(Cache):
             layer.text.static = True
 
     def make_growing(self) -> None:
-        """Let the text grow again after `make_static`: no graph writes here any more."""
+        """Let the text grow again after `make_static`: no graph writes here any more, and nobody
+        looks on."""
         for layer in self.layers:
-            layer.text.static = False
+            layer.text.static, layer.filling.recorder = False, None
 
     def counters(self) -> list[tuple[int, int, Tensor]]:
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""

@@ -106,13 +106,14 @@ def draw_kept(under: Backdrop, kept: np.ndarray) -> Drawing:
     )
 
 
-def draw_attention(under: Backdrop, attention: np.ndarray) -> Drawing:
+def draw_attention(under: Backdrop, attention: np.ndarray, shared: float | None = None) -> Drawing:
     """The image lit where attention falls.
 
     Args:
         under: the image.
         attention: weight of each visual token, non-negative float [rows, cols]; dropped tokens
             hold 0. Only its proportions matter.
+        shared: for compressed Keys, the part of their attention that falls as with exact ones.
     """
     mass = np.asarray(attention, dtype=np.float64)
     mass = mass / max(float(mass.sum()), 1e-30)
@@ -123,10 +124,16 @@ def draw_attention(under: Backdrop, attention: np.ndarray) -> Drawing:
     ordered = np.sort(mass.ravel())[::-1]
     half = int(np.searchsorted(np.cumsum(ordered), 0.5 * ordered.sum())) + 1
     row, column = np.unravel_index(int(mass.argmax()), mass.shape)
+    reading = (
+        f"Of the attention that this head gives the image, half goes to {half} of {mass.size} "
+        "visual tokens."
+        if shared is None
+        else f"From the kept channels alone {percent(shared)} of the attention falls as it did "
+        f"from all of them; half goes to {half} visual tokens."
+    )
     return Drawing(
         figure,
-        f"Of the attention that this head gives the image, half goes to {half} of {mass.size} "
-        "visual tokens.",
+        reading,
         f"The image lit by attention over {mass.shape[0]} by {mass.shape[1]} visual tokens, "
         f"strongest at row {row}, column {column} with {percent(float(mass.max()))}; half of it "
         f"goes to {half} tokens.",

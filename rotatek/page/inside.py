@@ -5,14 +5,11 @@ Symbols as in `rotatek.trace`: n traced tokens, d channels, k kept ones.
 """
 
 import zlib
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from rotatek import rotation
-from rotatek.channels.rotatek import ADAPTIVE_CAP
-from rotatek.channels.widths import allot
-from rotatek.config import Settings, channels_kept
+from rotatek.config import Settings
 from rotatek.page.run import Run
 from rotatek.trace import HeadView, LayerTrace, Trace
 from viz import Drawing, budget, energy, headmap, keys, masks, picture, scores, spectrum
@@ -20,15 +17,24 @@ from viz import Drawing, budget, energy, headmap, keys, masks, picture, scores, 
 Drawings = dict[str, Drawing]
 
 
-def head_drawings(run: Run, trace: Trace, layer: int, head: int, settings: Settings) -> Drawings:
+class Place(NamedTuple):
+    """What is looked at: a layer, one of its kv heads, and a recorded token of the answer."""
+
+    layer: int
+    head: int
+    step: int = 0
+
+
+def head_drawings(run: Run, trace: Trace, at: Place, settings: Settings) -> Drawings:
     """Everything about one head at the settings' width."""
-    view = trace.head(layer, head, settings)
+    k = int(widths(run, trace, settings)[at.layer, at.head])
+    view = trace.head(at.layer, at.head, settings, k)
     n, d = view.raw.shape
     tokens = int(view.token[-1]) + 1
     before, after = keys.draw_pair(view.raw, view.rotated, view.k, tokens=tokens)
     think = np.broadcast_to(view.think, (n, d))
     ours = np.broadcast_to(np.arange(d) < view.k, (n, d))
-    curves = energy_curves(trace.layers[layer], head, view, settings)
+    curves = energy_curves(trace.layers[at.layer], at.head, view, settings)
     return {
         "raw": before,
         "rotated": after,
@@ -37,9 +43,38 @@ def head_drawings(run: Run, trace: Trace, layer: int, head: int, settings: Setti
         "rotatek": masks.draw(ours, "rotatek", tokens=tokens),
         "energy": energy.draw(curves, view.k),
         "spectrum": spectrum.draw(view.spectrum, view.k),
-        "scores": scores.draw(view.exact, view.approximate, "rotatek"),
-        "attention": _attention(run, trace, view),
+    } | look_drawings(run, trace, at, settings)
+
+
+def look_drawings(run: Run, trace: Trace, at: Place, settings: Settings) -> Drawings:
+    """Where one head looks while one token of the answer is chosen, exactly and compressed."""
+    k = int(widths(run, trace, settings)[at.layer, at.head])
+    look = trace.look(at.layer, at.head, settings, at.step, k)
+    token = trace.layers[at.layer].token
+    exact = picture.draw_attention(_under(run), _on_grid(trace, token, look.attention))
+    cells = _on_grid(trace, token, look.compressed)
+    shared = float(np.minimum(look.attention, look.compressed).sum())
+    return {
+        "attention": exact,
+        "compressed": picture.draw_attention(_under(run), cells, shared),
+        "scores": scores.draw(look.exact, look.approximate, "rotatek"),
     }
+
+
+def _on_grid(trace: Trace, token: np.ndarray, attention: np.ndarray) -> np.ndarray:
+    """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
+    rows, columns = trace.grids[0]
+    mass = np.zeros(rows * columns, dtype=np.float64)
+    inside = token < len(mass)
+    mass[token[inside]] = attention[inside]
+    return mass.reshape(rows, columns)
+
+
+def answer_tokens(run: Run, trace: Trace) -> tuple[list[str], list[int]]:
+    """The traced column's answer, token by token, and the numbers of those with a look of their
+    own. One more than there are tokens is the end of the answer."""
+    columns = [c for c in run.columns.values() if c.finished and c.finished.trace is trace]
+    return list(columns[0].pieces) if columns else [], list(trace.steps)
 
 
 def energy_curves(
@@ -71,60 +106,47 @@ def query_weights(layer: LayerTrace, head: int) -> np.ndarray:
     return np.sqrt(np.square(mine).sum(axis=(0, 1)))
 
 
-def spectra(trace: Trace, weighting: str) -> np.ndarray:
-    """Eigenvalues by falling size as shares of their sum, float32 [layers, heads, d]."""
-    rows = []
-    for layer in trace.layers:
-        covariance = torch.from_numpy(layer.covariance)
-        if weighting != "none":
-            heads = range(layer.keys.shape[0])
-            sigma = torch.from_numpy(np.stack([query_weights(layer, head) for head in heads]))
-            covariance = rotation.weighted(covariance, sigma)
-        values = torch.linalg.eigvalsh(covariance.double()).flip(-1).clamp(min=0)
-        rows.append((values / values.sum(-1, keepdim=True).clamp(min=1e-300)).float().numpy())
-    return np.stack(rows)
+def spectra(run: Run, trace: Trace, settings: Settings) -> np.ndarray:
+    """Every head's eigenvalues under the settings' weighting, computed once a run."""
+    weighting = settings.weighting
+    return run.remember(("spectra", weighting), lambda: trace.spectra(weighting))
+
+
+def widths(run: Run, trace: Trace, settings: Settings) -> np.ndarray:
+    """Key channels that each head keeps, [layers, heads]."""
+    return trace.widths(settings, spectra(run, trace, settings))
 
 
 def width_range(run: Run, trace: Trace, keep_channels: float) -> tuple[int, int]:
     """The fewest and the most Key channels that adaptive widths give a head of this image."""
-    d = trace.layers[0].covariance.shape[-1]
-    energies = run.remember(("energies",), lambda: [_energies(la) for la in trace.layers])
-    k = channels_kept(d, keep_channels)
-    cap = min(d, ADAPTIVE_CAP * k)
-    widths = torch.cat(allot([energy[..., :cap] for energy in energies], k), 1)
-    return int(widths.min()), int(widths.max())
+    given = widths(run, trace, Settings(keep_channels=keep_channels, widths="adaptive"))
+    return int(given.min()), int(given.max())
 
 
-def _energies(layer: LayerTrace) -> torch.Tensor:
-    """Eigenvalues [1, heads, d] by falling size in the consistent metric, which heads share."""
-    heads = range(layer.keys.shape[0])
-    sigma = torch.from_numpy(np.stack([query_weights(layer, head) for head in heads]))
-    sigma = sigma / sigma.mean(-1, keepdim=True)
-    weighted = rotation.weighted(torch.from_numpy(layer.covariance), sigma)
-    return torch.linalg.eigvalsh(weighted.double()).flip(-1).clamp(min=0).float()[None]
-
-
-def head_map(
-    run: Run, trace: Trace, quantity: str, layer: int, head: int, settings: Settings
-) -> Drawing:
-    """The layer x head map of `quantity` ("energy" or "error") at the settings' width."""
+def head_map(run: Run, trace: Trace, quantity: str, at: Place, settings: Settings) -> Drawing:
+    """The layer x head map of `quantity` (a key of `headmap.QUANTITIES`) at the settings' width."""
+    shares = spectra(run, trace, settings)
     if quantity == "energy":
-        shares = run.remember(
-            ("spectra", settings.weighting), lambda: spectra(trace, settings.weighting)
+        values = trace.energy_map(settings, shares)
+    elif quantity == "bytes":
+        values = trace.bytes_map(settings, shares).astype(np.float64)
+    else:
+        values = run.remember(
+            ("error", settings.weighting, settings.keep_channels, settings.widths),
+            lambda: score_errors(run, trace, settings),
         )
-        k = channels_kept(shares.shape[-1], settings.keep_channels)
-        return headmap.draw(shares[..., :k].sum(axis=-1), quantity, layer, head)
+    return headmap.draw(values, quantity, at.layer, at.head)
+
+
+def score_errors(run: Run, trace: Trace, settings: Settings) -> np.ndarray:
+    """Every head's score error for the prompt's last row, [layers, heads]."""
+    kept = widths(run, trace, settings)
     layers, heads = trace.shape
-    errors = run.remember(
-        ("error", settings.weighting, settings.keep_channels),
-        lambda: np.array(
-            [
-                [trace.head(row, column, settings).score_error for column in range(heads)]
-                for row in range(layers)
-            ]
-        ),
-    )
-    return headmap.draw(errors, quantity, layer, head)
+    return np.array([
+        [trace.look(row, head, settings, 0, int(kept[row, head])).score_error
+         for head in range(heads)]
+        for row in range(layers)
+    ])  # fmt: skip
 
 
 def backdrop(run: Run) -> picture.Backdrop:
@@ -142,15 +164,6 @@ def _under(run: Run) -> picture.Backdrop:
     """The run's image by name: it is sent once, with the overview."""
     (name,) = pictures(run)
     return backdrop(run)._replace(source=f"rk:{name}")
-
-
-def _attention(run: Run, trace: Trace, view: HeadView) -> Drawing:
-    """Where the last word of the question looks, over the image."""
-    rows, columns = trace.grids[0]
-    mass = np.zeros(rows * columns, dtype=np.float64)
-    inside = view.token < len(mass)
-    mass[view.token[inside]] = view.attention[inside]
-    return picture.draw_attention(_under(run), mass.reshape(rows, columns))
 
 
 def kept_drawing(run: Run, trace: Trace) -> Drawing:

@@ -13,6 +13,7 @@ from rotatek.config import Settings
 from rotatek.page import inside, lens, plots
 from rotatek.page.run import Run, columns_for
 from rotatek.page.service import Service
+from viz import headmap
 
 CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
@@ -23,6 +24,9 @@ def run(service: Service) -> Run:
     image = Image.fromarray(noise).resize((168, 112))
     *_, last = service.ask("tiny", image, "Which?", columns_for(CHOSEN, []), 6)
     return last
+
+
+AT = (0.5, "paper", 0.0, False)  # channel sparsity, weighting, value sparsity, adaptive widths
 
 
 def figures(payload: str) -> dict[str, Any]:
@@ -40,22 +44,22 @@ def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
 
 def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
     layers, heads = run.trace.shape
-    names = {name for row in lens.ROWS for name in row} - {"kept"}
     for layer in range(layers):
-        sent = figures(lens.redraw(run, layer, layer % heads, "energy", 0.5, "paper"))
-        assert sent.keys() == names == lens.FIGURES.keys() - {"kept"}
+        sent = figures(lens.redraw(run, "energy", layer, layer % heads, 0, *AT))
+        assert sent.keys() == lens.FIGURES.keys() - {"kept"}
         assert all(drawn["data"] and drawn["reading"] for drawn in sent.values())
     for sparsity in (0.0, 0.97):
         for weighting in ("paper", "none", "consistent"):
-            lens.redraw(run, 0, 0, "error", sparsity, weighting)
-    far = figures(lens.redraw(run, 99, 99, "energy", 0.5, "paper"))  # a crafted client's layer
+            for quantity in headmap.QUANTITIES:
+                lens.redraw(run, quantity, 0, 0, 0, sparsity, weighting, 0.5, True)
+    far = figures(lens.redraw(run, "energy", 99, 99, 99, *AT))  # a crafted client's layer
     assert f"Layer {layers - 1}" in far["map"]["reading"]
 
 
 def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     *_, sent = lens.overview(run)
     (name,) = json.loads(sent)["pictures"]
-    later = lens.redraw(run, 1, 0, "energy", 0.5, "paper")
+    later = lens.redraw(run, "energy", 1, 0, 0, *AT)
     assert figures(sent).keys() == {"budget", "kept"}
     for drawn in (figures(sent)["kept"], figures(later)["attention"]):
         assert drawn["layout"]["images"][0]["source"] == f"rk:{name}"
@@ -63,13 +67,30 @@ def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
 
 
 def test_redrawing_is_quick(run: Run) -> None:
-    lens.redraw(run, 0, 0, "energy", 0.5, "paper")
+    lens.redraw(run, "energy", 0, 0, 0, *AT)
     taken = []
     for layer in (1, 2, 3):
         started = time.perf_counter()
-        lens.redraw(run, layer, 1, "energy", 0.5, "paper")
+        lens.redraw(run, "energy", layer, 1, 0, *AT)
         taken.append(time.perf_counter() - started)
     assert min(taken) < 0.1
+
+
+def test_the_answer_can_be_stepped_through(run: Run) -> None:
+    pieces, steps = inside.answer_tokens(run, run.trace)
+    assert steps == list(range(len(steps))) and len(steps) >= len(pieces) == 6
+    seen = set()
+    for step in range(len(steps)):
+        sent, said = lens.relook(run, 1, 0, step, *AT)
+        assert figures(sent).keys() == {"attention", "compressed", "scores"}
+        assert f"token {step + 1} of 6" in said and said.count("<mark>") == 1
+        seen.add(json.dumps(figures(sent)["attention"]["data"]))
+    assert len(seen) == len(steps)
+
+
+def test_an_answer_is_never_markup_beside_its_slider() -> None:
+    html = lens.words(["<b>", "a<script>", "&"], [0, 2], 1)
+    assert "&lt;b&gt;a&lt;script&gt;<mark>&amp;</mark>" in html
 
 
 def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
@@ -82,9 +103,9 @@ def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
 
 
 def test_map_agrees_with_the_trace(run: Run) -> None:
-    shares = inside.spectra(run.trace, "paper")
+    energies = inside.spectra(run, run.trace, CHOSEN)[2, 1]
     view = run.trace.head(2, 1, CHOSEN)
-    assert np.allclose(shares[2, 1], view.spectrum, atol=1e-4)
+    assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
 
 
 @pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])
@@ -94,7 +115,8 @@ def test_a_click_that_is_none_changes_nothing(cell: str) -> None:
 
 
 def test_nothing_is_drawn_before_there_is_a_run() -> None:
-    assert not isinstance(lens.redraw(None, 0, 0, "energy", 0.5, "paper"), str)
+    assert not isinstance(lens.redraw(None, "energy", 0, 0, 0, *AT), str)
+    assert not any(isinstance(value, str) for value in lens.relook(None, 0, 0, 0, *AT))
     assert not any(isinstance(value, str) for value in lens.overview(None))
 
 

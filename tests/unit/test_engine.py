@@ -179,13 +179,13 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture, tokens: str)
         assert d == 32 and view.k == 8 and view.rotated.shape == (n, d)
         assert view.think.sum() == 8 and (view.spark.sum(1) == 8).all()
         assert np.all(np.diff(view.energy) >= -1e-6) and view.energy[-1] == pytest.approx(1)
-        assert np.isfinite(view.score_error)
-        assert view.attention.sum() == pytest.approx(1, abs=1e-4)
+        assert np.isfinite(view.look.score_error)
+        assert view.look.attention.sum() == pytest.approx(1, abs=1e-4)
         if kept is not None and n == kept.sum():
             assert np.array_equal(view.token, np.flatnonzero(kept))
         whole = trace.head(layer, 1, Settings(keep_channels=1.0, weighting="consistent"))
-        assert whole.score_error < 1e-3
-        assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
+        assert whole.look.score_error < 1e-3
+        assert np.allclose(whole.look.exact, whole.look.approximate, atol=1e-2)
     energy = trace.energy_map(settings)
     assert energy.shape == (4, 2)
     assert energy[2, 1] == pytest.approx(trace.head(2, 1, settings).energy[7], abs=1e-4)
