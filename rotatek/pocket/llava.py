@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import (
     CLIPVisionConfig,
     GenerationConfig,
@@ -23,12 +21,6 @@ from .config import MEAN, PATCH, SHARD_BYTES, STD
 SIDE = 336  # pixels of a tile's side
 # Tilings, rows x columns. The 7B models lack the first: it spares small pictures blank tiles.
 GRIDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
-# Where the heads of the first blocks look at birth: patches (down, right) of the one they serve.
-NEIGHBOURS = (
-    ((0, -1), (0, 1), (-1, 0), (1, 0)),
-    ((0, -1), (0, 1), (-1, 0), (1, 0)),
-    ((0, -2), (0, 2)),
-)
 
 
 def llava_config(
@@ -82,71 +74,17 @@ def llava_config(
 
 
 def build_llava(config: LlavaNextConfig, seed: int = 0) -> LlavaNextForConditionalGeneration:
-    """A model with fresh weights in float32 on the CPU, its first heads set on neighbours."""
+    """A model with fresh weights in float32 on the CPU."""
     torch.manual_seed(seed)
     model = LlavaNextForConditionalGeneration(config)
     model.tie_weights()
-    model = model.float()
-    with torch.no_grad():
-        _place(vision_parts(model))
-    return model
+    return model.float()
 
 
 def vision_parts(model: Any) -> Any:
     """The tower's module that holds embeddings and encoder, wherever this release keeps it."""
     tower = model.model.vision_tower
     return getattr(tower, "vision_model", tower)
-
-
-def frequencies(width: int) -> Tensor:
-    """Radians a patch of the sinusoids along one axis, [width / 4]."""
-    n = width // 4
-    return 2.2 * (0.04 / 2.2) ** (torch.arange(n) / max(1, n - 1))
-
-
-def waves(side: int, width: int) -> Tensor:
-    """Sinusoids of a side x side grid's places, [side ** 2, width]: down, then right; cos, sin."""
-    place = torch.arange(side)[:, None] * frequencies(width)
-    axis = torch.cat((place.cos(), place.sin()), 1)  # [side, width / 2]
-    down = axis[:, None].expand(-1, side, -1)
-    right = axis[None].expand(side, -1, -1)
-    return torch.cat((down, right), -1).reshape(side * side, width)
-
-
-def _place(tower: Any) -> None:
-    """Give positions as sinusoids, and set the first heads on neighbouring patches.
-
-    From CLIP's own noise the tower would have to discover where a patch's neighbours are first.
-    """
-    embeddings = tower.embeddings
-    width = embeddings.position_embedding.weight.shape[1]
-    side = embeddings.image_size // embeddings.patch_size
-    embeddings.position_embedding.weight[1:] = waves(side, width)
-    for layer, offsets in zip(tower.encoder.layers, NEIGHBOURS, strict=False):
-        attention = layer.self_attn
-        for head, offset in enumerate(offsets[: attention.num_heads]):
-            rows = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
-            query, key = _look(width, attention.head_dim, head, offset)
-            attention.q_proj.weight[rows] += query
-            attention.k_proj.weight[rows] += key
-
-
-def _look(width: int, head: int, phase: int, offset: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Query and Key matrices [head, width] that make a head attend ``offset`` patches away."""
-    query, key = torch.zeros(head, width), torch.zeros(head, width)
-    n, pairs = width // 4, head // 4
-    w = frequencies(width)
-    row = 0
-    for axis, shift in enumerate(offset):
-        for i in range(pairs):
-            f = (i * n // pairs + phase) % n
-            cos, sin = axis * 2 * n + f, axis * 2 * n + n + f
-            turn = float(w[f]) * shift
-            key[row, cos] = key[row + 1, sin] = 2.0
-            query[row, cos], query[row, sin] = 2 * math.cos(turn), -2 * math.sin(turn)
-            query[row + 1, cos], query[row + 1, sin] = 2 * math.sin(turn), 2 * math.cos(turn)
-            row += 2
-    return query, key
 
 
 def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:

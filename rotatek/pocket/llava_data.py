@@ -58,7 +58,7 @@ class TileBatch:
 def batch_size(visual: int, text: int, cost: int) -> int:
     """Pictures a batch of ``cost``: about decoder tokens, attention counted in."""
     length = visual + text
-    return max(1, int(cost / (length * (1 + length / 3000))))
+    return max(2, int(cost / (length * (1 + length / 3000))))
 
 
 def make_tiles(
@@ -111,13 +111,14 @@ def make_tiles(
 def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:
     """Size of the next batch and, early on, the renderers it is limited to.
 
-    One tile first; two and three from a fifth on; up to four, at 2,900 visual tokens, later.
+    One tile first; then two and three; from half of the run on up to four, 2,900 visual tokens.
+    Compiling takes the first sixth of a run of five minutes, hence the late first steps.
     """
-    if progress < 0.06:
+    if progress < 0.2:
         return 224, 224, ("signs",) if rng.random() < 0.6 else EASY
-    if progress < 0.16:
+    if progress < 0.36:
         return *_small(rng), EASY if rng.random() < 0.5 else None
-    large, middle = (0.5, 0.75) if progress > 0.42 else (0.06, 0.4)
+    large, middle = (0.5, 0.78) if progress > 0.54 else (0.06, 0.4)
     r = rng.random()
     if r < large:
         return *pick_size(rng, 280, 676), None

@@ -141,8 +141,8 @@ class TileForward:
         target = features.new_zeros(features[..., 0].numel(), head.out_features)
         target[batch.glyph_patch, batch.glyph_class] = 1.0
         first = first_legible(batch.plan)
-        target = target.view(*features.shape[:3], -1)[:, first:].flatten(0, 2)
-        seen = features[:, first:].flatten(0, 2)
+        target = target.view(*features.shape[:3], -1)[:, first:].flatten(0, 2).clone()
+        seen = features[:, first:].flatten(0, 2).clone()  # no views: they would be compiled anew
         return self.glyph_loss(seen, head.weight, head.bias, target, up)
 
 

@@ -22,7 +22,7 @@ from rotatek.pocket.document import Document
 from rotatek.pocket.forward import rms
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.glyphs import N_CLASSES
-from rotatek.pocket.llava import build_llava, llava_config, save_llava, vision_parts
+from rotatek.pocket.llava import build_llava, llava_config, save_llava
 from rotatek.pocket.llava_data import TileBatch, curriculum, make_tiles
 from rotatek.pocket.llava_evaluate import answer, pixel_values
 from rotatek.pocket.llava_forward import TileForward
@@ -132,20 +132,6 @@ def test_glyphs_outside_or_in_an_illegible_base_view_are_left_out() -> None:
     assert list(glyph_places(glyphs, tiling(112, 112, SMALL))[1]) == [2, 2]
 
 
-def test_first_heads_look_at_neighbours(model: LlavaNextForConditionalGeneration) -> None:
-    tower = vision_parts(model)
-    side = SMALL // PATCH
-    x = tower.embeddings.position_embedding.weight[1:]
-    x = torch.nn.functional.layer_norm(x, x.shape[-1:])
-    attention = tower.encoder.layers[0].self_attn
-    q, k = (p(x).view(side**2, 2, 64) for p in (attention.q_proj, attention.k_proj))
-    for head, step in ((0, -1), (1, 1)):
-        best = (q[:, head] @ k[:, head].T).argmax(-1).view(side, side)
-        here = torch.arange(side**2).view(side, side)
-        inner = slice(1, side - 1)
-        assert torch.equal(best[:, inner], here[:, inner] + step)
-
-
 def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> None:
     small = build_llava(llava_config(2, 2, 256, 128, 2, side=SMALL))
     head = torch.nn.Linear(128, N_CLASSES)
@@ -169,11 +155,11 @@ def test_batches_come_from_their_seed_and_sizes_grow() -> None:
     assert torch.equal(one.grid, other.grid) and torch.equal(one.labels, other.labels)
     assert not torch.equal(one.text, make_tiles(5, 9, 0.3, 6_000, SMALL).text[:1])
     views_at = {}
-    for progress in (0.0, 0.1, 0.3, 0.9):
+    for progress in (0.0, 0.3, 0.5, 0.9):
         drawn = [curriculum(random.Random(i), progress) for i in range(300)]
         views_at[progress] = [tiling(w, h).tiles for w, h, _ in drawn]
-    assert set(views_at[0.0]) == set(views_at[0.1]) == {2}
-    assert np.mean(np.array(views_at[0.3]) == 5) < 0.15
+    assert set(views_at[0.0]) == set(views_at[0.3]) == {2}
+    assert np.mean(np.array(views_at[0.5]) == 5) < 0.15
     assert 0.3 < np.mean(np.array(views_at[0.9]) == 5) < 0.65 and set(views_at[0.9]) == {2, 3, 4, 5}
 
 
