@@ -17,9 +17,9 @@ from rotatek.page.handlers import Handlers
 from rotatek.page.lens import budget_part, lens_part, wire_lens
 from rotatek.page.lens import overview as lens_overview
 from rotatek.page.look import head, theme
-from rotatek.page.question import Question, picture_part, question_part
+from rotatek.page.question import FollowUp, Question, follow_part, picture_part, question_part
 from rotatek.page.service import Service
-from rotatek.page.wires import MODEL_WORK, QUIET
+from rotatek.page.wires import MODEL_WORK, QUIET, Told
 
 ASSETS: Final = Path(__file__).resolve().parent / "assets"
 
@@ -38,16 +38,19 @@ def build(handlers: Handlers) -> gr.Blocks:
                 controls = controls_part([(model.label, model.name) for model in service.models])
         status = gr.HTML(cards.line(""), elem_id="status")
         answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
+        follow = follow_part()
         budget_part()
         gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
         lens = lens_part()
         gr.HTML(cards.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
-        told = [answers, status, run]
+        told = Told(answers, status, run, question.ask, question.stop, follow.row, follow.text)
         wire_settings(handlers, question, controls, count, run)
         wire_columns(handlers, controls)
-        overview = [lens.layer, lens.head, lens.step, lens.overview]
-        wire_asking(handlers, page, question, controls, [*told, count], overview)
+        overview = [lens.layer, lens.head, lens.overview]
+        greeted = page.load(handlers.greet, None, [*told[:3], count], **QUIET)
+        for finished in (greeted, *wire_asking(handlers, page, question, follow, controls, told)):
+            finished.then(lens_overview, run, overview, **QUIET)
         wire_lens(lens, controls, run)
     return page
 
@@ -98,24 +101,35 @@ def wire_asking(
     handlers: Handlers,
     page: gr.Blocks,
     question: Question,
+    follow: FollowUp,
     controls: Controls,
-    told: list[Any],
-    overview: list[Any],
-) -> None:
-    """Ask streams, Stop ends it at once, and a finished run is drawn."""
+    told: Told,
+) -> tuple[Any, Any]:
+    """Ask streams, a follow-up goes on from its caches, Stop ends either at once.
+
+    Returns the two events, after which a run is complete.
+    """
     asked = gr.on(
         [question.ask.click, question.text.submit],
         handlers.ask,
         [question.image, question.text, controls.model, controls.length, controls.others]
         + controls.values,
-        [*told[:3], question.ask, question.stop],
+        list(told),
         **QUIET,
         **MODEL_WORK,
     )
+    followed = gr.on(
+        [follow.button.click, follow.text.submit],
+        handlers.follow,
+        [told.run, follow.text, controls.length],
+        list(told),
+        **QUIET,
+        **MODEL_WORK,
+    )
+    question.image.change(handlers.forget, None, follow.row, queue=False, **QUIET)
     question.stop.click(handlers.stop, None, None, queue=False, **QUIET)
     page.unload(handlers.stop)
-    for finished in (asked, page.load(handlers.greet, None, told, **QUIET)):
-        finished.then(lens_overview, told[2], overview, **QUIET)
+    return asked, followed
 
 
 def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:

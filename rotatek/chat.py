@@ -63,6 +63,8 @@ class Column:
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
         self.steps, self.recorder = iter(()), None
+        if isinstance(self.cache, RotateKCache):
+            self.cache.make_growing()
         whole = self.embedded
         self.embedded = replace(
             whole,

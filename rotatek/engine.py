@@ -190,28 +190,31 @@ class Engine:
         """Ask again about the same images: every column goes on from its own cache.
 
         Events as in `compare`; prefill_ms is that of the question alone, and bytes count the grown
-        text. Whatever keeps the answer from being complete closes the conversation, but for a
-        question that is refused: then it can be asked another way.
+        text. Whatever keeps the answer from being complete closes the conversation.
+
+        Raises:
+            UserError: at once, for a question that is refused; the conversation is as it was.
         """
-        message, answered = "", False
+        question = clean_question(question)
+        ids = self._question_ids(conversation, question, whole_tokens(max_new_tokens))
+        return self._follow(conversation, ids, max_new_tokens, stop)
+
+    def _follow(
+        self, conversation: Conversation, ids: list[int], max_new_tokens: int, stop: Flag | None
+    ) -> Iterator[Event]:
+        """`follow`, with the question as token ids."""
+        message, answered, prompt = "", False, conversation.prompt
+        assert prompt is not None
         try:
-            asked = clean_question(question)
-            ids = self._question_ids(conversation, asked, whole_tokens(max_new_tokens))
-        except Exception as exc:
-            yield Failed(None, self._said(exc))
-            return
-        try:
-            prompt = conversation.prompt
-            assert prompt is not None
             for column in conversation.columns:
                 with self._lock, stoppable(stop):
                     logits = go_on(self.vlm, column, ids)
                 self._decode(column, logits, max_new_tokens, stop)
                 yield self._prefilled(column, prompt)
             yield from self._interleave(conversation.columns, prompt, stop)
-            if not (stop is not None and stop.is_set()):
+            answered = not (stop is not None and stop.is_set())
+            if answered:
                 conversation.hold(conversation.columns, prompt)
-                answered = True
         except Stopped:
             pass
         except Exception as exc:

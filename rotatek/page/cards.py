@@ -12,6 +12,10 @@ CPU_NOTE = (
     "Measured on a CPU, where latency proves nothing about compression: read the bytes and the "
     "answers, and leave the speed to the GPU figures."
 )
+FASTV_NOTE = (
+    "FastV chose which tokens stay by the first question; a later one may need others, which are "
+    "gone."
+)
 INSIDE = (
     "Look inside",
     "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
@@ -29,8 +33,17 @@ def answers(run: Run | None, *, on_cpu: bool) -> str:
     if run is None:
         return f'<div class="rk-empty">{WAITING}</div>'
     cards = "".join(_card(column, run) for column in run.columns.values())
-    note = f'<p class="rk-note">{CPU_NOTE}</p>' if on_cpu else ""
-    return f'<div class="rk-cards" data-count="{len(run.columns)}">{cards}</div>{note}'
+    notes = "".join(f'<p class="rk-note">{escape(note)}</p>' for note in _notes(run, on_cpu))
+    return f'<div class="rk-cards" data-count="{len(run.columns)}">{cards}</div>{notes}'
+
+
+def _notes(run: Run, on_cpu: bool) -> list[str]:
+    """What to bear in mind with these answers."""
+    fastv = any(
+        c.settings.prunes_tokens and c.settings.tokens == "fastv" for c in run.columns.values()
+    )
+    notes = [FASTV_NOTE] if fastv and run.previous is not None else []
+    return [*notes, CPU_NOTE] if on_cpu else notes
 
 
 def _card(column: Column, run: Run) -> str:
@@ -41,10 +54,23 @@ def _card(column: Column, run: Run) -> str:
         f'data-state="{state}" style="--c: {colour(column.method)}">'
         f'<header><span class="rk-dot" aria-hidden="true"></span><h3>{escape(column.title)}</h3>'
         f"<span class='rk-sub'>{escape(_sparsity(column.settings))}</span></header>"
-        f'<div class="rk-answer">{_answer(column)}</div>'
+        f'{_earlier(column, run)}<div class="rk-answer">{_answer(column)}</div>'
         f'<p class="rk-verdict">{escape(_verdict(column, run))}</p>{strip(column)}'
-        f'<dl class="rk-badges">{_badges(column)}</dl></article>'
+        f'<dl class="rk-badges">{_badges(column, len(run.turns))}</dl></article>'
     )
+
+
+def _earlier(column: Column, run: Run) -> str:
+    """The turns before this one, and this one's question."""
+    *before, now = run.turns
+    if not before:
+        return ""
+    told = "".join(
+        f'<p class="rk-asked">{escape(turn.question)}</p>'
+        f'<p class="rk-told">{escape(turn.columns[column.title].answer.strip())}</p>'
+        for turn in before
+    )
+    return f'<div class="rk-turns">{told}<p class="rk-asked">{escape(now.question)}</p></div>'
 
 
 def _sparsity(settings: Settings) -> str:
@@ -86,11 +112,12 @@ def _verdict(column: Column, run: Run) -> str:
     return "stopped" if run.stopped else ""
 
 
-def _badges(column: Column) -> str:
+def _badges(column: Column, turn: int) -> str:
     filled = column.prefilled
     if filled is None:
         return _badge("KV cache", "…") + _badge("prefill", "…") + _badge("per token", "…")
     held, full = filled.kv_bytes, filled.kv_bytes_full
+    detail = "question only" if turn > 1 else ""
     per_token = None
     if column.finished is not None:  # the cache has grown by the answer
         held, full = (column.finished.metrics[name] for name in ("kv_bytes", "kv_bytes_full"))
@@ -98,7 +125,7 @@ def _badges(column: Column) -> str:
     return (
         _badge("KV cache", size(held), f"{percent(held / max(full, 1))} of full", "kv")
         + _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal")
-        + _badge("prefill", f"{filled.prefill_ms:.0f} ms", "", "prefill")
+        + _badge("prefill", f"{filled.prefill_ms:.0f} ms", detail, "prefill")
         + _badge("per token", "…" if per_token is None else f"{per_token:.1f} ms", "", "decode")
     )
 
@@ -122,7 +149,8 @@ def _progress(run: Run) -> str:
     if not all(column.finished for column in columns):
         ready = sum(column.prefilled is not None for column in columns)
         waiting = ready < len(columns)
-        return "Filling the caches…" if waiting else "Answering side by side…"
+        filling = "Feeding the question…" if run.previous else "Filling the caches…"
+        return filling if waiting else "Answering side by side…"
     chosen = run.chosen
     if chosen.finished is None or chosen.title == BASELINE:
         return "Done."

@@ -11,6 +11,7 @@ from PIL.Image import Image as Picture
 from rotatek import inputs
 from rotatek.budget import nominal_kv
 from rotatek.config import Settings
+from rotatek.errors import ConversationGone
 from rotatek.page import cards, inside
 from rotatek.page.choices import (
     PRESETS,
@@ -85,23 +86,45 @@ class Handlers:
         adaptive: bool,
         request: gr.Request,
     ) -> Iterator[tuple]:
-        """Stream every column. Outputs: answers, status, run, ask button, stop button."""
+        """Stream every column. Outputs: `wires.Told`."""
         settings = settings_of(
             tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive
         )
         columns = columns_for(settings, [decode(code) for code in others[:MAX_OTHERS]])
-        busy = gr.update(interactive=False), gr.update(interactive=True)
-        idle = gr.update(interactive=True), gr.update(interactive=False)
-        yield gr.skip(), cards.line("Looking at the image…"), gr.skip(), *busy
-        session, run = request.session_hash, None
+        session = request.session_hash
+        runs = self.service.ask(model, image, question, columns, max_new_tokens, session, talk=True)
+        yield from self._stream(runs, "Looking at the image…")
+
+    @calm_stream
+    def follow(
+        self, run: Run | None, question: str, max_new_tokens: int, request: gr.Request
+    ) -> Iterator[tuple]:
+        """A further question about the same image. Outputs: `wires.Told`."""
+        if run is None:
+            raise ConversationGone
+        runs = self.service.follow(run, question, max_new_tokens, request.session_hash)
+        yield from self._stream(runs, "Going on from the kept caches…")
+
+    def _stream(self, runs: Iterator[Run], first_words: str) -> Iterator[tuple]:
+        """A run as it grows. Outputs: `wires.Told`."""
+        busy = gr.update(interactive=False), gr.update(interactive=True), gr.skip(), gr.skip()
+        yield gr.skip(), cards.line(first_words), gr.skip(), *busy
+        run = None
         try:
-            for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
-                yield self._answers(model, run), cards.status(run), gr.skip(), *busy
+            for run in runs:
+                yield self._answers(run), cards.status(run), gr.skip(), *busy
         except Exception as error:
             gr.Warning(refusal(error).message, title="Not possible", duration=8)
-            yield gr.skip(), cards.line(""), gr.skip(), *idle
+            gone = isinstance(error, ConversationGone)
+            yield gr.skip(), cards.line(""), gr.skip(), *_idle(False if gone else None)
         else:
-            yield gr.skip(), gr.skip(), run, *idle
+            yield gr.skip(), gr.skip(), run, *_idle(run is not None and run.goes_on)
+
+    @calm
+    def forget(self, request: gr.Request) -> Any:
+        """Another image: free the caches of the last answer. Output: the follow-up row."""
+        self.service.chats.drop(request.session_hash or "")
+        return gr.update(visible=False)
 
     @calm
     def stop(self, request: gr.Request) -> None:
@@ -130,10 +153,10 @@ class Handlers:
         run = self.service.welcome(image, example.questions[0], columns)
         filled = run.chosen.prefilled
         count = filled.visual_tokens if filled is not None else None
-        return self._answers(self.service.models[0].name, run), cards.status(run), run, count
+        return self._answers(run), cards.status(run), run, count
 
-    def _answers(self, model: str, run: Run) -> str:
-        on_cpu = self.service.engine(model).vlm.device.type == "cpu"
+    def _answers(self, run: Run) -> str:
+        on_cpu = self.service.engine(run.model).vlm.device.type == "cpu"
         return cards.answers(run, on_cpu=on_cpu)
 
     @calm
@@ -192,6 +215,13 @@ class Handlers:
             cards.budget_reading(settings),
             cards.beyond_reading(settings, WIDTH, heads),
         )
+
+
+def _idle(goes_on: bool | None) -> tuple[Any, Any, Any, Any]:
+    """Buttons after an answer, and whether a follow-up may be asked (None: as it was)."""
+    row = gr.skip() if goes_on is None else gr.update(visible=goes_on)
+    text = gr.update(value="") if goes_on else gr.skip()
+    return gr.update(interactive=True), gr.update(interactive=False), row, text
 
 
 def _columns_shown(columns: list[Settings]) -> Any:

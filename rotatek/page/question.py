@@ -69,3 +69,28 @@ def question_part(image: gr.Image, gallery: gr.Gallery | None, examples: list[Ex
         ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
         stop = gr.Button("Stop", interactive=False, scale=1, min_width=90, elem_id="stop")
     return Question(image, text, suggestions, ask, stop, gallery)
+
+
+class FollowUp(NamedTuple):
+    """A further question about the same image; unseen until caches wait for one."""
+
+    row: gr.Row
+    text: gr.Textbox
+    button: gr.Button
+
+
+def follow_part() -> FollowUp:
+    """The box below the answers."""
+    with gr.Row(visible=False, elem_id="follow", equal_height=True) as row:
+        text = gr.Textbox(
+            show_label=False,
+            label="Follow-up question",
+            placeholder="Ask on: every column continues from its own cache",
+            lines=1,
+            max_lines=4,
+            scale=6,
+            container=False,
+            elem_id="follow-text",
+        )
+        button = gr.Button("Ask on", scale=1, min_width=110, elem_id="follow-ask")
+    return FollowUp(row, text, button)

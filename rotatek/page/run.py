@@ -1,5 +1,6 @@
 """One comparison as it unfolds: engine events in, the state of each column out."""
 
+import secrets
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,10 +77,14 @@ class Run:
     columns: dict[str, Column]
     pixels: np.ndarray  # uint8 [height, width, 3]
     question: str
+    model: str = "pocket"  # by its name on offer
     stopped: bool = False
     notice: str = ""  # what the visitor should know of how it was answered
     full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
+    goes_on: bool = False  # its caches wait for a follow-up question
+    previous: "Run | None" = None  # the turn before, in a conversation
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """`make()`, once: what is slow to compute and does not change with the sliders."""
@@ -109,12 +114,25 @@ class Run:
     def trace(self) -> Trace | None:
         """The trace of the column that was recorded, or None while there is none."""
         done = [column.finished for column in self.columns.values() if column.finished]
-        return next((event.trace for event in done if event.trace is not None), None)
+        own = next((event.trace for event in done if event.trace is not None), None)
+        return self.previous.trace if own is None and self.previous is not None else own
+
+    @property
+    def turns(self) -> "list[Run]":
+        """The whole conversation, this run last."""
+        return [*(self.previous.turns if self.previous is not None else []), self]
+
+    def next(self, question: str) -> "Run":
+        """The turn that follows, of which nothing has happened yet."""
+        columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
+        return Run(columns, self.pixels, question, self.model, memory=self.memory, previous=self)
 
 
-def start(columns: dict[str, Settings], pixels: np.ndarray, question: str) -> Run:
+def start(
+    columns: dict[str, Settings], pixels: np.ndarray, question: str, model: str = "pocket"
+) -> Run:
     """A run of which nothing has happened yet."""
-    return Run({title: Column(title, s) for title, s in columns.items()}, pixels, question)
+    return Run({title: Column(title, s) for title, s in columns.items()}, pixels, question, model)
 
 
 def title_of(settings: Settings) -> str:

@@ -9,9 +9,11 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import errors, inputs
+from rotatek.chat import Conversation
 from rotatek.config import Settings
 from rotatek.engine import Engine, Switch
-from rotatek.events import Failed, Prefilled, Token
+from rotatek.events import Event, Failed, Prefilled, Restarted, Token
+from rotatek.page.chats import Chats, Kept
 from rotatek.page.choices import Model
 from rotatek.page.run import Run, start
 
@@ -35,6 +37,7 @@ class Service:
         self._loading = threading.Lock()
         self._stops: dict[str, set[Switch]] = {}
         self._closed = False
+        self.chats = Chats()
         self._welcome: Run | None = None
         self._welcoming = threading.Lock()
 
@@ -77,11 +80,14 @@ class Service:
         columns: Mapping[str, Settings],
         max_new_tokens: int,
         session: str | None = None,
+        *,
+        talk: bool = False,
     ) -> Iterator[Run]:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
         Args:
             session: whose run this is; `stop(session)` ends it.
+            talk: keep the caches of a complete answer for `follow`.
 
         Raises:
             UserError: before anything is shown, where the question or image is refused.
@@ -92,29 +98,83 @@ class Service:
         engine = self.engine(model)
         if self._closed:
             raise errors.Restarting
-        run = start(dict(columns), np.asarray(request.images[0]), request.question)
+        run = start(dict(columns), np.asarray(request.images[0]), request.question, model)
         request, run.notice = engine.terms(request, len(columns))
-        stop, key = engine.flag(), session or ""
-        self._stops.setdefault(key, set()).add(stop)
+        if talk:
+            self.chats.drop(session or "")
+        kept = Kept(Conversation(), run.key) if talk else None
+        stop = engine.flag()
+        events = engine.compare(
+            request, columns, stop, conversation=None if kept is None else kept.conversation
+        )
+        yield from self._told(engine, run, events, stop, session or "", kept)
+
+    def follow(
+        self, run: Run, question: str, max_new_tokens: int, session: str | None
+    ) -> Iterator[Run]:
+        """A further question about the image of `run`, answered from the caches it left.
+
+        The first run yielded is a new one, whose `previous` is `run`.
+
+        Raises:
+            UserError: before anything is shown; ConversationGone where the caches are gone, and
+                otherwise the conversation waits on.
+        """
+        question = inputs.clean_question(question)
+        if self._closed:
+            raise errors.Restarting
+        kept = self.chats.take(session or "", run.key)
+        if kept is None:
+            raise errors.ConversationGone
+        later = run.next(question)
+        try:
+            engine = self.engine(run.model)
+            stop = engine.flag()
+            events = engine.follow(kept.conversation, question, max_new_tokens, stop)
+        except Exception:  # refused, or nothing to go on from: what there is waits on
+            self.chats.keep(session or "", kept)
+            raise
+        kept.key = later.key
+        yield from self._told(engine, later, events, stop, session or "", kept)
+
+    def _told(
+        self,
+        engine: Engine,
+        run: Run,
+        events: Iterator[Event],
+        stop: Switch,
+        session: str,
+        kept: Kept | None,
+    ) -> Iterator[Run]:
+        """The run as `events` make it grow; at its end `kept` waits, or is closed."""
+        self._stops.setdefault(session, set()).add(stop)
         shown = 0.0
+        waits = False
         try:
             yield run
-            with closing(engine.compare(request, columns, stop)) as events:  # type: ignore[type-var]
+            with closing(events):  # type: ignore[type-var]
                 for event in events:
                     run.take(event)
+                    if isinstance(event, Restarted):
+                        self.chats.clear()
                     if isinstance(event, Prefilled):
                         run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
                     if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                         shown = time.monotonic()
                         yield run
             run.stopped = stop.is_set()
+            if kept is not None and kept.conversation.is_open:
+                self.chats.keep(session, kept)
+                waits = run.goes_on = True
             yield run
         except errors.UserError as error:
             run.take(Failed(None, error.message))
             yield run
         finally:
+            if kept is not None and not waits:
+                kept.close()
             stop.set()
-            self._forget(key, stop)
+            self._forget(session, stop)
             if self.on_lost is not None and not engine.health().able:
                 self.on_lost()
 
@@ -125,7 +185,8 @@ class Service:
         stop.clear()
 
     def stop(self, session: str | None) -> None:
-        """End what the session is waiting for, within one token."""
+        """End what the session is waiting for, within one token, and free what it left."""
+        self.chats.drop(session or "")
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()
 
@@ -136,6 +197,7 @@ class Service:
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""
         self._closed = True
+        self.chats.clear()
         for session in tuple(self._stops):
             self.stop(session)
 

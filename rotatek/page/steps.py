@@ -38,8 +38,13 @@ def reading(column: Column) -> str:
     if known:
         mean, worst = sum(known) / len(known), max(known)
         until = " until they part" if len(known) < len(column.kl) else ""
-        parts.append(f"logit KL {mean:.2g} nats a token{until}, {worst:.2g} at most")
+        parts.append(f"logit KL {_nats(mean)} nats a token{until}, {_nats(worst)} at most")
     return "; ".join(parts)
+
+
+def _nats(kl: float) -> str:
+    """Two digits, and no more of them than can be read."""
+    return f"{kl:.2g}" if kl >= 1e-3 else "below 0.001"
 
 
 def _bars(column: Column) -> list[tuple[float, bool]]:

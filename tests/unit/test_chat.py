@@ -52,10 +52,10 @@ def _said(events: Iterable[Event], name: str) -> list[int]:
     return [e.token_id for e in events if isinstance(e, Token) and e.column == name]
 
 
-def _refusal(events: Iterable[Event]) -> str:
-    (event,) = events
-    assert isinstance(event, Failed)
-    return event.message
+def _refusal(engine: Engine, conversation: Conversation, question: str, tokens: int = 4) -> str:
+    with pytest.raises(errors.UserError) as refused:
+        engine.follow(conversation, question, tokens)
+    return refused.value.message
 
 
 def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture) -> None:
@@ -152,19 +152,19 @@ def test_closing_frees_every_tensor(engine: Engine, picture) -> None:
     conversation.close()
     del events
     assert live() <= before
-    assert _refusal(engine.follow(conversation, "still there?")) == errors.ConversationGone.sentence
+    assert _refusal(engine, conversation, "still there?") == errors.ConversationGone.sentence
 
 
 def test_limits_are_a_sentence_and_the_conversation_stays(engine: Engine, picture) -> None:
     conversation, _ = _begun(engine, picture)
-    assert "question is empty" in _refusal(engine.follow(conversation, " "))
-    assert "max_new_tokens must be" in _refusal(engine.follow(conversation, "and?", 0))
+    assert "question is empty" in _refusal(engine, conversation, " ")
+    assert "max_new_tokens must be" in _refusal(engine, conversation, "and?", 0)
     long = Engine(engine.vlm, limits=Limits(max_prompt_tokens=conversation.tokens + 40))
     over = errors.ConversationOver.sentence
-    assert _refusal(long.follow(conversation, "x" * 40, 4)) == over
+    assert _refusal(long, conversation, "x" * 40) == over
     list(engine.follow(conversation, "and then?", 2))
     list(engine.follow(conversation, "what else?", 2))
-    assert _refusal(engine.follow(conversation, "one more?", 2)) == over
+    assert _refusal(engine, conversation, "one more?") == over
     assert conversation.is_open and conversation.turns == 3
     conversation.close()
 

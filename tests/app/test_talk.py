@@ -1,0 +1,191 @@
+"""Follow-up questions on the page: whose caches they use, what is shown, and when memory goes."""
+
+import gc
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rotatek.chat import Conversation
+from rotatek.config import Limits, Settings
+from rotatek.engine import Engine
+from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
+from rotatek.page import cards
+from rotatek.page.chats import Chats, Kept
+from rotatek.page.choices import Model
+from rotatek.page.handlers import Handlers
+from rotatek.page.run import Run, columns_for
+from rotatek.page.service import Service
+
+COLUMNS = columns_for(Settings(tokens="fastv", keep_tokens=0.5), [Settings(channels="think")])
+
+
+@pytest.fixture(scope="module")
+def image() -> Image.Image:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((168, 112))
+
+
+@pytest.fixture
+def place(service: Service) -> Iterator[Service]:
+    """A service of its own over the shared tiny model, two turns a conversation."""
+    vlm = service.engine("tiny").vlm
+    engine = Engine(vlm, limits=Limits(turns=2))
+    made = Service([Model("tiny", "Tiny", "nowhere")], lambda source: engine)
+    yield made
+    made.chats.clear()
+
+
+def first(place: Service, image: Image.Image, session: str = "visitor", tokens: int = 4) -> Run:
+    """A complete first answer whose caches wait."""
+    *_, run = place.ask("tiny", image, "Which?", COLUMNS, tokens, session, talk=True)
+    assert run.goes_on
+    return run
+
+
+def test_a_follow_up_goes_on_and_shows_the_whole_conversation(place, image) -> None:
+    run = first(place, image)
+    *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
+    assert later.previous is run and later.trace is run.trace and later.goes_on
+    html = cards.answers(later, on_cpu=False)
+    assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
+    assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
+    for title, column in later.columns.items():
+        before, after = run.columns[title].finished.metrics, column.finished.metrics
+        assert after["kv_bytes"] > before["kv_bytes"]
+        assert cards.size(after["kv_bytes"]) in html
+        assert column.prefilled.visual_kept == run.columns[title].prefilled.visual_kept
+    assert "in " in cards.status(later) and len(place.chats) == 1
+
+
+def test_nobody_else_and_no_older_answer_gets_the_caches(place, image) -> None:
+    run = first(place, image)
+    with pytest.raises(ConversationGone):
+        next(place.follow(run, "And then?", 4, "somebody else"))
+    newer = first(place, image)
+    with pytest.raises(ConversationGone):
+        next(place.follow(run, "And then?", 4, "visitor"))
+    running = place.follow(newer, "And then?", 4, "visitor")
+    next(running)
+    with pytest.raises(ConversationGone):  # the caches answer one question at a time
+        next(place.follow(newer, "And then?", 4, "visitor"))
+    assert list(running)[-1].goes_on
+
+
+def test_what_is_refused_can_be_asked_another_way(place, image) -> None:
+    run = first(place, image)
+    with pytest.raises(QuestionEmpty):
+        next(place.follow(run, " ", 4, "visitor"))
+    with pytest.raises(Exception, match="max_new_tokens must be"):
+        next(place.follow(run, "And then?", 0, "visitor"))
+    *_, later = place.follow(run, "And then?", 4, "visitor")
+    with pytest.raises(ConversationOver):
+        next(place.follow(later, "One more?", 4, "visitor"))
+    assert len(place.chats) == 1
+
+
+@pytest.mark.parametrize("way", ["stop", "new image", "new question", "close"])
+def test_memory_goes_when_the_visitor_does(place, image, way: str) -> None:
+    def live() -> int:
+        gc.collect()
+        found = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
+        return sum(1 for tensor in found if tensor.dim() in (3, 4, 5))
+
+    list(place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor"))
+    before = live()
+    first(place, image)
+    assert live() > before + 20
+    handlers, visitor = Handlers(place, []), SimpleNamespace(session_hash="visitor")
+    if way == "stop":
+        handlers.stop(visitor)
+    elif way == "new image":
+        assert handlers.forget(visitor)["visible"] is False
+    elif way == "close":
+        place.close()
+    else:
+        first(place, image)
+        assert len(place.chats) == 1
+        list(place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True))
+        place.stop("visitor")
+    assert len(place.chats) == 0
+    assert live() <= before
+
+
+@pytest.mark.parametrize("way", ["stop", "leave"])
+def test_a_follow_up_cut_short_is_not_kept(place, image, way: str) -> None:
+    run = first(place, image)
+    running = place.follow(run, "And then?", 400, "visitor")
+    for later in running:
+        if later.chosen.pieces:
+            break
+    if way == "stop":
+        place.stop("visitor")
+        *_, later = running
+        assert later.stopped and not later.goes_on
+    else:
+        running.close()
+    assert len(place.chats) == 0 and not place._stops
+
+
+def held(most_bytes: int) -> SimpleNamespace:
+    """A conversation that only knows what it weighs."""
+    talk = SimpleNamespace(cache_bytes=most_bytes, closed=False)
+    talk.close = lambda: setattr(talk, "closed", True)
+    return talk
+
+
+def test_the_least_recent_conversation_makes_room() -> None:
+    chats, talks = Chats(most=2, most_bytes=100), [held(40) for _ in range(3)]
+    for number, talk in enumerate(talks):
+        chats.keep(f"s{number}", Kept(talk, "k"))
+    assert [talk.closed for talk in talks] == [True, False, False]
+    again = chats.take("s1", "k")
+    chats.keep("s1", again)
+    large = held(70)
+    chats.keep("s3", Kept(large, "k"))
+    assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
+    huge = held(101)
+    chats.keep("s4", Kept(huge, "k"))
+    assert huge.closed and large.closed and len(chats) == 0
+    assert chats.take("s4", "k") is None
+
+
+def test_an_idle_conversation_is_released() -> None:
+    chats, talk = Chats(idle_s=0.05), held(1)
+    chats.keep("visitor", Kept(talk, "k"))
+    taken = chats.take("visitor", "k")
+    time.sleep(0.15)
+    assert not talk.closed  # it was answering
+    chats.keep("visitor", taken)
+    deadline = time.monotonic() + 5
+    while not talk.closed and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert talk.closed and len(chats) == 0
+
+
+def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> None:
+    handlers, visitor = Handlers(place, []), SimpleNamespace(session_hash="visitor")
+    values = ("none", 0.0, "rotatek", 0.75, "paper", 0.0, False)
+    *_, last = handlers.ask(image, "Which?", "tiny", 4, [], *values, visitor)
+    assert last[5]["visible"] is True and last[3]["interactive"] is True
+    *_, later = handlers.follow(last[2], "And then?", 4, visitor)
+    assert later[5]["visible"] is True and later[6]["value"] == ""
+    with pytest.warns(UserWarning, match="has reached its limit"):
+        *_, over = handlers.follow(later[2], "More?", 4, visitor)
+    assert "visible" not in over[5]
+    place.chats.drop("visitor")
+    with pytest.warns(UserWarning, match="has been released to make room"):
+        *_, gone = handlers.follow(later[2], "More?", 4, visitor)
+    assert gone[5]["visible"] is False
+
+
+def test_programs_leave_nothing_behind(place, image, monkeypatch) -> None:
+    made: list[Conversation] = []
+    monkeypatch.setattr(Conversation, "hold", lambda self, *_: made.append(self))
+    *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "program")
+    assert not run.goes_on and len(place.chats) == 0
+    assert not made
