@@ -68,10 +68,15 @@ def make_tiles(
     cost: int,
     side: int,
     pages: Path | None = None,
+    world: int = 1,
 ) -> TileBatch:
-    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum."""
+    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
+
+    The ``world`` batches of one step are of one size, so that no rank waits long for another.
+    """
+    size = random.Random(f"tiling/{seed}/{index // world}")
+    width, height, names = curriculum(size, progress)
     rng = random.Random(f"tiles/{seed}/{index}")
-    width, height, names = curriculum(rng, progress)
     plan = tiling(width, height, side)
     packing = order(plan)
     length = min(LONGEST_TEXT, text_length(width, height))
@@ -153,7 +158,8 @@ class TileStream(IterableDataset):
         step = self.start + worker
         while True:
             index = step * self.world + self.rank
-            yield make_tiles(index=index, progress=self.progress.value, **self.made)
+            progress = self.progress.value
+            yield make_tiles(index=index, progress=progress, world=self.world, **self.made)
             step += workers
 
 
