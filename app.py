@@ -47,7 +47,7 @@ def build(handlers: Handlers) -> gr.Blocks:
         told = Told(answers, status, run, question.ask, question.stop, follow.row, follow.text)
         wire_settings(handlers, question, controls, count, run)
         wire_columns(handlers, controls)
-        overview = [lens.layer, lens.head, lens.overview]
+        overview = [lens.layer, lens.head, lens.step, lens.overview]
         greeted = page.load(handlers.greet, None, [*told[:3], count], **QUIET)
         for finished in (greeted, *wire_asking(handlers, page, question, follow, controls, told)):
             finished.then(lens_overview, run, overview, **QUIET)
