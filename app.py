@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.page import api, cards, plots, serving
+from rotatek.page import api, cards, plots, results, serving
 from rotatek.page.choices import load_examples
 from rotatek.page.controls import Controls, controls_part
 from rotatek.page.handlers import Handlers
@@ -30,18 +30,22 @@ def build(handlers: Handlers) -> gr.Blocks:
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=3600), gr.State(time_to_live=3600)
         gr.HTML(cards.masthead([model.label for model in service.models]), elem_id="masthead")
-        with gr.Row(elem_id="desk"):
-            with gr.Column(scale=5, min_width=300):
-                image, gallery = picture_part(examples)
-            with gr.Column(scale=6, min_width=300):
-                question = question_part(image, gallery, examples)
-                controls = controls_part([(model.label, model.name) for model in service.models])
-        status = gr.HTML(cards.line(""), elem_id="status")
-        answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
-        follow = follow_part()
-        budget_part()
-        gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
-        lens = lens_part()
+        with gr.Tabs(selected="ask", elem_id="parts"):
+            with gr.Tab("Ask a picture", id="ask"):
+                with gr.Row(elem_id="desk"):
+                    with gr.Column(scale=5, min_width=300):
+                        image, gallery = picture_part(examples)
+                    with gr.Column(scale=6, min_width=300):
+                        question = question_part(image, gallery, examples)
+                        controls = controls_part([(model.label, model.name) for model in service.models])
+                status = gr.HTML(cards.line(""), elem_id="status")
+                answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
+                follow = follow_part()
+                budget_part()
+                gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
+                lens = lens_part()
+            with gr.Tab("Results", id="results") as tab:
+                results.wire(results.part(ASSETS / "results"), tab)
         gr.HTML(cards.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         told = Told(answers, status, run, question.ask, question.stop, follow.row, follow.text)

@@ -208,7 +208,8 @@ class Handlers:
         settings = settings_of(*values)
         heads = None
         if settings.widths == "adaptive" and run is not None and run.trace is not None:
-            heads = inside.width_range(run, run.trace, settings.keep_channels)
+            widths = inside.widths(run, run.trace, settings)
+            heads = int(widths.min()), int(widths.max())
         return (
             cards.token_reading(settings, count),
             cards.channel_reading(settings, WIDTH),

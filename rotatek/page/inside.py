@@ -117,12 +117,6 @@ def widths(run: Run, trace: Trace, settings: Settings) -> np.ndarray:
     return trace.widths(settings, spectra(run, trace, settings))
 
 
-def width_range(run: Run, trace: Trace, keep_channels: float) -> tuple[int, int]:
-    """The fewest and the most Key channels that adaptive widths give a head of this image."""
-    given = widths(run, trace, Settings(keep_channels=keep_channels, widths="adaptive"))
-    return int(given.min()), int(given.max())
-
-
 def head_map(run: Run, trace: Trace, quantity: str, at: Place, settings: Settings) -> Drawing:
     """The layer x head map of `quantity` (a key of `headmap.QUANTITIES`) at the settings' width."""
     shares = spectra(run, trace, settings)

@@ -146,7 +146,8 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     cache = RotateKCache(vlm.model, embedded.inputs(), settings)
     prefill(vlm, embedded, cache)
     widths = torch.cat([layer.store.visual.key_widths.flatten() for layer in cache.layers])
-    least, most = inside.width_range(run, run.trace, settings.keep_channels)
+    shown = inside.widths(run, run.trace, settings)
+    least, most = shown.min(), shown.max()
     assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
     assert f"{least} to {most} on this image" in beyond and "64 of 128 Value channels" in beyond
     assert "with RotateK only" in cards.beyond_reading(UNCOMPRESSED, 128, None)
