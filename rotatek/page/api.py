@@ -3,6 +3,7 @@
 Both say *keep*, like the command line: fractions in (0, 1] of what stays.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -10,9 +11,9 @@ from PIL.Image import Image as Picture
 
 from rotatek.channels import CHANNELS
 from rotatek.config import CHOICES, Settings
-from rotatek.page.handlers import calm
+from rotatek.page.handlers import calm_stream
 from rotatek.page.image import image_box
-from rotatek.page.run import Column, Run, columns_for, with_method
+from rotatek.page.run import Column, columns_for, with_method
 from rotatek.page.service import Service
 from rotatek.tokens import TOKENS
 
@@ -45,7 +46,7 @@ class Endpoints:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    @calm
+    @calm_stream
     def ask(
         self,
         image: Picture | None,
@@ -59,17 +60,20 @@ class Endpoints:
         keep_values: float,
         widths: str,
         request: gr.Request,
-    ) -> dict[str, Any]:
+    ) -> Iterator[dict[str, Any]]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
         keep_tokens and keep_channels are the fractions that stay, in (0, 1]. Beyond the paper,
-        and with RotateK only: keep_values, of the Value channels, and widths "adaptive".
+        and with RotateK only: keep_values, of the Value channels, and widths "adaptive". The answer
+        is streamed as it grows; the last message has everything.
         """
         settings = _settings(tokens, keep_tokens, channels, keep_channels, keep_values, widths)
-        run = self._run(image, question, {"answer": settings}, max_new_tokens, model, request)
-        return report(run.columns["answer"])
+        columns, session = {"answer": settings}, request.session_hash
+        for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
+            yield {"answer": run.columns["answer"].answer}
+        yield report(run.columns["answer"])
 
-    @calm
+    @calm_stream
     def compare(
         self,
         image: Picture | None,
@@ -83,26 +87,15 @@ class Endpoints:
         keep_values: float,
         widths: str,
         request: gr.Request,
-    ) -> dict[str, Any]:
+    ) -> Iterator[dict[str, Any]]:
         """Answer under several channel methods at one budget, beside the uncompressed answer."""
         first, *others = channels or ["rotatek"]
         settings = _settings(tokens, keep_tokens, first, keep_channels, keep_values, widths)
         columns = columns_for(settings, [with_method(settings, name) for name in others])
-        run = self._run(image, question, columns, max_new_tokens, model, request)
-        return {title: report(column) for title, column in run.columns.items()}
-
-    def _run(
-        self,
-        image: Picture | None,
-        question: str,
-        columns: dict[str, Settings],
-        max_new_tokens: int,
-        model: str,
-        request: gr.Request,
-    ) -> Run:
         session = request.session_hash
-        *_, run = self.service.ask(model, image, question, columns, max_new_tokens, session)
-        return run
+        for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
+            yield {title: {"answer": column.answer} for title, column in run.columns.items()}
+        yield {title: report(column) for title, column in run.columns.items()}
 
 
 def _settings(

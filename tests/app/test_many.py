@@ -1,0 +1,316 @@
+"""Many visitors, full queues, dropped connections, health: over HTTP, as strangers meet it."""
+
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+from gradio_client.utils import QueueError
+
+import app
+from rotatek import errors
+from rotatek.config import Settings
+from rotatek.engine import Engine
+from rotatek.events import Event, Token
+from rotatek.inputs import Request
+from rotatek.models import VisionLanguageModel
+from rotatek.page import serving
+from rotatek.page.choices import Example
+from rotatek.page.handlers import Handlers
+from rotatek.page.service import Service
+from tests.app.conftest import TINY
+from tests.tiny import tiny_qwen
+
+STEP_S = 0.01
+FREE_S = 1.0  # a cache is freed this soon after its visitor has gone
+JOINS = 40
+WAITING = 8  # places in the queue of these tests
+
+
+class Slow(Engine):
+    """An engine whose tokens take `STEP_S`, and that keeps count of its answers."""
+
+    def __init__(self, model: VisionLanguageModel) -> None:
+        super().__init__(model)
+        self.asked: list[str] = []
+        self.said: dict[str, int] = {}
+
+    def compare(
+        self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any
+    ) -> Iterator[Event]:
+        self.asked.append(request.question)
+        for event in super().compare(request, columns, *rest, **options):
+            if isinstance(event, Token):
+                time.sleep(STEP_S)
+                self.said[request.question] = event.index + 1
+            yield event
+
+
+@pytest.fixture(scope="module")
+def engine() -> Slow:
+    return Slow(tiny_qwen())
+
+
+@pytest.fixture(scope="module")
+def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
+    """A page with few places in its queue."""
+    service = Service([TINY], lambda source: engine)
+    page = app.build(Handlers(service, [Example(picture_file, "A square", ("Which colour?",))]))
+    options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
+    _, url, _ = app.launch(page, service, **options)
+    page._queue.max_size = WAITING
+    yield url
+    page.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def uploaded(crowded: str, picture_file: Path) -> dict[str, Any]:
+    """The picture as the server knows it, for payloads made by hand."""
+    client = Client(crowded, verbose=False)
+    client.predict(handle_file(picture_file), "Hello?", max_new_tokens=1, api_name="/ask")
+    boundary = "rotatek"
+    body = (
+        f"--{boundary}\r\nContent-Disposition: form-data; name=files; filename=a.png\r\n"
+        "Content-Type: image/png\r\n\r\n"
+    ).encode() + picture_file.read_bytes() + f"\r\n--{boundary}--\r\n".encode()  # fmt: skip
+    kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    request = urllib.request.Request(f"{crowded}gradio_api/upload", body, kind)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        (path,) = json.load(answer)
+    return {"path": path, "meta": {"_type": "gradio.FileData"}}
+
+
+def payload(image: dict[str, Any], question: str, tokens: int) -> list[Any]:
+    return [image, question, "none", 1.0, "rotatek", 0.25, tokens, "tiny", 1.0, "uniform"]
+
+
+def join(address: str, data: list[Any], **headers: str) -> tuple[int, dict[str, Any]]:
+    """Ask for a place in the queue: the status, and what is said with it."""
+    sent = {"Content-Type": "application/json", **headers}
+    body = json.dumps({"data": data}).encode()
+    request = urllib.request.Request(f"{address}gradio_api/call/ask", body, sent)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+class Listener:
+    """A connection that reads one event's answer and can be dropped at any time."""
+
+    def __init__(self, address: str, event: str) -> None:
+        place = urlsplit(address)
+        self.connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        self.connection.request("GET", f"/gradio_api/call/ask/{event}")
+        self.answer = self.connection.getresponse()
+
+    def rest(self) -> str:
+        """Everything that is said until the end."""
+        return self.answer.read().decode()
+
+    def drop(self) -> None:
+        """As when a laptop is closed."""
+        if self.answer.fp is not None:
+            self.answer.close()
+        self.connection.close()
+
+
+def until(true: Callable[[], bool], limit_s: float) -> float:
+    """Seconds until it holds; fails after `limit_s`."""
+    started = time.monotonic()
+    while not true():
+        assert time.monotonic() - started < limit_s, "waited too long"
+        time.sleep(0.005)
+    return time.monotonic() - started
+
+
+def test_forty_joins_are_answered_or_politely_refused(
+    crowded: str, uploaded: dict[str, Any], together: Callable
+) -> None:
+    outcomes: list[str] = []
+
+    def one(number: int) -> None:
+        status, said = join(crowded, payload(uploaded, f"number {number}?", 8))
+        if status == 200:
+            told = Listener(crowded, said["event_id"]).rest()
+            assert "event: complete" in told, told
+            outcomes.append("answered")
+        else:
+            assert status == 503 and said == {"detail": errors.QueueFull.sentence}
+            outcomes.append("refused")
+
+    together([lambda number=number: one(number) for number in range(JOINS)])
+    assert len(outcomes) == JOINS
+    assert outcomes.count("answered") >= WAITING and outcomes.count("refused") > 0
+    status, said = join(crowded, payload(uploaded, "And now?", 2))
+    assert status == 200
+    assert "event: complete" in Listener(crowded, said["event_id"]).rest()
+
+
+@pytest.fixture
+def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[Listener]]:
+    """Everybody is being answered and every place in the queue is taken."""
+    held = []
+    for number in range(4 + WAITING):
+        status, said = join(crowded, payload(uploaded, f"long {number}?", 400))
+        assert status == 200
+        held.append(Listener(crowded, said["event_id"]))
+        if number < 4:
+            until(lambda n=number: f"long {n}?" in engine.asked, 10)  # type: ignore[misc]
+    yield held
+    for listener in held:
+        listener.drop()
+    until(lambda: serving_is_idle(crowded, uploaded), 20)
+    engine.asked.clear()
+
+
+def serving_is_idle(address: str, image: dict[str, Any]) -> bool:
+    status, said = join(address, payload(image, "Idle?", 1))
+    return status == 200 and "complete" in Listener(address, said["event_id"]).rest()
+
+
+def test_a_full_queue_is_said_in_our_words_to_page_and_programs(
+    crowded: str, uploaded: dict[str, Any], full: list[Listener], picture_file: Path
+) -> None:
+    data = payload(uploaded, "One more?", 2)
+    polite = {"detail": errors.QueueFull.sentence}
+    assert join(crowded, data) == (503, polite)
+    # Gradio's own script shows the detail of a 429, and a sentence of its own for a 503.
+    assert join(crowded, data, **{"x-gradio-user": "app"}) == (429, polite)
+    with pytest.raises(QueueError):
+        Client(crowded, verbose=False).predict(
+            handle_file(picture_file), "One more?", max_new_tokens=2, api_name="/ask"
+        )
+
+
+def test_who_leaves_the_queue_is_never_answered(
+    crowded: str, uploaded: dict[str, Any], engine: Slow, full: list[Listener]
+) -> None:
+    full[4].drop()
+    for listener in full[:4]:
+        listener.drop()
+    until(lambda: "long 5?" in engine.asked, 10)  # those behind move up
+    assert "long 4?" not in engine.asked
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 50])
+def test_a_dropped_connection_frees_the_cache(
+    tokens: int, crowded: str, uploaded: dict[str, Any], engine: Slow
+) -> None:
+    """During the prefill (0), at token 1 and at token 50: everything is freed within a second."""
+    question = f"Dropped at {tokens}?"
+    engine.asked.clear()
+    _, said = join(crowded, payload(uploaded, question, 1000))
+    listener = Listener(crowded, said["event_id"])
+    until(lambda: question in engine.asked and engine.said.get(question, 0) >= tokens, 30)
+    listener.drop()
+    before = engine.said.get(question, 0)
+    until(lambda: not live(engine), FREE_S)
+    assert engine.said.get(question, 0) <= before + FREE_S / STEP_S
+
+
+def live(engine: Slow) -> bool:
+    """Whether any answer is still being made."""
+    import gc
+
+    from rotatek.compression import RotateKCache
+
+    return any(type(o) is RotateKCache and any(o.tensors()) for o in gc.get_objects())
+
+
+def test_an_answer_streams_to_programs(crowded: str, picture_file: Path) -> None:
+    job = Client(crowded, verbose=False).submit(
+        handle_file(picture_file), "Stream?", max_new_tokens=24, api_name="/ask"
+    )
+    final = job.result(60)
+    grown = [output["answer"] for output in job.outputs()]
+    assert len(grown) > 2 and "kv_bytes" in final
+    assert all(b.startswith(a) for a, b in zip(grown[:-2], grown[1:-1], strict=True))
+
+
+def health(address: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"{address}health", timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as failed:
+        return failed.code, json.load(failed)
+
+
+def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
+    picture_file: Path,
+) -> None:
+    told = threading.Event()
+    engine = Engine(tiny_qwen())
+    service = Service([TINY], lambda source: engine)
+    service.on_lost = told.set
+    page = app.build(Handlers(service, [Example(picture_file, "A square", ("Which?",))]))
+    options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
+    _, url, _ = app.launch(page, service, **options)
+    try:
+        assert health(url) == (200, serving.report_of(service))
+        assert health(url)[1]["status"] == "loading"
+        client = Client(url, verbose=False)
+        client.predict(handle_file(picture_file), "Good?", max_new_tokens=1, api_name="/ask")
+        status, said = health(url)
+        assert (status, said["status"]) == (200, "ready")
+        assert said["models"]["tiny"]["device"] == "cpu"
+        assert said["models"]["tiny"]["attention"] == "reference"
+        engine._lost = True
+        with pytest.raises(AppError, match="The accelerator failed and the service is restarting"):
+            client.predict(handle_file(picture_file), "Now?", max_new_tokens=1, api_name="/ask")
+        status, said = health(url)
+        assert (status, said["status"]) == (503, "failed")
+        assert told.wait(5)
+    finally:
+        page.close(verbose=False)
+
+
+def test_health_says_why_the_default_model_is_missing() -> None:
+    def missing(source: str) -> Engine:
+        raise errors.WeightsMissing
+
+    service = Service([TINY], missing)
+    Handlers(service, []).prepare()
+    report = serving.report_of(service)
+    assert report["status"] == "failed" and report["reason"] == errors.WeightsMissing.sentence
+
+
+def test_a_full_disk_while_uploading_is_said(crowded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file cannot be stored: a sentence, no traceback, and the next upload works."""
+    import errno
+    import tempfile
+
+    real = tempfile.NamedTemporaryFile
+
+    def none_left(*args: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere")
+
+    def upload() -> tuple[int, str]:
+        body = (
+            b"--x\r\nContent-Disposition: form-data; name=files; filename=a.png\r\n\r\n!\r\n--x--"
+        )
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        request = urllib.request.Request(f"{crowded}gradio_api/upload", body, kind)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "NamedTemporaryFile", none_left)
+        patch.setattr("gradio.route_utils.NamedTemporaryFile", none_left, raising=False)
+        status, said = upload()
+    assert status == 507 and json.loads(said) == {"detail": errors.StorageFull.sentence}
+    assert tempfile.NamedTemporaryFile is real
+    assert upload()[0] == 200
