@@ -37,7 +37,7 @@ def build(handlers: Handlers) -> gr.Blocks:
                         image, gallery = picture_part(examples)
                     with gr.Column(scale=6, min_width=300):
                         question = question_part(image, gallery, examples)
-                        controls = controls_part([(model.label, model.name) for model in service.models])
+                        controls = controls_part([(m.label, m.name) for m in service.models])
                 status = gr.HTML(cards.line(""), elem_id="status")
                 answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
                 follow = follow_part()

@@ -4,12 +4,26 @@ One figure a file. Every `draw` returns a `Drawing`: the figure, a one-sentence 
 summary in words for those who do not see it. Nothing here knows of models, requests or pages.
 """
 
-from . import budget, energy, frontier, headmap, keys, masks, picture, scores, spectrum, theme, wire
+from . import (
+    budget,
+    dots,
+    energy,
+    frontier,
+    headmap,
+    keys,
+    masks,
+    picture,
+    scores,
+    spectrum,
+    theme,
+    wire,
+)
 from .theme import Drawing
 
 __all__ = [
     "Drawing",
     "budget",
+    "dots",
     "energy",
     "frontier",
     "headmap",

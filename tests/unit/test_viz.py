@@ -14,6 +14,7 @@ from PIL import Image
 import viz
 from viz import (
     budget,
+    dots,
     energy,
     frontier,
     headmap,
@@ -66,6 +67,9 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, "rotatek"),
+        "dots": dots.draw(
+            [dots.Dot("a", 1, 0, 2), dots.Dot("b", 2, 1, 3)], dots.Scale("ms"), (1, "c")
+        ),
         "frontier": frontier.draw(
             {"rotatek": frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)}, 0.95
         ),
@@ -299,3 +303,24 @@ def test_the_spectrum_has_a_step_for_every_direction(kept: int):
 
 def test_public_names():
     assert all(hasattr(viz, name) for name in viz.__all__)
+
+
+def test_dots_show_every_row_with_its_interval():
+    rows = [dots.Dot("a<br>b", 2.0, 1.5, 3.0, "rotatek", "one"), dots.Dot("c", 1.0, 1.0, 1.0)]
+    drawing = dots.draw(rows, dots.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal"))
+    assert drawing.reading.startswith("Further left is better: from c: 1.0 ms")
+    assert "a b: 2.0 ms (1.5 ms to 3.0 ms), one" in drawing.summary
+    first, second = drawing.figure.data
+    assert first["error_x"]["array"] == [1.0] and first["error_x"]["arrayminus"] == [0.5]
+    assert (first["y"], second["y"]) == ([0], [1])
+    assert drawing.figure.layout["yaxis"]["ticktext"] == ["a<br>b", "c"]
+
+
+def test_lines_of_one_method_differ_in_their_dashes():
+    part = frontier.Points(*(np.array([0.2, 0.4]) for _ in range(4)))
+    lines = {"RotateK .5": part, "RotateK .25": part, "FastV only": part}
+    methods = {"RotateK .5": "rotatek", "RotateK .25": "rotatek", "FastV only": "fastv"}
+    drawing = frontier.draw(lines, methods=methods)
+    drawn = [trace["line"] for trace in drawing.figure.data if trace["mode"] == "lines+markers"]
+    assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]
+    assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT

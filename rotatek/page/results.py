@@ -1,0 +1,351 @@
+"""The results tab: what the repository's committed measurements say, drawn from their files.
+
+Everything is read from `assets/results`; a file that is not there takes its figures with it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import gradio as gr
+import numpy as np
+
+from rotatek.evaluation.tables import HEAD
+from rotatek.page import cards, plots
+from rotatek.page.wires import QUIET
+from viz import Drawing, dots, frontier
+
+FILES: Final = ("results", "agreement", "kernels", "full_size", "efficiency")
+EVERY: Final = "all"
+SAME: Final = "agreement"
+ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
+MEASURES: Final = {"score": "score", SAME: "same answer as uncompressed"}
+HEADINGS: Final = {
+    "answers": ("Results", "What the embedded model answers under each method, on questions it was "
+                "not trained on. Bytes are those of live tensors: text, bases and masks included."),
+    "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
+                "there is, and what the saved memory is worth."),
+    "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
+               "their speed and bytes are real, their answers mean nothing."),
+}  # fmt: skip
+MISSING: Final = (
+    "There are no measurements in this copy of the repository. `python -m rotatek evaluate` writes "
+    "them."
+)
+
+Drawings = dict[str, tuple[str, Drawing]]  # name -> title, figure
+Files = Mapping[str, Any]
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The measurements that are there and can be read, by name."""
+    found: dict[str, Any] = {}
+    for name in FILES:
+        path = folder / f"{name}.json"
+        try:
+            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+class Question(NamedTuple):
+    """Which answers are counted, and how."""
+
+    measure: str = SAME
+    category: str = EVERY
+
+
+def measures(files: Files) -> list[str]:
+    """What the evaluation at hand can be read by."""
+    if "results" in files:
+        return ["score", SAME]
+    return [SAME] if "agreement" in files else []
+
+
+def categories(files: Files) -> list[str]:
+    """Kinds of questions whose scores are given on their own."""
+    return list(files["results"]["suite"]["categories"]) if "results" in files else []
+
+
+def answers(files: Files, asked: Question) -> Drawings:
+    """Figures of the evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
+    source = files.get("results") or files.get("agreement")
+    drawn: Drawings = {}
+    tables = [] if source is None else source["tables"]
+    for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
+        rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
+        kind = table["name"].partition("-")[0]
+        if len(rows) < 2 or table["name"].endswith("-long"):
+            continue
+        if kind in ("frontier", "channels"):
+            drawing = _lines(rows, kind == "channels", MEASURES[asked.measure])
+        else:
+            drawing = _rows(rows, MEASURES[asked.measure])
+        title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
+        drawn[table["name"]] = (f"{title} · {table['questions']} questions", drawing)
+    return drawn
+
+
+class Measured(NamedTuple):
+    """One row of a table by the chosen measure: shares in [0, 1]."""
+
+    label: str
+    kv: float
+    value: float
+    low: float
+    high: float
+
+
+def _measured(row: Mapping[str, Any], asked: Question) -> Measured | None:
+    """A row by a measure, or None where it does not have it."""
+    source = row
+    if asked.category != EVERY and asked.measure == "score":
+        source = row.get("by_category", {}).get(asked.category, {})
+    value = source.get(asked.measure)
+    if value is None:
+        return None
+    own = asked.measure == "score" or "score" not in row  # whose interval the row gives
+    low, high = source.get("interval", (value, value)) if own else (value, value)
+    return Measured(row["label"], row["actual_kv"], value, low, high)
+
+
+def _lines(rows: Sequence[Measured], channels: bool, measure: str) -> Drawing:
+    """A line a method: against the share of bytes, or of Key channels, that is kept."""
+    grouped: dict[str, list[tuple[float, Measured]]] = {}
+    for row in rows:
+        name, _, last = row.label.rpartition(", ")
+        if name:
+            kept = float(last) / HEAD if channels else row.kv
+            grouped.setdefault(name, []).append((kept, row))
+    series = {
+        name: frontier.Points(
+            np.array([kept for kept, _ in points]),
+            *(
+                np.array([getattr(row, part) for _, row in points])
+                for part in ("value", "low", "high")
+            ),
+        )
+        for name, points in grouped.items()
+    }
+    whole = next((row.value for row in rows if row.label == "Uncompressed"), None)
+    axes = frontier.Axes("of the Key channels" if channels else "of the cache's bytes", measure)
+    return frontier.draw(series, whole, methods={n: method_of(n) for n in series}, axes=axes)
+
+
+def _rows(rows: Sequence[Measured], measure: str) -> Drawing:
+    """A row a setting, with the share of bytes that it really holds."""
+    shown = [
+        dots.Dot(
+            f"{row.label}<br>in {100 * row.kv:.0f} % of the bytes",
+            100 * row.value, 100 * row.low, 100 * row.high, method_of(row.label),
+        )
+        for row in rows
+        if row.label != "Uncompressed"
+    ]  # fmt: skip
+    whole = next((row for row in rows if row.label == "Uncompressed"), None)
+    rule = None if whole is None else (100 * whole.value, "uncompressed")
+    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), rule)
+
+
+def method_of(label: str) -> str:
+    """The method that gives a row its colour."""
+    if label.startswith(("Keys", "k=", "bf16 k", "ours")) or "channels:" in label:
+        return "rotatek"
+    for name in ("RotateK", "ThinK", "SparK", "FastV", "VisionZip"):
+        if name in label:
+            return name.lower()
+    return "full"
+
+
+def kernels(files: Files) -> Drawings:
+    """Figures of the kernels' measurements."""
+    found = files.get("kernels", {})
+    made = {"quant": _speed, "latency": _latency, "capacity": _capacity, "solver": _solver}
+    return {name: draw(found[name]) for name, draw in made.items() if name in found}
+
+
+def _speed(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    speed = [
+        dots.Dot(name, gain, gain, gain, method_of(name), _shape(row["shape"]))
+        for row in found["rows"]
+        for name, gain in row["over_best_dense"].items()
+    ]
+    scale = dots.Scale("times as fast as the best dense bf16 kernel", ".2f", "x")
+    tokens = found["rows"][0]["shape"]["N"]
+    drawing = dots.draw(speed, scale, (1, "dense"))
+    return f"One layer's attention over {tokens:,} visual tokens", drawing
+
+
+def _latency(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    names = {"read only": "reading the bytes alone"}
+    times = [
+        dots.Dot(
+            _shape(row["shape"], tokens=True), time["us"], time["low_us"], time["high_us"],
+            "full" if name in names else "rotatek", names.get(name, name),
+        )
+        for row in found["rows"]
+        for name, time in row["times"].items()
+    ]  # fmt: skip
+    scale = dots.Scale("microseconds a layer", ".2f", " us", more_is_better=False)
+    return "One question alone, k = 32", dots.draw(times, scale)
+
+
+def _capacity(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    rates = [
+        dots.Dot(
+            f"{row['model']}, {name}: {row['batch'][name]} at once", rate, rate, rate,
+            "full" if name == "dense" else "rotatek",
+        )
+        for row in found["rows"]
+        for name, rate in row["tokens_per_s"].items()
+    ]  # fmt: skip
+    scale = dots.Scale("tokens a second", ",.0f")
+    memory = found["rows"][0]["kv_gib"]
+    return f"What {memory:.0f} GiB of KV memory can serve", dots.draw(rates, scale)
+
+
+def _solver(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    count = found["matrices"]
+    took = [
+        dots.Dot(name, ms, ms, ms, method_of(name))
+        for name, ms in found["ms"].items()
+        if "one layer" not in name
+    ]
+    scale = dots.Scale("milliseconds", ".2f", " ms", log=True, more_is_better=False)
+    return f"Finding {count} rotations", dots.draw(took, scale)
+
+
+def _shape(shape: Mapping[str, Any], tokens: bool = False) -> str:
+    heads = f"{shape['Hq']}/{shape['Hkv']} heads"
+    return f"{heads}, {shape['N']:,} tokens" if tokens else f"{heads}, batch {shape['B']}"
+
+
+def models(files: Files) -> Drawings:
+    """Figures of whole models: milliseconds a step, bytes of the cache."""
+    drawn: Drawings = {}
+    for family in files.get("full_size", {}).get("families", []):
+        name = family["model"].partition(" ")[0]
+        key = name.partition("-")[0].replace(".", "")
+        at = f"{name}, {family['visual_tokens']:,} visual tokens"
+        drawn[f"step-{key}"] = (f"A step: {at}", _steps(family["rows"]))
+        drawn[f"held-{key}"] = (f"The cache: {at}", _held(family["rows"]))
+    return drawn
+
+
+def _steps(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
+    ways = {"graph_ms": "captured as a graph", "decode_ms": "step by step"}
+    steps = [
+        dots.Dot(label, row[key], row[key], row[key], method_of(label), way)
+        for label, row in rows.items()
+        for key, way in ways.items()
+        if row[key]
+    ]
+    return dots.draw(steps, dots.Scale("milliseconds a token", ".1f", " ms", more_is_better=False))
+
+
+def _held(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
+    held = [
+        dots.Dot(label, row["kv_mib"], row["kv_mib"], row["kv_mib"], method_of(label))
+        for label, row in rows.items()
+    ]
+    return dots.draw(held, dots.Scale("MiB of KV cache", ".1f", " MiB", more_is_better=False))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of named columns as an HTML table; numbers with at most four digits."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_cell(row.get(name)))}</td>" for name in names) + "</tr>"
+        for row in rows
+    )
+    return (
+        '<div class="rk-table" tabindex="0" role="region" aria-label="Efficiency">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return str(value)
+
+
+class Results(NamedTuple):
+    """The tab's widgets."""
+
+    files: dict[str, Any]
+    measure: gr.Radio
+    category: gr.Dropdown
+    drawn: gr.HTML
+
+
+def part(folder: Path) -> Results:
+    """The tab: a sentence where nothing was measured, else frames for what was."""
+    files = load(folder)
+    drawn = {
+        "answers": answers(files, Question()),
+        "kernels": kernels(files),
+        "models": models(files),
+    }
+    given = measures(files)
+    with gr.Row(visible=len(given) > 1, elem_id="measures"):
+        measure = gr.Radio(
+            [(MEASURES[name].capitalize(), name) for name in given],
+            value=given[-1] if given else None,
+            label="Counted by",
+            elem_id="measure",
+        )
+        category = gr.Dropdown(
+            [("all questions", EVERY), *categories(files)],
+            value=EVERY,
+            label="Questions (scores only)",
+            visible="results" in files,
+            elem_id="category",
+        )
+    if not any(drawn.values()):
+        gr.HTML(cards.section("Results", MISSING), js_on_load=None)
+    for name, found in drawn.items():
+        if found:
+            gr.HTML(cards.section(*HEADINGS[name]), js_on_load=None)
+            titles = {key: title for key, (title, _) in found.items()}
+            plots.sheet(titles, _pairs(list(found)), f"{name}-results")
+    if "efficiency" in files:
+        gr.HTML(efficiency(files["efficiency"]), js_on_load=None)
+    return Results(files, measure, category, plots.box("results-drawn"))
+
+
+def efficiency(found: Mapping[str, Any]) -> str:
+    """The efficiency file: its note and its rows."""
+    rows = found.get("rows", []) if isinstance(found, dict) else found
+    note = found.get("note", "") if isinstance(found, dict) else ""
+    flat = [row for row in rows if isinstance(row, dict)]
+    return cards.section("Prefill, step, memory", str(note)) + (table(flat) if flat else "")
+
+
+def _pairs(names: Sequence[str]) -> list[list[str]]:
+    return [list(names[i : i + 2]) for i in range(0, len(names), 2)]
+
+
+def draw(files: Files, measure: str | None, category: str | None) -> str:
+    """The payload of every figure of the tab."""
+    asked = Question(measure or SAME, category or EVERY)
+    found = answers(files, asked) | kernels(files) | models(files)
+    return plots.payload({name: drawing for name, (_, drawing) in found.items()})
+
+
+def wire(results: Results, tab: gr.Tab) -> None:
+    """Drawn when the tab is opened, and when something else is to be counted."""
+    gr.on(
+        [tab.select, results.measure.input, results.category.input],
+        lambda measure, category: draw(results.files, measure, category),
+        [results.measure, results.category],
+        results.drawn,
+        queue=False,
+        **QUIET,
+    )

@@ -1,0 +1,83 @@
+"""The results tab: what the committed files say, and calm where they say nothing."""
+
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from rotatek.page import results
+from tests.app.test_lens import figures
+
+COMMITTED = Path(__file__).resolve().parents[2] / "assets" / "results"
+ROW = {"label": "Uncompressed", "actual_kv": 1.0, "score": 0.9, "interval": [0.8, 0.95]}
+EVALUATION = {
+    "suite": {"categories": {"charts": 10, "signs": 5}},
+    "tables": [
+        {
+            "name": "channels",
+            "title": "Key channels kept of 128",
+            "questions": 15,
+            "rows": [
+                ROW | {"agreement": 1.0, "by_category": {"charts": {"score": 0.7}}},
+                ROW
+                | {
+                    "label": "RotateK, 32",
+                    "actual_kv": 0.7,
+                    "score": 0.85,
+                    "agreement": 0.93,
+                    "by_category": {"charts": {"score": 0.6, "interval": [0.5, 0.7]}},
+                },
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def committed() -> dict:
+    return results.load(COMMITTED)
+
+
+def test_every_committed_measurement_is_drawn(committed: dict) -> None:
+    drawn = figures(results.draw(committed, None, None))
+    source = committed.get("results") or committed["agreement"]
+    short = [t["name"] for t in source["tables"] if not t["name"].endswith("-long")]
+    assert set(short) <= drawn.keys()
+    assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
+    assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
+
+
+def test_figures_hold_the_files_numbers(committed: dict) -> None:
+    for row in committed["kernels"]["capacity"]["rows"]:
+        (_, drawing) = results.kernels(committed)["capacity"]
+        assert f"{row['tokens_per_s']['k=32']:,.0f}" in drawing.summary
+    (_, frontier) = results.answers({"results": EVALUATION}, results.Question("score"))["channels"]
+    line = frontier.figure.data[1]
+    assert (line["x"].tolist(), line["y"].tolist()) == ([25.0], [85.0])
+
+
+@pytest.mark.parametrize(
+    "measure,category,value",
+    [("score", "all", 85), ("agreement", "all", 93), ("score", "charts", 60)],
+)
+def test_answers_can_be_counted_otherwise(measure: str, category: str, value: float) -> None:
+    sent = results.draw({"results": EVALUATION}, measure, category)
+    assert f"{value} %" in figures(sent)["channels"]["summary"]
+    assert results.measures({"results": EVALUATION}) == ["score", "agreement"]
+    assert results.categories({"results": EVALUATION}) == ["charts", "signs"]
+
+
+def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "kernels.json").write_text("{")
+    assert results.load(tmp_path) == {} == figures(results.draw({}, "score", "nothing"))
+    with gr.Blocks() as page:
+        results.part(tmp_path)
+    words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
+    assert any(results.MISSING in str(value) for value in words)
+
+
+def test_rows_of_named_columns_become_a_table() -> None:
+    rows = [{"method": "<k>", "step_ms": 1.23456}, {"method": "dense", "note": None}]
+    html = results.efficiency({"note": "On an H200.", "rows": rows})
+    assert "&lt;k&gt;" in html and "<k>" not in html and "1.235" in html
+    assert html.count("<th ") == 3 and "step ms" in html and "On an H200." in html
