@@ -1,0 +1,221 @@
+"""ZeroGPU: the engine in a forked worker behind pickling queues, with Stop and errors across."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from rotatek import errors
+from rotatek.config import BASELINE, Settings
+from rotatek.engine import Engine
+from rotatek.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.inputs import Request, make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.page import serving, zero
+from rotatek.page.choices import Model
+from rotatek.page.run import columns_for
+from rotatek.page.service import Service
+from tests.app.zerogpu import Spaces
+from tests.tiny import tiny_qwen
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)}
+
+pytestmark = [
+    pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork"),
+    # Python warns of forking a process that has threads, which is what ZeroGPU does.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+@pytest.fixture
+def spaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spaces]:
+    stub = Spaces()
+    monkeypatch.setitem(sys.modules, "spaces", stub)
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    yield stub
+    stub.close()
+
+
+@pytest.fixture
+def engine(
+    spaces: Spaces, vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> zero.LentEngine:
+    """A tiny model behind a lent GPU; this process is not allowed to compute with it."""
+    moved: list[str] = []
+    monkeypatch.setattr(zero, "load", lambda source, device, dtype: vlm)
+    monkeypatch.setattr(type(vlm.model), "to", lambda self, device: moved.append(device))
+    made = zero.maker()("large")
+    assert isinstance(made, zero.LentEngine) and moved == ["cuda"]
+    parent = os.getpid()
+    forward = type(vlm.model).forward
+
+    def only_in_a_worker(self: torch.nn.Module, *args: object, **options: object) -> object:
+        assert os.getpid() != parent, "the model ran outside of a worker"
+        return forward(self, *args, **options)
+
+    monkeypatch.setattr(type(vlm.model), "forward", only_in_a_worker)
+    return made
+
+
+@pytest.fixture
+def request_(picture: Callable[..., Image.Image]) -> Request:
+    return make_request(picture(160, 120), "What is the total?", 8)
+
+
+def said(events: list[Event]) -> dict[str, str]:
+    return {event.column: event.answer for event in events if isinstance(event, Finished)}
+
+
+def test_a_worker_answers_as_this_process_would(
+    engine: zero.LentEngine, request_: Request, vlm: VisionLanguageModel, spaces: Spaces
+) -> None:
+    events = list(engine.compare(request_, COLUMNS, engine.flag()))
+    again = list(engine.compare(request_, COLUMNS, engine.flag()))
+    assert len(spaces.workers) == 1, "a worker is kept for the next question"
+    assert said(events) == said(again) and set(said(events)) == set(COLUMNS)
+    filled = next(e for e in events if isinstance(e, Prefilled) and e.column == "RotateK")
+    assert filled.visual_kept == filled.visual_tokens > 0 and filled.kv_bytes > 0
+    traced = next(e for e in events if isinstance(e, Finished) and e.trace is not None)
+    assert traced.trace.shape == (4, 2)
+    assert b"torch" not in pickle.dumps(events), "tensors must not leave a worker"
+
+
+def test_the_same_tokens_as_without_a_border(
+    engine: zero.LentEngine, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    across = list(engine.compare(request_, COLUMNS, engine.flag()))
+    monkeypatch.undo()
+    here = list(Engine(tiny_qwen()).compare(request_, COLUMNS))
+    tokens = [[e.token_id for e in run if isinstance(e, Token)] for run in (across, here)]
+    assert tokens[0] == tokens[1] and tokens[0]
+
+
+def test_stop_reaches_the_worker_and_the_answer_so_far_comes_back(
+    engine: zero.LentEngine, picture: Callable[..., Image.Image]
+) -> None:
+    stop, tokens, stopped_at = engine.flag(), 0, 0.0
+    request = make_request(picture(160, 120), "Go on", 150)
+    for event in engine.compare(request, COLUMNS, stop):
+        tokens += isinstance(event, Token)
+        if tokens == 4 and not stop.is_set():
+            stop.set()
+            stopped_at = time.monotonic()
+        if isinstance(event, Finished):
+            assert event.metrics["stopped"]
+    assert time.monotonic() - stopped_at < 2.0
+    assert tokens < 40, "what had been sent before the worker saw it, and no more"
+    stop.clear()
+    assert not stop.is_set()
+
+
+def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
+    engine: zero.LentEngine, picture: Callable[..., Image.Image], request_: Request
+) -> None:
+    running = engine.compare(make_request(picture(160, 120), "Go on", 150), COLUMNS, engine.flag())
+    next(event for event in running if isinstance(event, Token))
+    started = time.monotonic()
+    running.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 2.0
+    assert set(said(list(engine.compare(request_, COLUMNS, engine.flag())))) == set(COLUMNS)
+
+
+def test_a_failure_in_the_worker_is_a_sentence(engine: zero.LentEngine, request_: Request) -> None:
+    wrong = {"x": Settings(channels="palu")}
+    (event,) = engine.compare(request_, wrong, engine.flag())
+    assert isinstance(event, Failed) and "channels must be one of" in event.message
+    assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
+
+
+@pytest.mark.parametrize("reason", ["quota", "killed"])
+def test_no_gpu_or_a_killed_worker_is_a_sentence(
+    reason: str, engine: zero.LentEngine, request_: Request, spaces: Spaces
+) -> None:
+    if reason == "quota":
+        spaces.refuse = "You have exceeded your GPU quota. <a href='https://example.org'>More</a>"
+        events = list(engine.compare(request_, COLUMNS, engine.flag()))
+    else:
+        events = []
+        for event in engine.compare(request_, COLUMNS, engine.flag()):
+            events.append(event)
+            if len(events) == 1:
+                os.kill(spaces.workers[0].process.pid, signal.SIGKILL)
+    assert events[-1] == Failed(None, errors.GpuNotLent.sentence)
+    spaces.refuse = ""
+    assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
+
+
+def test_a_question_takes_at_most_ten_gpu_seconds(
+    engine: zero.LentEngine, picture: Callable[..., Image.Image], spaces: Spaces
+) -> None:
+    for columns in (1, 2, 3, 4):
+        assert zero.seconds(columns, zero.longest(columns)) <= zero.QUESTION_S
+        assert zero.seconds(columns, zero.longest(columns) + 1) > zero.QUESTION_S
+    long = make_request(picture(160, 120), "Go on", 1024)
+    shorter, told = engine.terms(long, 2)
+    assert shorter.max_new_tokens == zero.longest(2) < 1024
+    assert told == f"The GPU is shared here, so answers end after {zero.longest(2)} tokens."
+    brief = make_request(picture(160, 120), "?", 4)
+    assert engine.terms(brief, 2) == (brief, "")
+    list(engine.compare(brief, COLUMNS, engine.flag()))
+    assert spaces.seconds == [round(zero.seconds(2, 4))] and spaces.seconds[0] < 5
+
+
+def test_the_page_tells_of_the_shared_gpu(
+    engine: zero.LentEngine, picture: Callable[..., Image.Image]
+) -> None:
+    service = Service([Model("large", "Large", "large")], lambda source: engine)
+    image, columns = picture(160, 120), columns_for(COLUMNS["RotateK"], [])
+    asked = service.ask("large", image, "Go on", columns, 512, "visitor")
+    for run in asked:
+        if run.chosen.pieces:
+            service.stop("visitor")
+    assert run.stopped and run.notice.startswith("The GPU is shared here")
+    assert not service.busy()
+    assert serving.report_of(service)["status"] == "ready"
+
+
+def test_small_models_stay_on_the_spaces_own_processor(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = zero.maker()("pocket")
+    assert type(made) is Engine and made.vlm.device.type == "cpu"
+    assert zero.offered()[0] == "pocket" and zero.is_here()
+    monkeypatch.setenv("SPACES_ZERO_GPU", "")
+    assert not zero.is_here()
+
+
+def test_nothing_is_probed_on_import_and_spaces_is_optional() -> None:
+    """Importing the app initialises neither CUDA nor Triton, and needs no `spaces`."""
+    code = (
+        "import sys; sys.modules['spaces'] = None\n"
+        "import torch\n"
+        "def probed(*args, **options): raise SystemExit('CUDA was probed at import')\n"
+        "for name in ('is_available', 'device_count', 'init', '_lazy_init', 'mem_get_info'):\n"
+        "    setattr(torch.cuda, name, probed)\n"
+        "import app, rotatek.page.zero, rotatek.page.serving, rotatek.models.loading\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "assert 'kernels.launch' not in sys.modules and 'kernels.solver' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_kernel_is_tuned_at_run_time() -> None:
+    """Fixed configurations only: a lent GPU has no seconds to spare for a search."""
+    for path in (ROOT / "kernels").glob("*.py"):
+        assert "autotune" not in path.read_text(), path.name
