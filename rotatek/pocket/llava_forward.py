@@ -54,11 +54,9 @@ def llama_params(layer: Any) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def tile_patches(tiles: Tensor) -> Tensor:
+def tile_patches(tiles: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """uint8 [B, side, side, 3] to normalised patches [B, N, 3 * 14 * 14], row by row."""
     b, side = tiles.shape[:2]
-    mean = torch.tensor(MEAN, device=tiles.device) * 255
-    std = torch.tensor(STD, device=tiles.device) * 255
     x = ((tiles.float() - mean) / std).view(b, side // PATCH, PATCH, side // PATCH, PATCH, 3)
     return x.permute(0, 1, 3, 5, 2, 4).reshape(b, -1, 3 * PATCH * PATCH)
 
@@ -76,12 +74,14 @@ class TileForward:
     def __init__(self, model: Any, compile_blocks: bool) -> None:
         self.model = model
         self.clip_block, self.text_block = clip_block, text_block
-        self.lm_loss, self.glyph_loss = lm_loss, glyph_loss
         if compile_blocks:
             self.clip_block = torch.compile(clip_block, dynamic=True)
             self.text_block = torch.compile(text_block, dynamic=True)
-            self.lm_loss = torch.compile(lm_loss, dynamic=True)
-            self.glyph_loss = torch.compile(glyph_loss, dynamic=True)
+        # Made once: copying constants to a GPU at every step would wait for it each time.
+        device = model.device
+        self.mean = torch.tensor(MEAN, device=device) * 255
+        self.std = torch.tensor(STD, device=device) * 255
+        self.prefix = torch.tensor(tokens.prefix(), device=device)
 
     def look(self, tiles: Tensor) -> Tensor:
         """Tiles uint8 [B, side, side, 3] to patch features [B, N, Dv]."""
@@ -89,7 +89,7 @@ class TileForward:
         embeddings = tower.embeddings
         heads = tower.encoder.layers[0].self_attn.num_heads
         kernel = embeddings.patch_embedding.weight.flatten(1)
-        x = F.linear(tile_patches(tiles), kernel).float()
+        x = F.linear(tile_patches(tiles, self.mean, self.std), kernel).float()
         mark = embeddings.class_embedding.expand(len(x), 1, -1)
         x = torch.cat((mark, x), 1) + embeddings.position_embedding.weight
         norm = tower.pre_layrnorm
@@ -112,15 +112,14 @@ class TileForward:
         """Hidden states [B, T, D] of ``text`` [B, T] after the visual tokens ``seen``."""
         language = self.model.model.language_model
         config, embed = language.config, language.embed_tokens.weight
-        head = torch.tensor(tokens.prefix(), device=text.device)
-        before = F.embedding(head, embed).expand(text.shape[0], -1, -1)
+        before = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
         x = torch.cat((before.float(), seen, F.embedding(text, embed).float()), 1)
         theta = config.rope_parameters["rope_theta"]
         angles = line_angles(x.shape[1], config.head_dim, theta, x.device)
         cos, sin = angles.cos(), angles.sin()
         for layer in language.layers:
             x = self.text_block(x, cos, sin, config.head_dim, llama_params(layer))
-        return x[:, len(head) + seen.shape[1] :]
+        return x[:, len(self.prefix) + seen.shape[1] :]
 
     def losses(
         self, batch: TileBatch, head: torch.nn.Linear, up: float = 4.0
@@ -129,7 +128,7 @@ class TileForward:
         features, seen = self.see(batch)
         x = self.read(seen, batch.text)
         language = self.model.model.language_model
-        answer = self.lm_loss(
+        answer = lm_loss(
             x, language.norm.weight, language.embed_tokens.weight, batch.labels, batch.weights
         )
         return answer, self.glyphs(features, batch, head, up)
@@ -141,9 +140,9 @@ class TileForward:
         target = features.new_zeros(features[..., 0].numel(), head.out_features)
         target[batch.glyph_patch, batch.glyph_class] = 1.0
         first = first_legible(batch.plan)
-        target = target.view(*features.shape[:3], -1)[:, first:].flatten(0, 2).clone()
-        seen = features[:, first:].flatten(0, 2).clone()  # no views: they would be compiled anew
-        return self.glyph_loss(seen, head.weight, head.bias, target, up)
+        target = target.view(*features.shape[:3], -1)[:, first:].flatten(0, 2)
+        seen = features[:, first:].flatten(0, 2)
+        return glyph_loss(seen, head.weight, head.bias, target, up)
 
 
 def first_legible(plan: Tiling) -> int:
