@@ -11,6 +11,7 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.page import api, cards, plots, results, serving
+from rotatek.page.away import away_part, wire_away, wire_link
 from rotatek.page.choices import load_examples
 from rotatek.page.controls import Controls, controls_part
 from rotatek.page.handlers import Handlers
@@ -42,6 +43,7 @@ def build(handlers: Handlers) -> gr.Blocks:
                 answers = gr.HTML(cards.answers(None, on_cpu=False), elem_id="answers")
                 follow = follow_part()
                 budget_part()
+                away = away_part(service.models[0].name)
                 gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
                 lens = lens_part()
             with gr.Tab("Results", id="results") as tab:
@@ -52,9 +54,12 @@ def build(handlers: Handlers) -> gr.Blocks:
         wire_settings(handlers, question, controls, count, run)
         wire_columns(handlers, controls)
         overview = [lens.layer, lens.head, lens.step, lens.overview]
+        links = wire_away(handlers, away, question, controls, run)
+        run.change(links.code, run, away.code, **QUIET)
         greeted = page.load(handlers.greet, None, [*told[:3], count], **QUIET)
         for finished in (greeted, *wire_asking(handlers, page, question, follow, controls, told)):
             finished.then(lens_overview, run, overview, **QUIET)
+        wire_link(links, away, question, controls, greeted)
         wire_lens(lens, controls, run)
     return page
 

@@ -29,3 +29,66 @@
     }
   });
 })();
+
+// What is taken away: files, links and code. Python decides what; this saves and copies.
+window.rotatekAway = (() => {
+  const say = (words) => {
+    const place = document.querySelector("#away-said .rk-said");
+    if (place) place.textContent = words;
+  };
+
+  const save = ({ file, type, text }) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+    link.download = file;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    say(`Saved as ${file}.`);
+  };
+
+  // Where the clipboard is closed to us, the words stay selected for Ctrl+C.
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+
+  const share = async (query, said) => {
+    const address = `${location.origin}${location.pathname}?${query}`;
+    history.replaceState(history.state, "", address);
+    say(await copy(address) ? said : "The link is in the address bar; copy it from there.");
+  };
+
+  const take = (value) => {
+    if (!value) return;
+    const message = JSON.parse(value);
+    if (message.file) save(message);
+    else if (message.query) share(message.query, message.said);
+    else say(message.said);
+  };
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.("button[data-copy]");
+    if (!button) return;
+    const block = button.closest("figure").querySelector("code");
+    const done = await copy(block.textContent);
+    if (!done) getSelection().selectAllChildren(block);
+    button.textContent = done ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => { button.textContent = "Copy"; }, 2500);
+  });
+
+  // Code that asks this page names the address it is served from.
+  const name = () => {
+    for (const block of document.querySelectorAll('[data-code="client"] code')) {
+      if (block.textContent.includes('"ADDRESS"')) {
+        block.textContent = block.textContent.replace("ADDRESS", location.origin + location.pathname);
+      }
+    }
+  };
+  new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
+
+  return { take };
+})();

@@ -52,7 +52,7 @@ PRESETS: Final = {
     if preset.tokens in TOKENS
 }
 START: Final = next(iter(PRESETS))
-NOT_SHARED: Final = ("calibration",)
+NOT_SHARED: Final = ("calibration", "fastv_layer", "contextual")
 MAX_CODE: Final = 400  # characters of an encoded setting
 
 
@@ -128,7 +128,8 @@ def same_budget(chosen: Settings) -> list[Settings]:
 def encode(settings: Settings) -> str:
     """Settings as short text for links and buttons: `tokens:fastv,keep_tokens:0.4`.
 
-    Only what differs from the defaults; never a calibration file, which is a path.
+    Only what differs from the defaults, and what the command line has too; never a calibration
+    file, which is a path.
     """
     given, usual = settings.as_dict(), Settings().as_dict()
     named = {name: value for name, value in given.items() if name not in NOT_SHARED}

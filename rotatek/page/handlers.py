@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
+import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import inputs
@@ -13,6 +14,7 @@ from rotatek.budget import nominal_kv
 from rotatek.config import Settings
 from rotatek.errors import ConversationGone
 from rotatek.page import cards, inside
+from rotatek.page.carry import digest
 from rotatek.page.choices import (
     PRESETS,
     START,
@@ -68,6 +70,16 @@ class Handlers:
 
     def __init__(self, service: Service, examples: list[Example]) -> None:
         self.service, self.examples = service, examples
+
+    @functools.cached_property
+    def pictures(self) -> dict[str, str]:
+        """File names of the examples, by what tells their pixels apart."""
+        paths = [example.image for example in self.examples]
+        return {digest(np.asarray(inputs.open_image(path))): path.name for path in paths}
+
+    def picture_name(self, image: Picture) -> str | None:
+        """Which example this is, by file name; None for a picture of the visitor's own."""
+        return self.pictures.get(digest(np.asarray(image)))
 
     @calm_stream
     def ask(
@@ -176,7 +188,7 @@ class Handlers:
     @calm
     def every(self, *values: Any) -> Any:
         """Every method at the budget of the present settings. Output: further columns."""
-        return _columns_shown(same_budget(settings_of(*values)))
+        return columns_shown(same_budget(settings_of(*values)))
 
     @calm
     def pin(self, others: list[str], *values: Any) -> Any:
@@ -185,12 +197,12 @@ class Handlers:
         if kept[-1].is_baseline:
             gr.Info("The uncompressed answer is always there.", duration=4)
             return gr.skip()
-        return _columns_shown(list(dict.fromkeys(kept))[-MAX_OTHERS:])
+        return columns_shown(list(dict.fromkeys(kept))[-MAX_OTHERS:])
 
     @calm
     def unpin(self, others: list[str]) -> Any:
         """A column was taken off. Output: further columns."""
-        return _columns_shown([decode(code) for code in others])
+        return columns_shown([decode(code) for code in others])
 
     @calm
     def count(self, image: Picture | None, model: str) -> int | None:
@@ -225,7 +237,7 @@ def _idle(goes_on: bool | None) -> tuple[Any, Any, Any, Any]:
     return gr.update(interactive=True), gr.update(interactive=False), row, text
 
 
-def _columns_shown(columns: list[Settings]) -> Any:
+def columns_shown(columns: list[Settings]) -> Any:
     """Further columns as a group of boxes, all ticked; unseen while there are none."""
     choices = [
         (f"{title_of(settings)}, {percent(nominal_kv(settings))}", encode(settings))

@@ -78,6 +78,7 @@ class Run:
     pixels: np.ndarray  # uint8 [height, width, 3]
     question: str
     model: str = "pocket"  # by its name on offer
+    max_new_tokens: int = 64
     stopped: bool = False
     notice: str = ""  # what the visitor should know of how it was answered
     full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
@@ -122,10 +123,18 @@ class Run:
         """The whole conversation, this run last."""
         return [*(self.previous.turns if self.previous is not None else []), self]
 
-    def next(self, question: str) -> "Run":
+    def next(self, question: str, max_new_tokens: int) -> "Run":
         """The turn that follows, of which nothing has happened yet."""
         columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
-        return Run(columns, self.pixels, question, self.model, memory=self.memory, previous=self)
+        return Run(
+            columns,
+            self.pixels,
+            question,
+            self.model,
+            max_new_tokens,
+            memory=self.memory,
+            previous=self,
+        )
 
 
 def start(

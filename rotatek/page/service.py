@@ -100,6 +100,7 @@ class Service:
             raise errors.Restarting
         run = start(dict(columns), np.asarray(request.images[0]), request.question, model)
         request, run.notice = engine.terms(request, len(columns))
+        run.max_new_tokens = request.max_new_tokens
         if talk:
             self.chats.drop(session or "")
         kept = Kept(Conversation(), run.key) if talk else None
@@ -126,7 +127,7 @@ class Service:
         kept = self.chats.take(session or "", run.key)
         if kept is None:
             raise errors.ConversationGone
-        later = run.next(question)
+        later = run.next(question, max_new_tokens)
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
