@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.page import api, cards, plots, results, serving
+from rotatek.page import api, cards, plots, results, serving, tour
 from rotatek.page.away import away_part, wire_away, wire_link
 from rotatek.page.choices import load_examples
 from rotatek.page.controls import Controls, controls_part
@@ -31,7 +31,7 @@ def build(handlers: Handlers) -> gr.Blocks:
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=3600), gr.State(time_to_live=3600)
         gr.HTML(cards.masthead([model.label for model in service.models]), elem_id="masthead")
-        with gr.Tabs(selected="ask", elem_id="parts"):
+        with gr.Tabs(selected="ask", elem_id="parts") as tabs:
             with gr.Tab("Ask a picture", id="ask"):
                 with gr.Row(elem_id="desk"):
                     with gr.Column(scale=5, min_width=300):
@@ -46,6 +46,8 @@ def build(handlers: Handlers) -> gr.Blocks:
                 away = away_part(service.models[0].name)
                 gr.HTML(cards.section(*cards.INSIDE), elem_id="inside")
                 lens = lens_part()
+            with gr.Tab("Learn", id="learn") as tab:
+                tour.wire(tour.part(ASSETS), tab, tabs, controls.values)
             with gr.Tab("Results", id="results") as tab:
                 results.wire(results.part(ASSETS / "results"), tab)
         gr.HTML(cards.footer(), elem_id="footer")

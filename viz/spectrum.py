@@ -14,12 +14,13 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
     return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-300))
 
 
-def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
+def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
     """Steps on a logarithmic scale, the kept ones in the accent.
 
     Args:
-        eigenvalues: of the (weighted) Key covariance, largest first, float [d].
+        eigenvalues: of the (weighted) covariance, largest first, float [d].
         kept: k, how many of them the cache keeps.
+        of: what the eigenvalues are of, as the reading says it.
     """
     values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
     d = len(values)
@@ -59,7 +60,7 @@ def draw(eigenvalues: np.ndarray, kept: int) -> Drawing:
     lost = percent(float(share[kept:].sum()))
     return Drawing(
         figure,
-        f"The {d - kept} dropped directions together hold {lost} of the energy; the Keys behave "
+        f"The {d - kept} dropped directions together hold {lost} of the energy; the {of} behave "
         f"as if they had about {rank:.0f} channels, not {d}.",
         f"Chart of {d} eigenvalues on a logarithmic scale. The largest holds "
         f"{percent(float(share[0]))}, the {kept} kept ones {percent(float(share[:kept].sum()))}, "

@@ -51,8 +51,8 @@ def look_drawings(run: Run, trace: Trace, at: Place, settings: Settings) -> Draw
     k = int(widths(run, trace, settings)[at.layer, at.head])
     look = trace.look(at.layer, at.head, settings, at.step, k)
     token = trace.layers[at.layer].token
-    exact = picture.draw_attention(_under(run), _on_grid(trace, token, look.attention))
-    cells = _on_grid(trace, token, look.compressed)
+    exact = picture.draw_attention(_under(run), on_grid(trace, token, look.attention))
+    cells = on_grid(trace, token, look.compressed)
     shared = float(np.minimum(look.attention, look.compressed).sum())
     return {
         "attention": exact,
@@ -61,7 +61,7 @@ def look_drawings(run: Run, trace: Trace, at: Place, settings: Settings) -> Draw
     }
 
 
-def _on_grid(trace: Trace, token: np.ndarray, attention: np.ndarray) -> np.ndarray:
+def on_grid(trace: Trace, token: np.ndarray, attention: np.ndarray) -> np.ndarray:
     """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
     rows, columns = trace.grids[0]
     mass = np.zeros(rows * columns, dtype=np.float64)
@@ -171,12 +171,16 @@ def kept_drawing(run: Run, trace: Trace) -> Drawing:
 
 def budget_drawing(run: Run) -> Drawing:
     """Where the bytes of every finished column are."""
-    parts = {
+    return budget.draw(parts_of(run))
+
+
+def parts_of(run: Run) -> dict[str, dict[str, int]]:
+    """The bytes of every finished column, part by part."""
+    return {
         title: _parts(column.finished.metrics["bytes"], column.method, run.full_visual_bytes)
         for title, column in run.columns.items()
         if column.finished is not None
     }
-    return budget.draw(parts)
 
 
 def _parts(measured: dict[str, int], method: str, full_visual: int) -> dict[str, int]:

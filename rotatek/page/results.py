@@ -31,7 +31,7 @@ HEADINGS: Final = {
                "their speed and bytes are real, their answers mean nothing."),
 }  # fmt: skip
 MISSING: Final = (
-    "There are no measurements in this copy of the repository. `python -m rotatek evaluate` writes "
+    "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
     "them."
 )
 

@@ -21,6 +21,7 @@ from viz import (
     keys,
     masks,
     picture,
+    ripples,
     scores,
     spectrum,
     theme,
@@ -67,9 +68,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, "rotatek"),
-        "dots": dots.draw(
-            [dots.Dot("a", 1, 0, 2), dots.Dot("b", 2, 1, 3)], dots.Scale("ms"), (1, "c")
-        ),
+        "ripples": ripples.draw(raw, 20),
+        "dots": dots.draw([dots.Dot(row, 1, 0, 2) for row in "abc"], dots.Scale("ms"), (1, "goal")),
         "frontier": frontier.draw(
             {"rotatek": frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)}, 0.95
         ),
@@ -99,7 +99,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("fill", [theme.INK, *theme.METHOD_COLOURS.values()])
+@pytest.mark.parametrize("fill", [theme.INK, keys.LOUD, *theme.METHOD_COLOURS.values()])
 @pytest.mark.parametrize("ground", ["#ffffff", DARK_GROUND])
 def test_colours_can_be_read_on_both_grounds(fill: str, ground: str):
     assert contrast(fill, ground) >= 3.0
@@ -324,3 +324,22 @@ def test_lines_of_one_method_differ_in_their_dashes():
     drawn = [trace["line"] for trace in drawing.figure.data if trace["mode"] == "lines+markers"]
     assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]
     assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT
+
+
+def test_ripples_show_the_pair_that_position_turns_most():
+    turned = np.zeros((60, 16), dtype=np.float32)
+    turned[:, 3], turned[:, 11] = np.cos(np.arange(60)), np.sin(np.arange(60))
+    turned[:, 5] = 9.0  # large, and the same for every token
+    assert ripples.liveliest_pair(turned) == 3
+    drawing = ripples.draw(turned, 20)
+    assert "channels 3 and 11" in drawing.reading and "rows of 20" in drawing.reading
+    assert [trace["name"] for trace in drawing.figure.data] == ["channel 3", "channel 11"]
+
+
+def test_outlier_channels_are_named_above_the_map():
+    raw = make_keys()
+    assert sorted(keys.loudest_channels(raw, 2)) == [40, 100]
+    named = keys.draw_raw(raw, top=1.0).figure.layout["annotations"]
+    assert {word["text"] for word in named} >= {"40", "100"}
+    assert all(word["x"] == int(word["text"]) for word in named)
+    assert keys.loudest_channels(np.ones((5, 8))) == []
