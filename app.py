@@ -12,6 +12,7 @@ import gradio as gr
 
 from rotatek.page import api, cards, plots, results, serving, tour
 from rotatek.page.away import away_part, wire_away, wire_link
+from rotatek.page.caution import load_bins
 from rotatek.page.choices import load_examples
 from rotatek.page.controls import Controls, controls_part
 from rotatek.page.handlers import Handlers
@@ -170,7 +171,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = serving.service_here()
-    handlers = Handlers(service, load_examples(ASSETS / "examples"))
+    handlers = Handlers(
+        service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results" / "pocket.json")
+    )
     threading.Thread(target=handlers.prepare, daemon=True).start()
     serving.guard(service)
     launch(build(handlers), service)

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
@@ -13,8 +13,9 @@ from rotatek import inputs
 from rotatek.budget import nominal_kv
 from rotatek.config import Settings
 from rotatek.errors import ConversationGone
-from rotatek.page import cards, inside
+from rotatek.page import cards, caution, inside
 from rotatek.page.carry import digest
+from rotatek.page.caution import Bin
 from rotatek.page.choices import (
     PRESETS,
     START,
@@ -66,10 +67,13 @@ def calm_stream(handler: Callable) -> Callable:
 
 
 class Handlers:
-    """The page's behaviour, for one service and its examples."""
+    """The page's behaviour, for one service and its examples.
 
-    def __init__(self, service: Service, examples: list[Example]) -> None:
-        self.service, self.examples = service, examples
+    bins: how right the embedded model is at each confidence.
+    """
+
+    def __init__(self, service: Service, examples: list[Example], bins: Sequence[Bin] = ()) -> None:
+        self.service, self.examples, self.bins = service, examples, bins
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:
@@ -169,7 +173,7 @@ class Handlers:
 
     def _answers(self, run: Run) -> str:
         on_cpu = self.service.engine(run.model).vlm.device.type == "cpu"
-        return cards.answers(run, on_cpu=on_cpu)
+        return cards.answers(run, on_cpu=on_cpu, caution=caution.note(run, self.bins))
 
     @calm
     def choose(self, event: gr.SelectData) -> tuple[str, str, Any]:

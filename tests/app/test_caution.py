@@ -1,0 +1,105 @@
+"""The quiet caution: when the model doubts itself, and when a picture is no document."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rotatek.config import Settings
+from rotatek.events import Finished
+from rotatek.inputs import open_image
+from rotatek.page import cards, caution
+from rotatek.page.caution import Bin
+from rotatek.page.choices import load_examples
+from rotatek.page.run import Run, columns_for, start
+from rotatek.pocket.generate import make_document
+
+BINS = (Bin(0.0, 2, 0.0), Bin(0.5, 40, 0.1), Bin(0.9, 100, 0.4), Bin(0.98, 900, 0.95))
+
+
+def landscape(seed: int) -> np.ndarray:
+    """Colours that change as those of nature do: noise with a 1/f spectrum, [240, 320, 3]."""
+    rng = np.random.default_rng(seed)
+    height, width = 240, 320
+    distance = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)) + 1 / width
+    channels = []
+    for _ in range(3):
+        phases = np.exp(2j * np.pi * rng.random(distance.shape))
+        waves = np.fft.irfft2(phases / distance, (height, width))
+        channels.append((waves - waves.mean()) / waves.std())
+    mixed = np.stack(channels, -1) @ np.array([[1.0, 0.6, 0.4], [0.3, 0.8, 0.5], [0.1, 0.2, 0.6]])
+    return np.clip(128 + 55 * mixed, 0, 255).astype(np.uint8)
+
+
+def answered(pixels: np.ndarray, confidence: float, model: str = "pocket") -> Run:
+    """A run whose uncompressed answer has this confidence."""
+    run = start(columns_for(Settings(), []), pixels, "?", model)
+    for title in run.columns:
+        run.take(Finished(title, "an answer", 4, 1.0, {"confidence": confidence}))
+    return run
+
+
+@pytest.fixture(scope="module")
+def document(root: Path) -> np.ndarray:
+    example = load_examples(root / "assets" / "examples")[0]
+    return np.asarray(open_image(example.image))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_landscapes_are_photographs(seed: int) -> None:
+    assert caution.is_photo(landscape(seed))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_documents_are_not_even_when_harmed(seed: int) -> None:
+    drawn = make_document(seed, 448, 336, "renderers" if seed % 3 == 0 else "own")
+    assert not caution.is_photo(np.asarray(drawn.image))
+
+
+def test_the_gallery_is_made_of_documents(root: Path) -> None:
+    for example in load_examples(root / "assets" / "examples"):
+        assert not caution.is_photo(np.asarray(open_image(example.image))), example.title
+
+
+def test_a_sure_answer_gets_no_caution(document: np.ndarray) -> None:
+    assert caution.note(answered(document, 0.99), BINS) == ""
+    assert caution.note(answered(landscape(0), 0.99), BINS) == ""
+    assert caution.note(answered(document, 0.99, "qwen2.5-vl-7b"), BINS) == ""
+
+
+def test_an_unsure_answer_says_how_often_such_are_right(document: np.ndarray) -> None:
+    said = caution.note(answered(document, 0.93), BINS)
+    assert "mean probability of its tokens is 93 %" in said and "40 % of such answers" in said
+    assert caution.note(answered(landscape(0), 0.93), BINS) == caution.PHOTO_NOTE
+
+
+def test_where_nobody_counted_low_confidence_alone_counts(document: np.ndarray) -> None:
+    for bins, model in ((BINS, "qwen2.5-vl-7b"), ((), "pocket")):
+        assert "Check the answer" in caution.note(answered(document, 0.4, model), bins)
+        assert caution.note(answered(document, 0.8, model), bins) == ""
+    assert "Check the answer" in caution.note(answered(document, 0.2), BINS)  # two were counted
+    assert "photograph" not in caution.note(answered(landscape(0), 0.4, "qwen2.5-vl-7b"), BINS)
+
+
+def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
+    run = answered(document, 0.3)
+    run.stopped = True
+    assert caution.note(run, BINS) == ""
+    assert caution.note(start(columns_for(Settings(), []), document, "?"), BINS) == ""
+
+
+def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
+    html = cards.answers(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
+    assert 'role="note">Take &lt;care&gt;.</p>' in html
+    assert "rk-caution" not in cards.answers(answered(document, 0.99), on_cpu=False)
+
+
+def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
+    file = root / "assets" / "results" / "pocket.json"
+    bins = caution.load_bins(file)
+    assert len(bins) == len(json.loads(file.read_text())["calibration"]["bins"]) > 3
+    assert [b.least for b in bins] == sorted(b.least for b in bins)
+    sure = caution.share_right(0.999, bins)
+    assert sure is not None and sure > caution.DOUBT
+    assert caution.load_bins(tmp_path / "none.json") == ()
