@@ -26,8 +26,7 @@ PHOTO_NOTE: Final = (
 
 
 class Bin(NamedTuple):
-    """Of `answers` answers with at least `least` confidence, and less than the next bin's, the share
-    that was right."""
+    """Of `answers` answers with a confidence of `least` up to the next bin's, the share `right`."""
 
     least: float
     answers: int
