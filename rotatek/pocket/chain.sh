@@ -8,7 +8,8 @@ export TORCHINDUCTOR_COMPILE_THREADS=4
 gpus=$(nvidia-smi -L | wc -l)
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
-    torchrun --standalone --nproc-per-node "$gpus" -m rotatek.pocket.train --out "$run" "$@" \
+    torchrun --standalone --nproc-per-node "$gpus" -m -- \
+        rotatek.pocket.train --out "$run" "$@" \
         2>"$log" &
 else
     python3 -m rotatek.pocket.train --out "$run" "$@" 2>"$log" &

@@ -1,7 +1,11 @@
 """The shipped model: its files, its tokenizer, the training forward and loop, its reading."""
 
 import json
+import os
 import random
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +153,52 @@ def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "export")
     assert loaded.dtype == torch.bfloat16
+
+
+NOTED = """
+import hashlib, sys
+from rotatek.pocket import train
+
+class Noted(train.Trainer):
+    def step(self, batch):
+        print(hashlib.sha256(batch.images.numpy().tobytes()).hexdigest(), file=sys.stderr)
+        return super().step(batch)
+
+    def run(self):
+        super().run()
+        moments = [v for o in self.optimisers for s in o.state.values() for v in s.values()]
+        digest = hashlib.sha256()
+        for value in (*self.params, *moments):
+            digest.update(value.detach().float().numpy().tobytes())
+        print(self.clock.step, digest.hexdigest())
+
+train.main(sys.argv[1:], Noted)
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", NOTED, "--out", str(tmp_path), "--tiny", "--cost", "60"]
+    command += ["--steps", "10", "--workers", "2", "--average-from", "0"]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=300) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert said[0][0] == said[1][0] and said[0][0].startswith("10 ")
+    pages = [{line for line in err.split() if len(line) == 64} for _, err in said]
+    assert len(pages[0]) == len(pages[1]) == 10 and not pages[0] & pages[1]
 
 
 def test_saved_weights_are_the_model(tmp_path: Path) -> None:
