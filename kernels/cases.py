@@ -6,7 +6,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from kernels.reference import Text, Visual, pad_heads
+from kernels.reference import Text, Visual, pad_heads, value_scales
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 FP8 = torch.float8_e4m3fn
@@ -145,6 +145,9 @@ def _quantise(visual: Visual, pack: str, lengths: Tensor | None) -> Visual:
     )
     if pack == "fp8 values":
         return visual
+    value_top = value_scale.amax(-1)
+    share = (value_scale / value_top[..., None]).half()
+    visual = visual._replace(value_scale=share, value_top=value_top)
     return visual._replace(keys=pack_to(keys / key_scale[:, :, None]), key_scale=key_scale)
 
 
@@ -172,7 +175,7 @@ def attend_plain(
         stored = pad_heads(stored, visual.value_widths, visual.value_offsets, N, width)
     stored = _masked(stored, visual.lengths, dtype)
     if visual.value_scale is not None:
-        stored = stored * visual.value_scale.to(dtype)[..., None]
+        stored = stored * value_scales(visual).to(dtype)[..., None]
     out = weights[..., :N] @ stored
     if visual.value_basis is not None:
         out = out @ visual.value_basis.to(dtype)

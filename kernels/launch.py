@@ -68,18 +68,19 @@ class Plan:
 
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values)
-# measured on an H200; see assets/results/kernels.json
+# those of four warps measured on an H200, see assets/results/kernels-sweep.json; those of one warp
+# (no barrier, no exchange between warps) by the instructions of a tile and the bytes in flight
 CONFIGS: dict[tuple[int, int, int, int], Config] = {
     (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3),
     (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 128, 512): Config(block_n=64, warps=4, stages=2, per_sm=3),
-    (90, 128, 32, 128): Config(block_n=128, warps=1, stages=3, per_sm=4),  # rotated Values
-    (90, 128, 16, 64): Config(block_n=128, warps=1, stages=3, per_sm=4),
-    (90, 128, 32, 160): Config(block_n=32, warps=1, stages=4, per_sm=8),  # 8 bits
-    (90, 128, 32, 192): Config(block_n=32, warps=1, stages=4, per_sm=8),
-    (90, 128, 128, 256): Config(block_n=128, warps=4, stages=3, per_sm=4),
+    (90, 128, 32, 128): Config(block_n=128, warps=1, stages=3, per_sm=6),  # rotated Values
+    (90, 128, 16, 64): Config(block_n=128, warps=1, stages=4, per_sm=8),
+    (90, 128, 32, 160): Config(block_n=64, warps=1, stages=3, per_sm=8),  # 8 bits
+    (90, 128, 32, 192): Config(block_n=64, warps=1, stages=3, per_sm=5),
+    (90, 128, 128, 256): Config(block_n=64, warps=2, stages=3, per_sm=4),
 }
 ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
 
@@ -242,14 +243,23 @@ def _widths(visual: Visual) -> tuple[int, int]:
     return k, r
 
 
-def _packed(values: Tensor, r: int) -> tuple[Tensor, tl.dtype | None]:
-    """8-bit Values as int32 with their own type beside them, where four share a word."""
-    aligned = values.dim() == 4 and all(stride % 4 == 0 for stride in values.stride()[:3])
-    whole = r % 64 == 0 and values.data_ptr() % 4 == 0 and values.numel() > 0
-    if values.dtype not in QUANTISED or not (aligned and whole):
-        return values, None
-    kept = tl.int8 if values.dtype == torch.int8 else tl.float8e4nv
-    return values.view(torch.int32), kept
+def _paired(cache: Tensor, width: int) -> tuple[Tensor, tl.dtype | None]:
+    """An 8-bit cache as int16 with its own type beside it, where two channels share a word."""
+    aligned = cache.dim() == 4 and all(stride % 2 == 0 for stride in cache.stride()[:3])
+    whole = width % 32 == 0 and cache.data_ptr() % 2 == 0 and cache.numel() > 0
+    if cache.dtype not in QUANTISED or not (aligned and whole):
+        return cache, None
+    kept = tl.int8 if cache.dtype == torch.int8 else tl.float8e4nv
+    return cache.view(torch.int16), kept
+
+
+def _with_top(visual: Visual) -> Visual:
+    """Value scales of at most one, relative to a head's largest, so that they fit float16."""
+    scale = visual.value_scale
+    if scale is None or visual.value_top is not None:
+        return visual
+    top = scale.float().amax(-1).clamp(min=1e-30)
+    return visual._replace(value_scale=scale / top[..., None], value_top=top)
 
 
 def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
@@ -300,6 +310,7 @@ def _launch(
         plan = _plan(N, M, splits, config, row_bytes, text_bytes)
     pdl = arch >= 90 if pdl is None else pdl
     q = _unit(q)
+    visual = _with_top(visual)
     visual = visual._replace(
         keys=_unit(visual.keys),
         values=_unit(visual.values),
@@ -307,6 +318,7 @@ def _launch(
         mean=_whole(visual.mean),
         value_mean=_whole(visual.value_mean),
         key_scale=_whole(visual.key_scale),
+        value_top=_whole(visual.value_top),
         **{name: _whole(getattr(visual, name)) for name in _TABLES},
     )
     text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
@@ -317,28 +329,28 @@ def _launch(
     basis = visual.basis
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
     key_type = _compute_type(visual.keys, q)
-    first, second = _key_blocks(k)
-    values, packed = _packed(visual.values, r)
-    descriptors = (
-        _descriptors((visual.keys, values), config.block_n) if config.tma else (None, None)
-    )
+    keys, key_pairs = _paired(visual.keys, k)
+    first, second = (_padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
+    values, packed = _paired(visual.values, r)
+    descriptors = _descriptors((keys, values), config.block_n) if config.tma else (None, None)
     extra = {"launch_pdl": True} if pdl else {}
     split_kernel[plan.splits, B * Hkv](
-        q, visual.keys, values, visual.lengths,
-        basis, visual.index, visual.key_scale, visual.value_scale,
+        q, keys, values, visual.lengths,
+        basis, visual.index, visual.key_scale, visual.value_scale, visual.value_top,
         visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
         text.keys, text.values, text.lengths, acc, top, total, *descriptors,
         q.stride(0), q.stride(1),
-        *_strides(visual.keys, 3), *_strides(values, 3), *_strides(visual.value_scale, 3),
+        *_strides(keys, 3), *_strides(values, 3), *_strides(visual.value_scale, 3),
         *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
         N, M, *plan.tiles(config.block_n), plan.text_size, plan.text_splits, Hkv, G, scale * LOG2_E,
-        GP=_padded(G), D=d, DP=_padded(d), K=k, KP1=first, KP2=second, R=r, RP=_padded(r),
+        GP=max(8, triton.next_power_of_2(G)), D=d, DP=_padded(d), K=k, KP1=first, KP2=second,
+        R=r, RP=_padded(r),
         WIDTH=width, KT=TYPES[key_type], VT=TYPES[_compute_type(visual.values, q)],
         TT=TYPES[q.dtype], PT=tl.float32 if mixed else TYPES[q.dtype],
         KPREC="tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         BLOCK_N=config.block_n, BLOCK_M=config.block_m, STAGES=config.stages, TEXT_STAGES=2,
         ONE_TILE=plan.visual_size == config.block_n,
-        PACKED=packed, PACK=4 if packed else 1, ALIGN=visual.width_multiple, PDL=pdl,
+        KEY_PAIRS=key_pairs, PACKED=packed, ALIGN=visual.width_multiple, PDL=pdl,
         WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)

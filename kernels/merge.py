@@ -24,6 +24,43 @@ def _split_weights(
     return b_m, tl.where(m_live, b_l, 0.0), m_visual, m_live
 
 
+@triton.jit
+def _load_partials(p_row, o_s, splits, o_col, m_col, WIDTH: tl.constexpr):
+    """Unscaled sums [len(o_s), len(o_col)] of one query head's splits."""
+    p_tile = p_row + o_s[:, None] * WIDTH + o_col[None, :]
+    return tl.load(p_tile, mask=(o_s < splits)[:, None] & m_col[None, :], other=0.0)
+
+
+@triton.jit
+def _fold(
+    b_first, p_row, p_max, p_sum, row, o_col, m_col, top,
+    splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
+    WIDTH: tl.constexpr, SP: tl.constexpr, SC: tl.constexpr,
+    VISUAL: tl.constexpr, TEXT: tl.constexpr,
+):  # fmt: skip
+    """Weighted sum of the splits' partials, visual ones, text ones or both: [len(o_col)].
+
+    SC splits at a time; b_first holds the first SC.
+    """
+    b_out = tl.zeros([o_col.shape[0]], tl.float32)
+    for s0 in tl.static_range(0, SP, SC):
+        o_s = s0 + tl.arange(0, SC)
+        b_acc = b_first
+        if s0:
+            b_acc = _load_partials(p_row, o_s, splits, o_col, m_col, WIDTH)
+        b_m, b_l, m_visual, m_use = _split_weights(
+            p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
+            visual_end, text_end, bias,
+        )  # fmt: skip
+        if not TEXT:
+            m_use = m_use & m_visual
+        if not VISUAL:
+            m_use = m_use & (m_visual == 0)
+        b_w = tl.where(m_use, tl.exp2(b_m - top), 0.0)
+        b_out += tl.sum(tl.where(m_use[:, None], b_acc, 0.0) * b_w[:, None], 0)
+    return b_out
+
+
 @triton.jit(
     do_not_specialize=[
         "N", "M", "visual_first", "text_size", "text_splits", "splits", "Hq", "G",
@@ -47,7 +84,11 @@ def merge_kernel(
     kv_row = i_b * (Hq // G) + i_hq // G
     o_d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     m_d = o_d < D
+    m_text = m_d & (o_d < WIDTH)  # without text, rotated Values leave narrower partials
+    o_c = tl.arange(0, DP)
     bias = 0.0
+    if p_mean is not None:
+        b_mean = tl.load(p_mean + kv_row * D + o_c, mask=o_c < D, other=0.0).to(tl.float32)
     if PDL:
         gdc_wait()
     visual_end = N
@@ -56,38 +97,30 @@ def merge_kernel(
         visual_end = tl.load(p_lengths + i_b)
     if p_text_lengths is not None:
         text_end = tl.load(p_text_lengths + i_b)
+    # every load leaves before the first sum waits for one
+    p_row = p_acc + row.to(tl.int64) * splits * WIDTH
+    o_first = tl.arange(0, SC)
+    b_first = _load_partials(p_row, o_first, splits, o_d, m_text, WIDTH)
+    if p_value_basis is not None:
+        o_r = tl.arange(0, BLOCK_R)
+        b_low = _load_partials(p_row, o_first, splits, o_r, o_r < R, WIDTH)
     if p_mean is not None:
-        o_c = tl.arange(0, DP)
         p_qh = p_q + i_b.to(tl.int64) * s_qb + i_hq * s_qh
         b_q = tl.load(p_qh + o_c, mask=o_c < D, other=0.0).to(tl.float32)
-        b_mean = tl.load(p_mean + kv_row * D + o_c, mask=o_c < D, other=0.0).to(tl.float32)
         bias = tl.sum(b_q * b_mean, 0) * scale_log2
-    o_s = tl.arange(0, SP)
     b_m, b_l, m_visual, m_live = _split_weights(
-        p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
+        p_max, p_sum, row, tl.arange(0, SP), splits, text_splits, visual_first, text_size,
         visual_end, text_end, bias,
     )  # fmt: skip
     top = tl.max(b_m, 0)
-    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
-    total = tl.sum(b_w * b_l, 0)
+    b_mass = tl.where(m_live, tl.exp2(b_m - top), 0.0) * b_l
+    total = tl.sum(b_mass, 0)
     inverse = 1.0 / tl.where(total > 0, total, 1.0)
-    p_row = p_acc + row.to(tl.int64) * splits * WIDTH
-    b_out = tl.zeros([BLOCK_D], tl.float32)
-    for s0 in tl.static_range(0, SP, SC):
-        o_c = s0 + tl.arange(0, SC)
-        if SC != SP:
-            b_m, b_l, m_visual, m_live = _split_weights(
-                p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
-                visual_end, text_end, bias,
-            )  # fmt: skip
-            b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
-        m_use = m_live
-        if p_value_basis is not None:
-            m_use = m_use & (m_visual == 0)
-        p_tile = p_row + o_c[:, None] * WIDTH + o_d[None, :]
-        m_tile = (o_c < splits)[:, None] & m_d[None, :]
-        b_acc = tl.load(p_tile, mask=m_tile, other=0.0)
-        b_out += tl.sum(tl.where(m_use[:, None], b_acc, 0.0) * b_w[:, None], 0)
+    b_out = _fold(
+        b_first, p_row, p_max, p_sum, row, o_d, m_text, top,
+        splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
+        WIDTH, SP, SC, p_value_basis is None, True,
+    )  # fmt: skip
     if p_value_basis is not None:
         p_up = p_value_basis + i_b.to(tl.int64) * s_ub + (i_hq // G).to(tl.int64) * s_uh
         for r0 in tl.static_range(0, R, BLOCK_R):
@@ -95,27 +128,16 @@ def merge_kernel(
             m_r = o_r < R
             p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
             b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
-            b_low = tl.zeros([BLOCK_R], tl.float32)
-            for s0 in tl.static_range(0, SP, SC):
-                o_c = s0 + tl.arange(0, SC)
-                if SC != SP:
-                    b_m, b_l, m_visual, m_live = _split_weights(
-                        p_max, p_sum, row, o_c, splits, text_splits, visual_first, text_size,
-                        visual_end, text_end, bias,
-                    )  # fmt: skip
-                    b_w = tl.where(m_live, tl.exp2(b_m - top), 0.0)
-                p_tile = p_row + o_c[:, None] * WIDTH + o_r[None, :]
-                b_acc = tl.load(p_tile, mask=(o_c < splits)[:, None] & m_r[None, :], other=0.0)
-                m_use = (m_live & m_visual)[:, None]
-                b_low += tl.sum(tl.where(m_use, b_acc, 0.0) * b_w[:, None], 0)
-            b_out += tl.sum(b_low[:, None] * b_up, 0)
+            if r0:
+                b_low = _load_partials(p_row, o_first, splits, o_r, m_r, WIDTH)
+            b_sum = _fold(
+                b_low, p_row, p_max, p_sum, row, o_r, m_r, top,
+                splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
+                WIDTH, SP, SC, True, False,
+            )  # fmt: skip
+            b_out += tl.sum(b_sum[:, None] * b_up, 0)
     if p_value_mean is not None:
-        b_m, b_l, m_visual, m_live = _split_weights(
-            p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
-            visual_end, text_end, bias,
-        )  # fmt: skip
-        b_mass = tl.where(m_live & m_visual, tl.exp2(b_m - top) * b_l, 0.0)
-        b_mean = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
-        b_out += b_mean * tl.sum(b_mass, 0)
+        b_shift = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
+        b_out += b_shift * tl.sum(tl.where(m_visual, b_mass, 0.0), 0)
     p_o = p_out + i_b.to(tl.int64) * s_ob + i_hq * s_oh + o_d
     tl.store(p_o, (b_out * inverse).to(p_out.dtype.element_ty), mask=m_d)

@@ -23,7 +23,8 @@ class Visual(NamedTuple):
     value_basis: [B, Hkv, r, d]; rotates the accumulated Values up, once.
     value_mean: [B, Hkv, d]; added times the visual attention mass.
     key_scale: [B, Hkv, k] float32; dequantises keys per channel (folds into the query).
-    value_scale: [B, Hkv, N] float32; dequantises values per token.
+    value_scale: [B, Hkv, N]; dequantises values per token, times value_top where that is given.
+    value_top: [B, Hkv] float32; with it every value_scale is at most one (float16 holds it).
     """
 
     keys: Tensor
@@ -36,6 +37,7 @@ class Visual(NamedTuple):
     value_mean: Tensor | None = None
     key_scale: Tensor | None = None
     value_scale: Tensor | None = None
+    value_top: Tensor | None = None
     key_widths: Tensor | None = None
     key_offsets: Tensor | None = None
     value_widths: Tensor | None = None
@@ -50,6 +52,12 @@ class Text(NamedTuple):
     keys: Tensor
     values: Tensor
     lengths: Tensor | None = None
+
+
+def value_scales(visual: Visual) -> Tensor:
+    """[B, Hkv, N] float32: what every token's stored Values are multiplied by."""
+    scale = visual.value_scale.float()
+    return scale if visual.value_top is None else scale * visual.value_top[..., None]
 
 
 def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width: int) -> Tensor:
@@ -129,7 +137,7 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
         values = pad_heads(values, visual.value_widths, visual.value_offsets, visual.tokens, width)
     values = _alive(values, visual.lengths)
     if visual.value_scale is not None:
-        values = values * visual.value_scale[..., None]
+        values = values * value_scales(visual)[..., None]
     projected, bias = project_query(query, visual)
     scores = projected @ keys.float().transpose(-1, -2)[:, :, None]
     if bias is not None:

@@ -40,7 +40,7 @@ class Shape:
         """Bytes a layer's call must read from the cache (scales counted, R and q not)."""
         row = self.k * self.keys.itemsize + (self.r or self.d) * self.values.itemsize
         if self.values.itemsize == 1:
-            row += 4  # a float32 scale a token
+            row += 2  # a float16 scale a token
         return self.B * self.Hkv * (self.N * row + self.M * 2 * self.d * 2)
 
     @property
@@ -83,7 +83,7 @@ def make_layer(shape: Shape, seed: int, dense: bool = True) -> Layer:
     visual = visual._replace(basis=basis, mean=draw(B, Hkv, d) / 8)
     if shape.r:
         visual = visual._replace(value_basis=draw(B, Hkv, shape.r, d) / d**0.5)
-    visual = _narrow(visual, shape)
+    visual = narrow(visual, shape)
     if not dense:
         return Layer(q, visual, text, None, None, None)
     full = Visual(draw(B, Hkv, N, d), draw(B, Hkv, N, d))
@@ -92,7 +92,7 @@ def make_layer(shape: Shape, seed: int, dense: bool = True) -> Layer:
     return Layer(q, visual, text, full, keys, values)
 
 
-def _narrow(visual: Visual, shape: Shape) -> Visual:
+def narrow(visual: Visual, shape: Shape) -> Visual:
     """Store Keys and Values in the shape's types, with scales for 8 bits."""
     if shape.keys.itemsize == 1:
         scale = visual.keys.abs().amax(2).float() / _top(shape.keys)
@@ -101,7 +101,9 @@ def _narrow(visual: Visual, shape: Shape) -> Visual:
     if shape.values.itemsize == 1:
         scale = visual.values.abs().amax(-1).float() / _top(shape.values)
         stored = _cast(visual.values.float() / scale[..., None], shape.values)
-        visual = visual._replace(values=stored, value_scale=scale)
+        top = scale.amax(-1)
+        share = (scale / top[..., None]).half()
+        visual = visual._replace(values=stored, value_scale=share, value_top=top)
     return visual
 
 

@@ -83,7 +83,7 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
 
 def test_quantised_values_of_tiny_scale_keep_their_precision() -> None:
     q, visual, text = make(Case(BF16, N=50, pack="fp8"), DEVICE)
-    small = visual._replace(value_scale=visual.value_scale * 1e-6)
+    small = visual._replace(value_top=visual.value_top * 1e-6)
     text = text._replace(values=text.values * 1e-6)
     got = attend_triton(q, small, text, 0.1)
     truth = attend_plain(q, small, text, 0.1, torch.float64)
