@@ -3,12 +3,13 @@
 covariance: every split centres its tokens on the mean of its first tile, and the splits are joined
 by Chan's formula, so nothing cancels even when the mean dwarfs the spread (K^T K - N mu mu^T does).
 
-subspace: one program a matrix holds C in registers through all iterations. The paper's Cholesky-QR
-does not return orthonormal columns (the condition number is squared, and the Cholesky factorisation
-fails once lambda_1 / lambda_k passes ~1e3-1e4); Householder reflections do, on every spectrum, with
-no test, no fallback and no host synchronisation. Where the spectrum is flat, T = 5 products are too
-few for 0.99 of eigh's energy, so several products fit between two factorisations: as many as keep
-(lambda_1 / lambda_k)^m below 1e4, at most 8, both estimated from the diagonal of the last R factor.
+subspace: one program a matrix holds C through all iterations. The paper's Cholesky-QR does not
+return orthonormal columns (the condition number is squared, and the factorisation fails once
+lambda_1 / lambda_k passes ~1e3-1e4). Here columns stay ordered from one iteration to the next and
+are scaled to unit length first, so that their Gram matrix is near the identity; a dependent column
+is replaced and the pass repeated, on the device. Between two factorisations stands a Chebyshev
+filter over the spectrum left out, of the largest degree whose growth stays below 1e4 (at most 8):
+for trained Keys one shifted product, where plain power iteration needs four for less.
 """
 
 import torch
@@ -21,7 +22,8 @@ from kernels.launch import device_facts
 TINY = 1e-30
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 MOST_PRODUCTS = 8
-LOG2_SPREAD = 13.287712  # log2(1e4)
+GROWTH = 9.9  # log(2e4): a Chebyshev polynomial of degree m is about exp(m acosh t) / 2
+DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on those before it
 SEED = 0
 
 
@@ -103,35 +105,71 @@ def join_kernel(
 
 
 @triton.jit
-def _reflect(b_a, o_k, o_d, k, TINY_: tl.constexpr):
-    """Householder QR of b_a^T: (Q^T's first k rows, largest and smallest |R_jj|).
+def _eliminate(b_g, o_k, k, TOL_: tl.constexpr):
+    """Gaussian elimination of a Gram matrix [KP, KP] of unit columns: (L^-T, its pivots).
 
-    b_a [KP, DP] holds one column of the matrix a row, so that a warp owns whole columns: every
-    inner product stays inside a warp, and only the current column crosses the program.
+    L is the unit lower triangle. A column that depends on those before it has a pivot below TOL_
+    and eliminates nothing. What remains stays symmetric, so that its row j is its column j. Every
+    tile keeps the layout in which a warp owns whole rows: only the row crosses warps.
     """
-    b_w = tl.zeros_like(b_a)  # reflectors, one a row
-    top = 0.0
-    low = float("inf")
+    b_none = tl.where(b_g > 1e30, b_g, 0.0)  # zero, laid out as b_g
+    b_inv = tl.where(o_k[:, None] == o_k[None, :], 1.0, b_none)
+    b_pivots = b_none
     for j in range(k):
-        m_row = o_k == j
-        b_x = tl.sum(tl.where(m_row[:, None], b_a, 0.0), 0)
-        b_x = tl.where(o_d >= j, b_x, 0.0)
-        norm = tl.sqrt(tl.sum(b_x * b_x, 0))
-        alpha = tl.sum(tl.where(o_d == j, b_x, 0.0), 0)
-        beta = tl.where(alpha > 0, -norm, norm)
-        length = 2.0 * norm * (norm + tl.abs(alpha))  # v . v
-        unit = tl.where(length > TINY_, tl.sqrt(2.0 / tl.maximum(length, TINY_)), 0.0)
-        b_v = unit * (b_x - tl.where(o_d == j, beta, 0.0))  # I - v v^T reflects
-        b_a -= tl.sum(b_a * b_v[None, :], 1)[:, None] * b_v[None, :]
-        b_w = tl.where(m_row[:, None], b_v[None, :], b_w)
-        top = tl.maximum(top, norm)
-        low = tl.minimum(low, norm)
-    b_q = ((o_k[:, None] == o_d[None, :]) & (o_k < k)[:, None]).to(tl.float32)
-    for back in range(k):
-        m_row = o_k == k - 1 - back
-        b_v = tl.sum(tl.where(m_row[:, None], b_w, 0.0), 0)
-        b_q -= tl.sum(b_q * b_v[None, :], 1)[:, None] * b_v[None, :]
-    return b_q, top, low
+        m_j = (o_k == j)[None, :]
+        b_column = tl.sum(tl.where(m_j, b_g, 0.0), 1)
+        b_row = b_column[None, :]
+        b_pivot = tl.sum(tl.where(m_j, b_none + b_row, 0.0), 1)
+        b_rate = tl.where(b_pivot > TOL_, 1.0 / tl.maximum(b_pivot, TOL_), 0.0)
+        b_g -= (b_column * b_rate)[:, None] * b_row
+        b_past = tl.sum(tl.where(m_j, b_inv, 0.0), 1)
+        b_inv -= (b_past * b_rate)[:, None] * tl.where(m_j, 0.0, b_row)
+        b_pivots = tl.where(m_j, b_pivot[:, None], b_pivots)
+    return b_inv, tl.max(b_pivots, 0)
+
+
+@triton.jit
+def _orthonormalise(
+    b_y, p_start, p_scratch, o_d, o_k, k, last,
+    D: tl.constexpr, TINY_: tl.constexpr, TOL_: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Orthonormal columns of b_y [DP, KP] in order, by Cholesky-QR on columns of unit length.
+
+    Ordered columns near eigenvectors make a Gram matrix near the identity, whatever the spectrum.
+    A dependent column is replaced by a random one and the pass repeated, at most six times. `last`:
+    repeat until the Gram matrix was near the identity, so that the result is to rounding.
+    """
+    passes = 0
+    again = True
+    while again:
+        # through the L2: a tensor core's layout would make every elimination step cross warps
+        p_g = p_scratch + o_k[:, None] * k + o_k[None, :]
+        m_g = (o_k < k)[:, None] & (o_k < k)[None, :]
+        tl.debug_barrier()
+        tl.store(p_g, tl.dot(b_y.T, b_y, input_precision=PREC), mask=m_g)
+        tl.debug_barrier()
+        b_g = tl.load(p_g, mask=m_g, other=0.0)
+        m_eye = o_k[:, None] == o_k[None, :]
+        b_across = tl.sum(tl.where(m_eye, b_g, 0.0), 0)
+        b_down = tl.sum(tl.where(m_eye, b_g, 0.0), 1)
+        b_unit = tl.where(b_across > TINY_, tl.rsqrt(tl.maximum(b_across, TINY_)), 0.0)
+        b_side = tl.where(b_down > TINY_, tl.rsqrt(tl.maximum(b_down, TINY_)), 0.0)
+        b_g = b_g * b_side[:, None] * b_unit[None, :]
+        b_inv, b_pivots = _eliminate(b_g, o_k, k, TOL_)
+        m_good = (b_pivots > TOL_) & (b_across > TINY_)
+        b_y = tl.dot(b_y * b_unit[None, :], b_inv, input_precision=PREC)
+        b_y = b_y * tl.where(m_good, tl.rsqrt(tl.maximum(b_pivots, TOL_)), 0.0)[None, :]
+        m_bad = (o_k < k) & (m_good == 0)
+        replaced = tl.max(m_bad.to(tl.int32), 0)
+        if replaced > 0:
+            o_from = (o_d + 64) % D  # the start, its rows shifted
+            m_v = (o_d < D)[:, None] & m_bad[None, :]
+            b_new = tl.load(p_start + o_from[:, None] * k + o_k[None, :], mask=m_v, other=0.0)
+            b_y = tl.where(m_bad[None, :], b_new, b_y)
+        weakest = tl.min(tl.where(o_k < k, b_pivots, 1.0), 0)
+        passes += 1
+        again = ((replaced > 0) | (last & (weakest < 0.99))) & (passes < 6)
+    return b_y
 
 
 @triton.jit
@@ -148,31 +186,58 @@ def _weighted_block(p_c, p_sigma, o_row, o_col, D: tl.constexpr):
 
 
 @triton.jit
-def _chunked_product(
-    p_c, p_sigma, p_v, k, alive, factor, o_d, o_k, D: tl.constexpr,
-    KP: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
+def _product(
+    b_c, b_v, p_c, p_sigma, p_v, alive, factor, o_d, o_k, k,
+    D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """factor * C @ V [DP, KP], with C and V (stored transposed, [KP, D]) read in chunks."""
-    b_y = tl.zeros([DP, KP], tl.float32)
-    for start in range(0, DP, CHUNK):
-        o_c = start + tl.arange(0, CHUNK)
-        b_c = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
-        m_v = (o_c < D)[:, None] & (o_k < k)[None, :]
-        b_v = tl.load(p_v + o_k[None, :] * D + o_c[:, None], mask=m_v, other=0.0)
-        b_y = tl.dot(b_c, b_v, b_y, input_precision=PREC)
-    return b_y
+    """C @ V [DP, KP]; with CHUNK, V passes through p_v [k, D], CHUNK columns of C at a time."""
+    if CHUNK:
+        m_v = (o_d < D)[:, None] & (o_k < k)[None, :]
+        tl.debug_barrier()
+        tl.store(p_v + o_k[None, :] * D + o_d[:, None], b_v, mask=m_v)
+        tl.debug_barrier()
+        b_y = tl.zeros_like(b_v)
+        for start in range(0, DP, CHUNK):
+            o_c = start + tl.arange(0, CHUNK)
+            b_part = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
+            m_part = (o_c < D)[:, None] & (o_k < k)[None, :]
+            b_rows = tl.load(p_v + o_k[None, :] * D + o_c[:, None], mask=m_part, other=0.0)
+            b_y = tl.dot(b_part, b_rows, b_y, input_precision=PREC)
+        return b_y
+    else:
+        return tl.dot(b_c, b_v, input_precision=PREC)
+
+
+@triton.jit
+def _filter_plan(
+    b_v, b_y, trace, o_k, k, D: tl.constexpr, MOST: tl.constexpr, GROWTH: tl.constexpr
+):
+    """(interval end a, degree) of the Chebyshev filter, from V's Rayleigh quotients; b_y = C V.
+
+    a lies between the mean of the spectrum left out and the smallest quotient kept; the degree is
+    the largest whose growth at the top stays below e^GROWTH.
+    """
+    b_theta = tl.sum(b_v * b_y, 0)
+    top = tl.max(tl.where(o_k < k, b_theta, 0.0), 0)
+    low = tl.maximum(tl.min(tl.where(o_k < k, b_theta, float("inf")), 0), 0.0)
+    tail = tl.maximum(trace - tl.sum(b_theta, 0), 0.0) / tl.maximum(D - k, 1)
+    end = tl.maximum(tl.maximum(tail, 0.9 * low + 0.1 * tail), 1e-12)
+    t = tl.maximum(2.0 * top / end - 1.0, 1.0001)
+    degree = GROWTH / tl.log(t + tl.sqrt(t * t - 1.0))
+    return end, tl.maximum(tl.minimum(degree, MOST), 1.0).to(tl.int32)
 
 
 @triton.jit
 def subspace_kernel(
     p_c, p_sigma, p_start, p_scratch, p_out, k, iterations,
     D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, MOST: tl.constexpr,
-    SPREAD: tl.constexpr, TINY_: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
+    GROWTH: tl.constexpr, TINY_: tl.constexpr, TOL_: tl.constexpr, CHUNK: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
     """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k].
 
-    V passes through p_scratch [n, k, D] (transposed, in the L2) between products and reflections.
-    CHUNK 0 keeps C on the multiprocessor (about 160 KB); else C is read CHUNK columns at a time.
+    CHUNK 0 keeps C on the multiprocessor; else C is read CHUNK columns at a time, and V passes
+    through p_scratch [n, k, D] (in the L2).
     """
     i_n = tl.program_id(0).to(tl.int64)
     p_c += i_n * D * D
@@ -181,52 +246,41 @@ def subspace_kernel(
         p_sigma += i_n * D
     o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
     m_v = (o_d < D)[:, None] & (o_k < k)[None, :]
-    m_t = (o_k < k)[:, None] & (o_d < D)[None, :]
-    p_v = p_scratch + o_k[None, :] * D + o_d[:, None]
-    p_t = p_scratch + o_k[:, None] * D + o_d[None, :]
-    tl.store(p_t, tl.load(p_start + o_d[None, :] * k + o_k[:, None], mask=m_t, other=0.0), mask=m_t)
-    if CHUNK:
-        peak = 0.0
-        total = 0.0
-        for start in range(0, DP, CHUNK):
-            b_part = tl.abs(_weighted_block(p_c, p_sigma, o_d, start + tl.arange(0, CHUNK), D))
-            peak = tl.maximum(peak, tl.max(tl.max(b_part, 1), 0))
-            total += tl.sum(tl.sum(b_part, 1), 0)
-    else:
-        b_c = _weighted_block(p_c, p_sigma, o_d, o_d, D)
-        peak = tl.max(tl.max(tl.abs(b_c), 1), 0)
-        total = tl.sum(tl.sum(tl.abs(b_c), 1), 0)
+    peak = 0.0
+    total = 0.0
+    trace = 0.0
+    STEP: tl.constexpr = CHUNK if CHUNK else DP
+    for start in tl.static_range(0, DP, STEP):
+        o_c = start + tl.arange(0, STEP)
+        b_c = _weighted_block(p_c, p_sigma, o_d, o_c, D)
+        peak = tl.maximum(peak, tl.max(tl.max(tl.abs(b_c), 1), 0))
+        total += tl.sum(tl.sum(tl.abs(b_c), 1), 0)
+        trace += tl.sum(tl.sum(tl.where(o_d[:, None] == o_c[None, :], b_c, 0.0), 1), 0)
     alive = (total < float("inf")) & (peak > 0)
     scale = 1.0 / tl.where(alive, peak, 1.0)
-    if not CHUNK:
-        b_c = tl.where(alive, b_c * scale, 0.0)
-    products = 1
-    inverse = 1.0
-    for _ in range(iterations):
-        for _ in range(products):
-            tl.debug_barrier()
-            if CHUNK:
-                b_y = _chunked_product(
-                    p_c, p_sigma, p_scratch, k, alive, scale, o_d, o_k, D, KP, DP, CHUNK, PREC
-                )
-            else:
-                b_v = tl.load(p_v, mask=m_v, other=0.0)
-                b_y = tl.dot(b_c, b_v, input_precision=PREC)
-            tl.debug_barrier()
-            tl.store(p_v, b_y * inverse, mask=m_v)
-        tl.debug_barrier()
-        b_q, top, low = _reflect(tl.load(p_t, mask=m_t, other=0.0), o_k, o_d, k, TINY_)
-        tl.store(p_t, b_q, mask=m_t)
-        # a product scales column j by ~ lambda_j * inverse: read lambda_1 and lambda_k off R
-        used = products.to(tl.float32)
-        spread = tl.log2(tl.maximum(top, TINY_) / tl.maximum(low, TINY_)) / used
-        step = tl.where(top > TINY_, tl.log2(tl.maximum(top, TINY_)) / used, 0.0)
-        inverse = inverse / tl.exp2(step)
-        fit = SPREAD / tl.maximum(spread, 1e-3)
-        products = tl.maximum(tl.minimum(fit, MOST), 1.0).to(tl.int32)
-    tl.debug_barrier()
-    p_to = p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :]
-    tl.store(p_to, tl.load(p_v, mask=m_v, other=0.0), mask=m_v)
+    trace = tl.where(alive, trace * scale, 0.0)
+    b_c = tl.where(alive, b_c * scale, 0.0)
+    b_v = tl.load(p_start + o_d[:, None] * k + o_k[None, :], mask=m_v, other=0.0)
+    b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC)
+    last = iterations == 0
+    b_v = _orthonormalise(b_y, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_, PREC)
+    for i in range(iterations):
+        b_y = _product(
+            b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC
+        )
+        end, degree = _filter_plan(b_v, b_y, trace, o_k, k, D, MOST, GROWTH)
+        b_past = b_v
+        b_v = (2.0 / end) * b_y - b_v
+        for _ in range(1, degree):
+            b_y = _product(
+                b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC
+            )
+            b_next = (4.0 / end) * b_y - 2.0 * b_v - b_past
+            b_past = b_v
+            b_v = b_next
+        last = i == iterations - 1
+        b_v = _orthonormalise(b_v, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_, PREC)
+    tl.store(p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :], b_v, mask=m_v)
 
 
 @triton.jit
@@ -313,15 +367,14 @@ def subspace(
         start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
     scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
-    width = _padded(k)
     if chunk is None:  # ~160 KB of shared memory: data-centre parts, d = 128
         arch, sms = device_facts(covariance.device)
         held = arch in LARGE and d <= 128 and k <= 64 and matrices.shape[0] <= sms
         chunk = 0 if held else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
-        D=d, DP=_padded(d), KP=width, MOST=float(MOST_PRODUCTS), SPREAD=LOG2_SPREAD, TINY_=TINY,
-        CHUNK=chunk, PREC="tf32x3", num_warps=warps or 4,
+        D=d, DP=_padded(d), KP=_padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
+        TOL_=DEPENDENT, CHUNK=chunk, PREC="tf32x3", num_warps=warps or 8,
     )  # fmt: skip
     return out
 
