@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import logging
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -32,10 +33,14 @@ class Status:
 
 
 class Dispatcher:
-    """Runs decode attention and remembers what may run; one per engine."""
+    """Runs decode attention and remembers what may run.
 
-    def __init__(self, enabled: bool = True) -> None:
+    check_first: compare kernel and reference before the first real call on a GPU (`self_test`).
+    """
+
+    def __init__(self, enabled: bool = True, check_first: bool = False) -> None:
         self._fault = "" if enabled else "The GPU kernels are switched off."
+        self._unchecked = check_first
         self._solver_fault = ""
         self._bypass = ""
 
@@ -46,10 +51,11 @@ class Dispatcher:
         """
         if q.device.type != "cuda" or self._fault or q.shape[2] != 1:
             return attend_reference(q, visual, text, scale)
+        self._check(q.device)
         try:
             launch = importlib.import_module("kernels.launch")
             refusal = self._refusal(launch, q, visual, text)
-            if not refusal:
+            if not refusal and not self._fault:
                 return launch.attend_triton(q, visual, text, scale)
         except torch.cuda.OutOfMemoryError:
             raise
@@ -63,6 +69,8 @@ class Dispatcher:
 
         A failure moves the solver alone to plain PyTorch: attention keeps its kernels.
         """
+        if first.device.type == "cuda":
+            self._check(first.device)
         if first.device.type != "cuda" or self._fault or self._solver_fault:
             return None
         try:
@@ -93,7 +101,9 @@ class Dispatcher:
         Takes a few compilations (seconds, cached on disk by Triton) the first time.
         """
         device = torch.device(device)
+        self._unchecked = False
         if device.type == "cuda" and not self._fault:
+            self._solver_agrees(device)
             bf16, f16 = torch.bfloat16, torch.float16
             for dtype, k, r, narrow in (
                 (bf16, 32, None, False),
@@ -118,6 +128,32 @@ class Dispatcher:
             self._fail("The GPU kernel disagreed with the reference in its self-test.")
             log.error("self-test: error %g for %s, k = %d, r = %s", float(error), dtype, k, r)
         return not self._fault
+
+    def _check(self, device: torch.device) -> None:
+        """The self-test, once, where it was asked for and nothing is being captured."""
+        if self._unchecked and not torch.cuda.is_current_stream_capturing():
+            self.self_test(device)
+
+    def _solver_agrees(self, device: torch.device) -> None:
+        """Compare one covariance and its basis with plain PyTorch; on a disagreement, use that."""
+        keys = torch.randn(1, 2, 96, 128, generator=torch.Generator().manual_seed(0)) ** 3
+        found = self.solve("covariance", keys.to(device))
+        centred = keys.double() - keys.double().mean(2, keepdim=True)
+        want = centred.mT @ centred
+        best = torch.linalg.eigvalsh(want)[..., -32:].sum(-1)
+        basis = None if found is None else self.solve("subspace", want.float().to(device), 32)
+        if found is None or basis is None:
+            return
+        basis = basis.double().cpu()
+        slip = (basis.mT @ basis - torch.eye(32)).abs().max()
+        held = ((want @ basis) * basis).sum((-1, -2)) / best
+        off = (found[1].double().cpu() - want).norm() / want.norm()
+        if not bool((slip <= 1e-4) & (off <= 1e-3) & (held >= 0.98).all()):
+            self._solver_fault = (
+                "The GPU solver disagreed with plain PyTorch in its self-test: bases come from "
+                "plain PyTorch."
+            )
+            log.error("self-test: basis off by %g, covariance by %g", float(slip), float(off))
 
     def _refusal(self, launch, q: Tensor, visual: Visual | None, text: Text) -> str | None:
         """Why this call goes to the reference; said once in the log and kept for `status`."""
@@ -162,29 +198,32 @@ def sample(
     return draw(B, Hkv * G, 1, d), visual, text
 
 
-_default = Dispatcher()
+@lru_cache(maxsize=1)
+def shared() -> Dispatcher:
+    """The process's dispatcher: a GPU whose kernel has failed fails for every caller."""
+    return Dispatcher(check_first=True)
 
 
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
-    """Decode attention through the default dispatcher (library use); an engine owns its own."""
-    return _default.attend(q, visual, text, scale)
+    """`Dispatcher.attend` of the shared dispatcher."""
+    return shared().attend(q, visual, text, scale)
 
 
 def solve(work: str, first: Tensor, *rest: Any) -> Any | None:
-    """`Dispatcher.solve` of the default dispatcher."""
-    return _default.solve(work, first, *rest)
+    """`Dispatcher.solve` of the shared dispatcher."""
+    return shared().solve(work, first, *rest)
 
 
 def self_test(device: torch.device | str) -> Status:
-    """`Dispatcher.self_test` of the default dispatcher."""
-    return _default.self_test(device)
+    """`Dispatcher.self_test` of the shared dispatcher."""
+    return shared().self_test(device)
 
 
 def status(device_type: str) -> Status:
-    """`Dispatcher.status` of the default dispatcher."""
-    return _default.status(device_type)
+    """`Dispatcher.status` of the shared dispatcher."""
+    return shared().status(device_type)
 
 
 def backend(device_type: str) -> str:
     """The attention in use on a device type: "triton" or "reference"."""
-    return _default.status(device_type).backend
+    return shared().status(device_type).backend

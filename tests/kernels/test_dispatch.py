@@ -11,6 +11,7 @@ import torch
 from kernels import dispatch
 from kernels.dispatch import Dispatcher, sample
 from kernels.reference import Visual, attend_reference
+from rotatek import rotation
 
 
 class OnGpu(torch.Tensor):
@@ -91,8 +92,42 @@ def test_a_wrong_answer_fails_the_self_test(monkeypatch) -> None:
     real = sample
     cpu = torch.device("cpu")
     monkeypatch.setattr(dispatch, "sample", lambda device, *rest: _disguised(real(cpu, *rest)))
+    monkeypatch.setattr(Dispatcher, "_solver_agrees", lambda self, device: None)
     status = Dispatcher().self_test("cuda")
     assert status.backend == "reference" and "disagreed" in status.reason
+
+
+def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(monkeypatch) -> None:
+    kernel(monkeypatch, lambda q, *rest: expected())
+    dispatcher, tested = Dispatcher(check_first=True), []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    real = Dispatcher.self_test
+
+    def counted(self, device):
+        tested.append(device)
+        monkeypatch.setattr(self, "_agrees", lambda *rest: True)
+        monkeypatch.setattr(self, "_solver_agrees", lambda device: None)
+        return real(self, "cuda")
+
+    monkeypatch.setattr(Dispatcher, "self_test", counted)
+    for _ in range(2):
+        assert torch.equal(call(dispatcher), expected())
+    assert len(tested) == 1
+
+
+@pytest.mark.parametrize("basis, good", [("right", True), ("slanted", False), ("wrong", False)])
+def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(monkeypatch, basis, good) -> None:
+    def solve(work, first, *rest):
+        if work == "covariance":
+            return rotation.centred_covariance(first, torch.tensor([first.shape[2]]))
+        found = rotation.full_basis(first)[0]
+        kept = found[..., -32:] if basis == "wrong" else found[..., :32]
+        return kept * (1.01 if basis == "slanted" else 1.0)
+
+    dispatcher = Dispatcher()
+    monkeypatch.setattr(dispatcher, "solve", solve)
+    dispatcher._solver_agrees(torch.device("cpu"))
+    assert ("disagreed" in dispatcher.status("cuda").reason) != good
 
 
 def _disguised(case):
