@@ -1,7 +1,8 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
-Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, all. Every arm
-of a table runs interleaved in one process and is refused when it disagrees with the reference.
+Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
+tune (candidates for the configurations in `kernels.launch`), all (but tune). Every arm of a table
+runs interleaved in one process and is refused when it disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernels.bench import attention, solver, step
+from kernels.bench import attention, efficiency, solver, step, tune
 from kernels.bench.goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -28,6 +29,8 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "prefill": lambda o: step.prefill(),
     "step": lambda o: step.step(transformers=o.transformers),
     "capacity": lambda o: step.capacity(),
+    "efficiency": lambda o: efficiency.efficiency(),
+    "tune": lambda o: tune.tune(),
 }
 
 
@@ -46,7 +49,7 @@ def main() -> int:
     if options.name == "goals":
         print(goals(json.loads(options.file.read_text())))
         return 0
-    names = list(RUNS) if options.name == "all" else [options.name]
+    names = [n for n in RUNS if n != "tune"] if options.name == "all" else [options.name]
     found = json.loads(options.json.read_text()) if _exists(options.json) else {}
     found |= {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__}
     for name in names:

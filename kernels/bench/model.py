@@ -190,10 +190,10 @@ class Decoder:
         )  # fmt: skip
         return attend_triton(q, cache.visual, text, s.d**-0.5).view(B, s.Hq * s.d)
 
-    def prefill(self, tokens: int) -> Callable[[], Tensor]:
-        """A causal forward pass over `tokens` random states, logits of the last: for its time."""
+    def prefill(self, tokens: int, rows: int = 1) -> Callable[[], Tensor]:
+        """A causal forward pass over random states [rows, tokens], the last's logits: to time."""
         s = self.sizes
-        x = torch.randn(1, tokens, s.hidden, device=self.device).bfloat16()
+        x = torch.randn(rows, tokens, s.hidden, device=self.device).bfloat16()
 
         def run() -> Tensor:
             h = x
@@ -209,10 +209,12 @@ class Decoder:
     def _prefill_attention(self, h: Tensor, layer: int) -> Tensor:
         s = self.sizes
         n = F.rms_norm(h, (s.hidden,), self.norms[layer][0], EPSILON)
-        qkv = F.linear(n, self.qkv[layer]).view(1, -1, s.Hq + 2 * s.Hkv, s.d).transpose(1, 2)
+        qkv = (
+            F.linear(n, self.qkv[layer]).view(h.shape[0], -1, s.Hq + 2 * s.Hkv, s.d).transpose(1, 2)
+        )
         q, k, v = qkv.split([s.Hq, s.Hkv, s.Hkv], 1)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return F.linear(mixed.transpose(1, 2).reshape(1, -1, s.Hq * s.d), self.out[layer])
+        return F.linear(mixed.transpose(1, 2).reshape(h.shape[0], -1, s.Hq * s.d), self.out[layer])
 
 
 def _log2(value: float) -> float:
