@@ -96,6 +96,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--widths", default="uniform", help="uniform or adaptive (beyond the paper)")
     group.add_argument("--calibration", metavar="FILE", help="bases made by `calibrate`")
     group.add_argument("--values", default="full", help="full or rotate (beyond the paper)")
+    group.add_argument(
+        "--cache-dtype", default="model", help="RotateK's storage: model, fp8 or int8"
+    )
     group.add_argument("--keep-values", type=float, default=1.0, metavar="F", help="in (0, 1]")
 
 
@@ -105,7 +108,7 @@ def _settings(args: argparse.Namespace, **changes: Any) -> Any:
 
     names = (
         "tokens", "keep_tokens", "channels", "keep_channels", "weighting", "solver", "recovery",
-        "widths", "values", "keep_values", "calibration",
+        "widths", "values", "keep_values", "calibration", "cache_dtype",
     )  # fmt: skip
     return Settings(**{name: getattr(args, name) for name in names} | changes)
 
@@ -262,10 +265,11 @@ def _matched(args: argparse.Namespace) -> dict[str, Any]:
     columns = {"baseline": BASELINE}
     columns[f"{pruner} only"] = _settings(
         args, tokens=pruner, keep_tokens=budget, channels="full", keep_channels=1.0,
-        widths="uniform", values="full", keep_values=1.0,
+        widths="uniform", values="full", keep_values=1.0, cache_dtype="model",
     )  # fmt: skip
     for name in ("think", "spark", "rotatek"):
-        own = {} if name == "rotatek" else {"widths": "uniform", "values": "full"}
+        plain = {"widths": "uniform", "values": "full", "cache_dtype": "model"}
+        own = {} if name == "rotatek" else plain
         columns[name] = _settings(args, channels=name, **own)
     return columns
 

@@ -34,7 +34,10 @@ class Store:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything that is held."""
-        parts = {"keys": "visual_keys", "values": "visual_values", "lengths": "lengths"}
+        parts = {
+            "keys": "visual_keys", "key_scale": "visual_keys", "values": "visual_values",
+            "value_scale": "visual_values", "value_top": "visual_values", "lengths": "lengths",
+        }  # fmt: skip
         for name, value in self.visual._asdict().items():
             if isinstance(value, Tensor):
                 part = "masks" if name == "index" else parts.get(name, "bases")

@@ -10,6 +10,7 @@ Solver = Literal["subspace", "eigh"]
 Recovery = Literal["sign", "mean"]
 Widths = Literal["uniform", "adaptive"]
 Values = Literal["full", "rotate"]
+CacheDtype = Literal["model", "fp8", "int8"]
 
 CHOICES: Final = {
     "weighting": get_args(Weighting),
@@ -17,6 +18,7 @@ CHOICES: Final = {
     "recovery": get_args(Recovery),
     "widths": get_args(Widths),
     "values": get_args(Values),
+    "cache_dtype": get_args(CacheDtype),
 }
 WINDOW: Final = 32  # W: the most recent prefill queries that weigh the channels (as ThinK)
 
@@ -45,6 +47,7 @@ class Settings:
     fastv_layer: FastV's K, the number of layers that keep every token.
     contextual: VisionZip's share of merged contextual tokens, inside keep_tokens.
     calibration: a file of precomputed bases; None computes them online, at each prefill.
+    cache_dtype: how RotateK stores its visual Keys and Values: as the model does, or in 8 bits.
     """
 
     tokens: str = "none"
@@ -60,6 +63,7 @@ class Settings:
     fastv_layer: int = 2
     contextual: float = 0.05
     calibration: str | None = None
+    cache_dtype: CacheDtype = "model"
 
     def __post_init__(self) -> None:
         for name in ("keep_tokens", "keep_channels", "keep_values"):
@@ -71,6 +75,8 @@ class Settings:
             raise SettingError("fastv_layer", "a whole number of 1 or more", self.fastv_layer)
         if not _is_number(self.contextual) or not 0 <= self.contextual <= 1:
             raise SettingError("contextual", "a number in [0, 1]", self.contextual)
+        if self.cache_dtype != "model" and self.channels != "rotatek":
+            raise SettingError("cache_dtype", "model unless channels is rotatek", self.cache_dtype)
         if self.widths == "adaptive" and self.weighting == "paper":
             # Eigenvalues of different heads are comparable only in the consistent metric.
             object.__setattr__(self, "weighting", "consistent")

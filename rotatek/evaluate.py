@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", metavar="FILE.json", help='instead: {"label": {"keep_channels": 0.1}, ...}'
     )
     parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
+    parser.add_argument(
+        "--cache-dtype", default="model", help="storage of every RotateK row: model, fp8 or int8"
+    )
     parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
     parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
@@ -74,6 +78,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
     if args.jobs < 1:
+    if args.cache_dtype != "model":
+        chosen = [_stored(table, args.cache_dtype) for table in chosen]
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
     part = jobs.parse_part(args.part) if args.part else (0, 1)
     suite = open_suite(args.suite, args.questions, args.seed)
@@ -151,6 +157,17 @@ def select(known: dict[str, Table], names: str) -> list[Table]:
     for name in names.split(","):
         if name not in known:
             raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)
+def _stored(table: Table, cache_dtype: Any) -> Table:
+    """The same table with its RotateK rows in another storage."""
+    rows = [
+        replace(row, settings=replace(row.settings, cache_dtype=cache_dtype))
+        if row.settings.channels == "rotatek"
+        else row
+        for row in table.rows
+    ]
+    return replace(table, rows=tuple(rows))
+
+
     return [known[name] for name in names.split(",")]
 
 

@@ -9,7 +9,8 @@ Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less ro
 
 Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
 the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
-gives each head the channels its spectrum earns under one budget for the whole model.
+gives each head the channels its spectrum earns under one budget for the whole model;
+cache_dtype="fp8" or "int8" stores what is left in 8 bits.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
@@ -19,9 +20,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kernels.reference import Visual
 from rotatek import rotation
 from rotatek.cache import Store
 from rotatek.channels.base import Prefill, full_visual
+from rotatek.channels.eight_bits import store_in_eight_bits
 from rotatek.channels.widths import allot, head_mask, narrow
 from rotatek.config import Settings, channels_kept
 
@@ -58,6 +61,8 @@ class RotateK:
         store = RotateKStore(visual, key_energy=energy)
         if settings.values == "rotate":
             _rotate_values(store, prefill, settings)
+        if settings.cache_dtype != "model" and settings.widths == "uniform":
+            store.visual = store_in_eight_bits(store.visual, prefill.lengths, settings.cache_dtype)
         return store
 
     def finish(self, stores: Sequence[Store], settings: Settings) -> None:
@@ -66,17 +71,13 @@ class RotateK:
         if settings.widths == "adaptive" and chosen:
             d = _held(chosen[0].visual.mean).shape[-1]
             budget = channels_kept(d, settings.keep_channels)
-            widths = allot([_held(s.key_energy) for s in chosen], budget)
-            for store, width in zip(chosen, widths, strict=True):
-                visual, mask = store.visual, head_mask(width)
-                keys, offsets = narrow(visual.keys, width)
-                basis = _held(visual.basis)[..., : mask.shape[-1]] * mask[:, :, None]
-                store.visual = visual._replace(
-                    keys=keys, key_widths=width, key_offsets=offsets, basis=basis,
-                    tokens=visual.keys.shape[2],
-                )  # fmt: skip
+            for_keys = allot([_held(s.key_energy) for s in chosen], budget)
+            for_values: list[Tensor | None] = [None] * len(chosen)
             if settings.values == "rotate":
-                _narrow_values(chosen, channels_kept(d, settings.keep_values))
+                budget = channels_kept(d, settings.keep_values)
+                for_values[:] = allot([_held(s.value_energy) for s in chosen], budget)
+            for store, keys, values in zip(chosen, for_keys, for_values, strict=True):
+                store.visual = _narrowed(store.visual, keys, values, settings.cache_dtype)
         for store in chosen:
             store.key_energy = store.value_energy = None
 
@@ -130,16 +131,29 @@ def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) ->
     )
 
 
-def _narrow_values(stores: Sequence[RotateKStore], budget: int) -> None:
-    """Trim each head's Values to its share of `budget` channels on average."""
-    widths = allot([_held(store.value_energy) for store in stores], budget)
-    for store, width in zip(stores, widths, strict=True):
-        visual, mask = store.visual, head_mask(width)
-        values, offsets = narrow(visual.values, width)
-        basis = _held(visual.value_basis)[:, :, : mask.shape[-1]] * mask[..., None]
-        store.visual = visual._replace(
-            values=values, value_widths=width, value_offsets=offsets, value_basis=basis
-        )
+def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:
+    """Trim heads to `keys` and `values` channels each [B, Hkv], then store them as `kind`."""
+    if kind != "model":
+        if values is not None:  # a token's scale must not count what is trimmed
+            kept = head_mask(values, visual.values.shape[-1])[:, :, None]
+            visual = visual._replace(values=visual.values.masked_fill(~kept, 0.0))
+        visual = store_in_eight_bits(visual, _held(visual.lengths), kind)
+    mask = head_mask(keys)
+    widest = mask.shape[-1]
+    trimmed, offsets = narrow(visual.keys, keys)
+    scale = None if visual.key_scale is None else visual.key_scale[..., :widest].contiguous()
+    visual = visual._replace(
+        keys=trimmed, key_widths=keys, key_offsets=offsets, key_scale=scale,
+        basis=_held(visual.basis)[..., :widest] * mask[:, :, None], tokens=visual.keys.shape[2],
+    )  # fmt: skip
+    if values is None:
+        return visual
+    mask = head_mask(values)
+    trimmed, offsets = narrow(visual.values, values)
+    return visual._replace(
+        values=trimmed, value_widths=values, value_offsets=offsets,
+        value_basis=_held(visual.value_basis)[:, :, : mask.shape[-1]] * mask[..., None],
+    )  # fmt: skip
 
 
 def _held(tensor: Tensor | None) -> Tensor:

@@ -41,6 +41,7 @@ def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(blocks), offsets
 
 
-def head_mask(widths: Tensor) -> Tensor:
-    """[B, Hkv, widest] bool: the directions each head keeps."""
-    return torch.arange(int(widths.max()), device=widths.device) < widths[..., None]
+def head_mask(widths: Tensor, width: int | None = None) -> Tensor:
+    """[B, Hkv, width] bool: the directions each head keeps; `width` is the widest's by default."""
+    width = int(widths.max()) if width is None else width
+    return torch.arange(width, device=widths.device) < widths[..., None]

@@ -54,7 +54,10 @@ class Answer:
 
 def setting_id(settings: Settings) -> str:
     """A short, stable name of one setting."""
-    text = json.dumps(settings.as_dict(), sort_keys=True)
+    values = settings.as_dict()
+    if values["cache_dtype"] == "model":  # journals written before there was a choice stay good
+        del values["cache_dtype"]
+    text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

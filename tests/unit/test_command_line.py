@@ -127,3 +127,33 @@ def test_methods_on_the_command_line_are_the_registry() -> None:
     from rotatek.channels import CHANNELS
 
     assert set(command.METHODS) == set(CHANNELS)
+
+
+def test_cache_dtype_stores_rotatek_in_eight_bits(
+    image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = []
+    for kind in ("model", "fp8", "int8"):
+        options = ["--json", "--max-new-tokens", "2", "--cache-dtype", kind]
+        assert command.main(["ask", image, "what?", *options]) == 0
+        parts = json.loads(capsys.readouterr().out)["kv_bytes_by_part"]
+        held.append(parts["visual_keys"] + parts["visual_values"])
+    assert held[1] == held[2] <= 0.35 * held[0]  # the tiny model keeps 32 bits a number
+
+
+def test_compare_in_eight_bits_leaves_the_other_methods_alone(
+    image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--max-new-tokens", "2", "--json", "--cache-dtype", "fp8"]
+    assert command.main(["compare", image, "what?", *options]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = {row["method"]: row["settings"]["cache_dtype"] for row in rows}
+    assert [name for name, kind in kinds.items() if kind == "fp8"] == ["rotatek"]
+
+
+def test_cache_dtype_is_refused_for_other_methods(
+    image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--channels", "think", "--cache-dtype", "fp8"]
+    assert command.main(["ask", image, "what?", *options]) == 2
+    assert capsys.readouterr().err.startswith("cache_dtype must be model unless channels is rotate")

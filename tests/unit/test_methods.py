@@ -3,16 +3,19 @@
 import itertools
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 from transformers.cache_utils import Cache, DynamicCache
 
+from kernels.reference import Visual
 from rotatek.channels import CHANNELS
 from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
 from rotatek.config import Settings
 from rotatek.decode import decode, prefill
+from rotatek.errors import SettingError
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.tokens import TOKENS
@@ -26,6 +29,9 @@ VARIANTS = {
         {"solver": "eigh"},
         {"values": "rotate", "keep_values": 0.5},
         {"widths": "adaptive", "values": "rotate", "keep_values": 0.25},
+        {"cache_dtype": "fp8"},
+        {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
+        {"cache_dtype": "fp8", "widths": "adaptive", "values": "rotate", "keep_values": 0.25},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
 }
@@ -94,6 +100,45 @@ def test_every_channel_kept_is_the_uncompressed_model(
     prompt = _embed(vlm, picture, settings, 0)
     cache = RotateKCache(vlm.model, prompt.inputs(), settings)
     assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
+
+
+@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize(("kind", "bar"), [("fp8", 0.1), ("int8", 0.02)])
+def test_eight_bits_at_full_width_stay_close_to_the_uncompressed_model(
+    family: str, kind: Any, bar: float, picture: Picture
+) -> None:
+    vlm = _model(family)
+    prompt = _embed(vlm, picture, Settings(), 0)
+    settings = Settings(keep_channels=1.0, cache_dtype=kind)
+    cache, plain = RotateKCache(vlm.model, prompt.inputs(), settings), DynamicCache()
+    said = []
+    for each in (cache, plain):
+        logits, _ = prefill(vlm, prompt, each)
+        said.append(list(decode(vlm, prompt, each, logits, 2))[-1].logits)
+    assert 0 < float((said[0] - said[1]).norm() / said[1].norm()) <= bar
+
+
+def test_eight_bits_weigh_what_they_hold(picture: Picture) -> None:
+    vlm = _model("qwen2_5_vl")
+    prompt = _embed(vlm, picture, Settings(), 1)
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings(cache_dtype="fp8"))
+    _answer(vlm, prompt, cache)
+    layer = cache.layers[0].store.visual
+    heads, tokens, k, d = 2, int(prompt.visual.sum()), *_widths(layer)
+    parts = cache.bytes().parts
+    layers = len(cache.layers)
+    assert parts["visual_keys"] == layers * heads * (tokens * k + 4 * k)
+    assert parts["visual_values"] == layers * heads * (tokens * (d + 2) + 4)
+
+
+def _widths(visual: Visual) -> tuple[int, int]:
+    return visual.keys.shape[-1], visual.values.shape[-1]
+
+
+@pytest.mark.parametrize("channels", ["think", "spark", "full"])
+def test_eight_bits_are_refused_where_they_do_not_apply(channels: str) -> None:
+    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is rotatek"):
+        Settings(channels=channels, cache_dtype="fp8")
 
 
 @pytest.mark.parametrize("family", TINY)
