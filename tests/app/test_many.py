@@ -1,15 +1,10 @@
 """Many visitors, full queues, dropped connections, health: over HTTP, as strangers meet it."""
 
-import http.client
-import json
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from gradio_client import Client, handle_file
@@ -27,6 +22,7 @@ from rotatek.page import serving
 from rotatek.page.choices import Example
 from rotatek.page.handlers import Handlers
 from rotatek.page.service import Service
+from tests import wire
 from tests.app.conftest import TINY
 from tests.tiny import tiny_qwen
 
@@ -74,55 +70,18 @@ def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def uploaded(crowded: str, picture_file: Path) -> dict[str, Any]:
-    """The picture as the server knows it, for payloads made by hand."""
+    """The picture as the server knows it, for payloads made by hand; the model is loaded."""
     client = Client(crowded, verbose=False)
     client.predict(handle_file(picture_file), "Hello?", max_new_tokens=1, api_name="/ask")
-    boundary = "rotatek"
-    body = (
-        f"--{boundary}\r\nContent-Disposition: form-data; name=files; filename=a.png\r\n"
-        "Content-Type: image/png\r\n\r\n"
-    ).encode() + picture_file.read_bytes() + f"\r\n--{boundary}--\r\n".encode()  # fmt: skip
-    kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-    request = urllib.request.Request(f"{crowded}gradio_api/upload", body, kind)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        (path,) = json.load(answer)
-    return {"path": path, "meta": {"_type": "gradio.FileData"}}
+    return wire.picture(crowded, picture_file)
 
 
-def payload(image: dict[str, Any], question: str, tokens: int) -> list[Any]:
-    return [image, question, "none", 1.0, "rotatek", 0.25, tokens, "tiny", 1.0, "uniform"]
-
-
-def join(address: str, data: list[Any], **headers: str) -> tuple[int, dict[str, Any]]:
-    """Ask for a place in the queue: the status, and what is said with it."""
-    sent = {"Content-Type": "application/json", **headers}
-    body = json.dumps({"data": data}).encode()
-    request = urllib.request.Request(f"{address}gradio_api/call/ask", body, sent)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refused:
-        return refused.code, json.load(refused)
-
-
-class Listener:
-    """A connection that reads one event's answer and can be dropped at any time."""
-
-    def __init__(self, address: str, event: str) -> None:
-        place = urlsplit(address)
-        self.connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-        self.connection.request("GET", f"/gradio_api/call/ask/{event}")
-        self.answer = self.connection.getresponse()
-
-    def rest(self) -> str:
-        """Everything that is said until the end."""
-        return self.answer.read().decode()
-
-    def drop(self) -> None:
-        """As when a laptop is closed."""
-        if self.answer.fp is not None:
-            self.answer.close()
-        self.connection.close()
+def ask(
+    address: str, image: dict[str, Any], question: str, tokens: int, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    """A place in the queue for a question."""
+    given = {"image": image, "question": question, "max_new_tokens": tokens, "model": "tiny"}
+    return wire.join(address, wire.values(address, **given), **headers)
 
 
 def until(true: Callable[[], bool], limit_s: float) -> float:
@@ -140,9 +99,9 @@ def test_forty_joins_are_answered_or_politely_refused(
     outcomes: list[str] = []
 
     def one(number: int) -> None:
-        status, said = join(crowded, payload(uploaded, f"number {number}?", 8))
+        status, said = ask(crowded, uploaded, f"number {number}?", 8)
         if status == 200:
-            told = Listener(crowded, said["event_id"]).rest()
+            told = wire.Listener(crowded, said["event_id"]).rest()
             assert "event: complete" in told, told
             outcomes.append("answered")
         else:
@@ -152,19 +111,19 @@ def test_forty_joins_are_answered_or_politely_refused(
     together([lambda number=number: one(number) for number in range(JOINS)])
     assert len(outcomes) == JOINS
     assert outcomes.count("answered") >= WAITING and outcomes.count("refused") > 0
-    status, said = join(crowded, payload(uploaded, "And now?", 2))
+    status, said = ask(crowded, uploaded, "And now?", 2)
     assert status == 200
-    assert "event: complete" in Listener(crowded, said["event_id"]).rest()
+    assert "event: complete" in wire.Listener(crowded, said["event_id"]).rest()
 
 
 @pytest.fixture
-def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[Listener]]:
+def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[wire.Listener]]:
     """Everybody is being answered and every place in the queue is taken."""
     held = []
     for number in range(4 + WAITING):
-        status, said = join(crowded, payload(uploaded, f"long {number}?", 400))
+        status, said = ask(crowded, uploaded, f"long {number}?", 400)
         assert status == 200
-        held.append(Listener(crowded, said["event_id"]))
+        held.append(wire.Listener(crowded, said["event_id"]))
         if number < 4:
             until(lambda n=number: f"long {n}?" in engine.asked, 10)  # type: ignore[misc]
     yield held
@@ -175,18 +134,17 @@ def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[
 
 
 def serving_is_idle(address: str, image: dict[str, Any]) -> bool:
-    status, said = join(address, payload(image, "Idle?", 1))
-    return status == 200 and "complete" in Listener(address, said["event_id"]).rest()
+    status, said = ask(address, image, "Idle?", 1)
+    return status == 200 and "complete" in wire.Listener(address, said["event_id"]).rest()
 
 
 def test_a_full_queue_is_said_in_our_words_to_page_and_programs(
-    crowded: str, uploaded: dict[str, Any], full: list[Listener], picture_file: Path
+    crowded: str, uploaded: dict[str, Any], full: list[wire.Listener], picture_file: Path
 ) -> None:
-    data = payload(uploaded, "One more?", 2)
     polite = {"detail": errors.QueueFull.sentence}
-    assert join(crowded, data) == (503, polite)
+    assert ask(crowded, uploaded, "One more?", 2) == (503, polite)
     # Gradio's own script shows the detail of a 429, and a sentence of its own for a 503.
-    assert join(crowded, data, **{"x-gradio-user": "app"}) == (429, polite)
+    assert ask(crowded, uploaded, "One more?", 2, **{"x-gradio-user": "app"}) == (429, polite)
     with pytest.raises(QueueError):
         Client(crowded, verbose=False).predict(
             handle_file(picture_file), "One more?", max_new_tokens=2, api_name="/ask"
@@ -194,7 +152,7 @@ def test_a_full_queue_is_said_in_our_words_to_page_and_programs(
 
 
 def test_who_leaves_the_queue_is_never_answered(
-    crowded: str, uploaded: dict[str, Any], engine: Slow, full: list[Listener]
+    crowded: str, uploaded: dict[str, Any], engine: Slow, full: list[wire.Listener]
 ) -> None:
     full[4].drop()
     for listener in full[:4]:
@@ -210,8 +168,8 @@ def test_a_dropped_connection_frees_the_cache(
     """During the prefill (0), at token 1 and at token 50: everything is freed within a second."""
     question = f"Dropped at {tokens}?"
     engine.asked.clear()
-    _, said = join(crowded, payload(uploaded, question, 1000))
-    listener = Listener(crowded, said["event_id"])
+    _, said = ask(crowded, uploaded, question, 1000)
+    listener = wire.Listener(crowded, said["event_id"])
     until(lambda: question in engine.asked and engine.said.get(question, 0) >= tokens, 30)
     listener.drop()
     before = engine.said.get(question, 0)
@@ -239,11 +197,7 @@ def test_an_answer_streams_to_programs(crowded: str, picture_file: Path) -> None
 
 
 def health(address: str) -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(f"{address}health", timeout=10) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as failed:
-        return failed.code, json.load(failed)
+    return wire.fetch(f"{address}health")
 
 
 def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
@@ -290,27 +244,11 @@ def test_a_full_disk_while_uploading_is_said(crowded: str, monkeypatch: pytest.M
     import errno
     import tempfile
 
-    real = tempfile.NamedTemporaryFile
-
     def none_left(*args: Any, **options: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere")
-
-    def upload() -> tuple[int, str]:
-        body = (
-            b"--x\r\nContent-Disposition: form-data; name=files; filename=a.png\r\n\r\n!\r\n--x--"
-        )
-        kind = {"Content-Type": "multipart/form-data; boundary=x"}
-        request = urllib.request.Request(f"{crowded}gradio_api/upload", body, kind)
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as refused:
-            return refused.code, refused.read().decode()
 
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "NamedTemporaryFile", none_left)
         patch.setattr("gradio.route_utils.NamedTemporaryFile", none_left, raising=False)
-        status, said = upload()
-    assert status == 507 and json.loads(said) == {"detail": errors.StorageFull.sentence}
-    assert tempfile.NamedTemporaryFile is real
-    assert upload()[0] == 200
+        assert wire.upload(crowded, b"!") == (507, {"detail": errors.StorageFull.sentence})
+    assert wire.upload(crowded, b"!")[0] == 200
