@@ -59,15 +59,18 @@ class Endpoints:
         model: str,
         keep_values: float,
         widths: str,
+        cache_dtype: str,
         request: gr.Request,
     ) -> Iterator[dict[str, Any]]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
         keep_tokens and keep_channels are the fractions that stay, in (0, 1]. Beyond the paper,
-        and with RotateK only: keep_values, of the Value channels, and widths "adaptive". The answer
-        is streamed as it grows; the last message has everything.
+        and with RotateK only: keep_values, of the Value channels, widths "adaptive", cache_dtype
+        "fp8" or "int8". The answer is streamed as it grows; the last message has everything.
         """
-        settings = _settings(tokens, keep_tokens, channels, keep_channels, keep_values, widths)
+        settings = _settings(
+            tokens, keep_tokens, channels, keep_channels, keep_values, widths, cache_dtype
+        )
         columns, session = {"answer": settings}, request.session_hash
         for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
             yield {"answer": run.columns["answer"].answer}
@@ -86,11 +89,14 @@ class Endpoints:
         model: str,
         keep_values: float,
         widths: str,
+        cache_dtype: str,
         request: gr.Request,
     ) -> Iterator[dict[str, Any]]:
         """Answer under several channel methods at one budget, beside the uncompressed answer."""
         first, *others = channels or ["rotatek"]
-        settings = _settings(tokens, keep_tokens, first, keep_channels, keep_values, widths)
+        settings = _settings(
+            tokens, keep_tokens, first, keep_channels, keep_values, widths, cache_dtype
+        )
         columns = columns_for(settings, [with_method(settings, name) for name in others])
         session = request.session_hash
         for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
@@ -105,6 +111,7 @@ def _settings(
     keep_channels: float,
     keep_values: float,
     widths: str,
+    cache_dtype: str,
 ) -> Settings:
     """A stranger's numbers as settings, which check them."""
     given = Settings(
@@ -115,6 +122,7 @@ def _settings(
         keep_values=keep_values,
         values="full" if keep_values == 1 else "rotate",
         widths=widths,  # type: ignore[arg-type]  # Settings checks it
+        cache_dtype=cache_dtype,  # type: ignore[arg-type]
     )
     return with_method(given, channels)
 
@@ -143,7 +151,9 @@ def publish(service: Service, **queue: Any) -> None:
         result, button = gr.JSON(label="result"), gr.Button()
         keep_values = gr.Number(1.0, label="keep_values")
         widths = gr.Dropdown(list(CHOICES["widths"]), value="uniform", label="widths", **free)
+        kinds = list(CHOICES["cache_dtype"])
+        cache_dtype = gr.Dropdown(kinds, value="model", label="cache_dtype", **free)
     head = [image, question, tokens, keep_tokens]
-    last = [keep_channels, length, model, keep_values, widths]
+    last = [keep_channels, length, model, keep_values, widths, cache_dtype]
     button.click(endpoints.ask, [*head, one, *last], result, api_name="ask", **queue)
     button.click(endpoints.compare, [*head, several, *last], result, api_name="compare", **queue)

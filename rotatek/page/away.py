@@ -64,7 +64,8 @@ def api_words(model: str) -> str:
         '<div class="rk-api"><h3>From another program</h3><p class="rk-aside">This page is a '
         "service: <code>/ask</code> answers under one setting, <code>/compare</code> under several "
         "channel methods beside the uncompressed answer. Fractions say what is kept, in (0, 1]; "
-        "beyond the paper there are <code>keep_values</code> and <code>widths</code>. "
+        "beyond the paper there are <code>keep_values</code>, <code>widths</code> and "
+        "<code>cache_dtype</code>. "
         "<code>pip install gradio_client</code>, and:</p>"
         + carry.code("With gradio_client", carry.client(model), "client")
         + "</div>"
@@ -134,7 +135,7 @@ class Links:
         examples = self.handlers.examples
         models = [model.name for model in self.handlers.service.models]
         found = carry.read_query(text or "", examples, models)
-        shown: list[Any] = [gr.skip()] * 14
+        shown: list[Any] = [gr.skip()] * 15
         if "example" in found:
             example = examples[found["example"]]
             shown[0] = str(example.image)

@@ -23,7 +23,8 @@ INSIDE = (
 )
 BEYOND = (
     "The paper compresses Keys by one width for all heads. RotateK can also rotate and cut the "
-    "Values, and give each head the channels its spectrum earns under the same budget."
+    "Values, give each head the channels its spectrum earns under the same budget, and store what "
+    "is left in 8 bits. Nominal shares count channels, not bits."
 )
 WAITING = "Ask, and both answers appear here side by side."
 
@@ -82,6 +83,8 @@ def _sparsity(settings: Settings) -> str:
         parts.append(f"{percent(1 - settings.keep_channels)} of Key channels dropped")
     if settings.values == "rotate":
         parts.append(f"{percent(1 - settings.keep_values)} of Value channels dropped")
+    if settings.cache_dtype != "model":
+        parts.append("8 bits a number")
     return ", ".join(parts) or "nothing dropped"
 
 
@@ -203,6 +206,8 @@ def beyond_reading(settings: Settings, width: int, heads: tuple[int, int] | None
         kept = channels_kept(width, settings.keep_channels)
         spread = f", {heads[0]} to {heads[1]} on this image" if heads else ""
         parts.append(f"heads keep {kept} Key channels on average{spread}")
+    if settings.cache_dtype != "model":
+        parts.append("8 bits a number")
     return _reading("; ".join(parts))
 
 

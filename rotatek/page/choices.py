@@ -64,6 +64,7 @@ def settings_of(
     weighting: str,
     value_sparsity: float = 0.0,
     adaptive: bool = False,
+    cache_dtype: str = "model",
 ) -> Settings:
     """The widgets' values, which say what is dropped, as settings, which say what is kept.
 
@@ -80,10 +81,11 @@ def settings_of(
         widths="adaptive" if own and adaptive else "uniform",
         values="rotate" if drops_values else "full",
         keep_values=round(1.0 - value_sparsity, 6) if drops_values else 1.0,
+        cache_dtype=cache_dtype if own else "model",  # type: ignore[arg-type]
     )
 
 
-def widgets_of(settings: Settings) -> tuple[str, float, str, float, str, float, bool]:
+def widgets_of(settings: Settings) -> tuple[str, float, str, float, str, float, bool, str]:
     """The inverse of `settings_of`: what the widgets must show for `settings`."""
     return (
         settings.tokens,
@@ -93,6 +95,7 @@ def widgets_of(settings: Settings) -> tuple[str, float, str, float, str, float, 
         settings.weighting,
         round(1 - settings.keep_values, 6) if settings.values == "rotate" else 0.0,
         settings.widths == "adaptive",
+        settings.cache_dtype,
     )
 
 
@@ -120,7 +123,8 @@ def same_budget(chosen: Settings) -> list[Settings]:
                 weighting=chosen.weighting,
             )
         )
-    plain = chosen.values == "full" and chosen.widths == "uniform"
+    beyond = (chosen.values, chosen.widths, chosen.cache_dtype)
+    plain = beyond == ("full", "uniform", "model")
     own = chosen.channels if plain or chosen.channels != "rotatek" else ""
     return [column for column in columns if column.channels != own]
 

@@ -22,6 +22,7 @@ class Controls(NamedTuple):
     weighting: gr.Dropdown
     value_sparsity: gr.Slider
     adaptive: gr.Checkbox
+    cache_dtype: gr.Dropdown
     presets: gr.Radio
     model: gr.Dropdown
     length: gr.Slider
@@ -36,17 +37,17 @@ class Controls(NamedTuple):
     @property
     def values(self) -> list[Any]:
         """The widgets that make up the settings."""
-        return list(self[:7])
+        return list(self[:8])
 
     @property
     def paper(self) -> list[Any]:
         """Those of the values that a budget of the paper sets."""
-        return [*self[:4], self.value_sparsity, self.adaptive]
+        return [*self[:4], *self[5:8]]
 
     @property
     def readings(self) -> list[gr.HTML]:
         """What follows the sliders."""
-        return list(self[13:])
+        return list(self[14:])
 
 
 def slider_part(
@@ -101,11 +102,11 @@ def controls_part(models: list[tuple[str, str]]) -> Controls:
     others = gr.CheckboxGroup(
         [], label="Also answered side by side", visible=False, elem_id="others"
     )
-    value_sparsity, adaptive, value_reading = beyond_part()
+    value_sparsity, adaptive, cache_dtype, value_reading = beyond_part()
     model, weighting, length = rare_part(models)
     return Controls(
         tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive,
-        presets, model, length, others, every, pin,
+        cache_dtype, presets, model, length, others, every, pin,
         token_reading, channel_reading, budget, value_reading,
     )  # fmt: skip
 
@@ -117,18 +118,27 @@ def columns_part() -> tuple[gr.Button, gr.Button]:
     return every, pin
 
 
-def beyond_part() -> tuple[gr.Slider, gr.Checkbox, gr.HTML]:
-    """What the paper does not have: rotated Values and adaptive widths."""
+def beyond_part() -> tuple[gr.Slider, gr.Checkbox, gr.Dropdown, gr.HTML]:
+    """What the paper does not have: rotated Values, adaptive widths, numbers of 8 bits."""
     start = preset_settings(START)
-    with gr.Accordion("Beyond the paper: Values and adaptive widths", open=False, elem_id="beyond"):
+    with gr.Accordion(
+        "Beyond the paper: Values, adaptive widths, 8 bits", open=False, elem_id="beyond"
+    ):
         gr.HTML(cards.aside(cards.BEYOND))
         with gr.Column(elem_classes="rk-panel"):
             values = sparsity("value", "Value channel sparsity", 0.95, 0.0)
             adaptive = gr.Checkbox(
                 False, label="Adaptive widths: each head gets what it needs", elem_id="adaptive"
             )
+            cache_dtype = gr.Dropdown(
+                [("as the model computes", "model"), ("8-bit floating point", "fp8"),
+                 ("8-bit integers", "int8")],
+                value="model",
+                label="Numbers in the cache",
+                elem_id="cache-dtype",
+            )  # fmt: skip
             reading = gr.HTML(cards.beyond_reading(start, WIDTH, None), elem_id="value-reading")
-    return values, adaptive, reading
+    return values, adaptive, cache_dtype, reading
 
 
 def rare_part(models: list[tuple[str, str]]) -> tuple[gr.Dropdown, gr.Dropdown, gr.Slider]:

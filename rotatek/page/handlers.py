@@ -100,12 +100,14 @@ class Handlers:
         weighting: str,
         value_sparsity: float,
         adaptive: bool,
+        cache_dtype: str,
         request: gr.Request,
     ) -> Iterator[tuple]:
         """Stream every column. Outputs: `wires.Told`."""
         settings = settings_of(
-            tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive
-        )
+            tokens, token_sparsity, channels, channel_sparsity, weighting, value_sparsity, adaptive,
+            cache_dtype,
+        )  # fmt: skip
         columns = columns_for(settings, [decode(code) for code in others[:MAX_OTHERS]])
         session = request.session_hash
         runs = self.service.ask(model, image, question, columns, max_new_tokens, session, talk=True)
@@ -184,10 +186,10 @@ class Handlers:
         return str(example.image), first, suggestions
 
     @calm
-    def preset(self, label: str) -> tuple[str, float, str, float, float, bool]:
+    def preset(self, label: str) -> tuple[str, float, str, float, float, bool, str]:
         """A budget of the paper, and nothing beyond it. Outputs: `Controls.paper`."""
         shown = widgets_of(preset_settings(label))
-        return (*shown[:4], *shown[5:7])
+        return (*shown[:4], *shown[5:])
 
     @calm
     def every(self, *values: Any) -> Any:

@@ -159,6 +159,8 @@ def _beyond(settings: Settings) -> str:
     parts = ["K + V"] if settings.values == "rotate" else []
     if settings.widths == "adaptive":
         parts.append("adaptive")
+    if settings.cache_dtype != "model":
+        parts.append(settings.cache_dtype)
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -166,7 +168,14 @@ def with_method(settings: Settings, channels: str) -> Settings:
     """The same shares under another channel method; what only RotateK has is left out."""
     if channels == "rotatek":
         return replace(settings, channels=channels)
-    return replace(settings, channels=channels, values="full", keep_values=1.0, widths="uniform")
+    return replace(
+        settings,
+        channels=channels,
+        values="full",
+        keep_values=1.0,
+        widths="uniform",
+        cache_dtype="model",
+    )
 
 
 def columns_for(chosen: Settings, others: Iterable[Settings]) -> dict[str, Settings]:

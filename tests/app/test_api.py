@@ -20,7 +20,7 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
-        "max_new_tokens", "model", "keep_values", "widths",
+        "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
     ]  # fmt: skip
 
 
@@ -63,6 +63,8 @@ def test_ask_goes_beyond_the_paper_where_told(client: Client, picture_file: Path
     plain, beyond = cost(), cost(keep_values=0.25, widths="adaptive")
     assert beyond["nominal_kv"] == 0.25 and plain["nominal_kv"] == 0.625
     assert beyond["kv_bytes"] < plain["kv_bytes"]
+    narrow = cost(keep_values=0.25, widths="adaptive", cache_dtype="int8")
+    assert narrow["kv_bytes"] < beyond["kv_bytes"]
     assert beyond["settings"]["values"] == "rotate" and beyond["settings"]["widths"] == "adaptive"
 
 
@@ -119,6 +121,8 @@ BAD_SETTINGS = [
     ({"channels": None}, "channels must be one of"),
     ({"keep_values": 0}, "keep_values must be"),
     ({"keep_values": "all"}, "keep_values must be"),
+    ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
+    ({"cache_dtype": "fp8", "channels": "think"}, "cache_dtype must be model unless"),
     ({"widths": "ragged"}, "widths must be one of uniform, adaptive"),
     ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
     ({"max_new_tokens": -3}, "max_new_tokens must be"),
@@ -204,7 +208,8 @@ def post(address: str, data: list) -> str:
 )
 def test_no_path_no_url_and_no_odd_payload_gets_through(address: str, image: object) -> None:
     said = post(
-        address, [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny", 1.0, "uniform"]
+        address,
+        [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny", 1.0, "uniform", "model"],
     )
     assert "complete" not in said and "answer" not in said
     assert "root:" not in said

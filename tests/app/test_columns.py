@@ -27,6 +27,7 @@ SETTINGS = [
     Settings(weighting="none", keep_channels=0.1),
     Settings(values="rotate", keep_values=0.3),
     Settings(widths="adaptive", values="rotate", keep_values=0.12, keep_channels=0.06),
+    Settings(cache_dtype="int8", keep_channels=0.5),
 ]
 
 
@@ -44,15 +45,15 @@ def test_settings_survive_widgets_and_text(settings: Settings) -> None:
 
 def test_presets_switch_off_what_is_beyond_the_paper(service: Service) -> None:
     for label in PRESETS:
-        *shown, dropped, adaptive = Handlers(service, []).preset(label)
-        assert len(shown) == 4 and dropped == 0.0 and adaptive is False
+        *shown, dropped, adaptive, kind = Handlers(service, []).preset(label)
+        assert len(shown) == 4 and (dropped, adaptive, kind) == (0.0, False, "model")
         assert settings_of(*widgets_of(preset_settings(label))) == preset_settings(label)
 
 
 def test_only_rotatek_has_values_and_widths() -> None:
-    think = settings_of("none", 0.0, "think", 0.75, "paper", 0.5, True)
+    think = settings_of("none", 0.0, "think", 0.75, "paper", 0.5, True, "fp8")
     assert think == Settings(channels="think", keep_channels=0.25)
-    beyond = Settings(values="rotate", keep_values=0.5, widths="adaptive")
+    beyond = Settings(values="rotate", keep_values=0.5, widths="adaptive", cache_dtype="fp8")
     assert with_method(beyond, "spark").values == "full"
     assert with_method(beyond, "rotatek") == beyond
 
@@ -62,7 +63,7 @@ def test_only_rotatek_has_values_and_widths() -> None:
     [
         "tokens:evil", "keep_tokens:0", "keep_tokens:nan", "keep_tokens:1e400", "keep_tokens:",
         "calibration:/etc/passwd", "unknown:1", "tokens", "widths:ragged", "channels:../..",
-        "fastv_layer:0.5", "weighting:" + "x" * 500,
+        "fastv_layer:0.5", "cache_dtype:fp8,channels:think", "weighting:" + "x" * 500,
     ],
 )  # fmt: skip
 def test_text_from_anywhere_is_checked(text: str) -> None:
@@ -89,7 +90,8 @@ def test_columns_have_titles_of_their_own() -> None:
         BASELINE, "FastV + RotateK", "FastV + RotateK, 22 %", "FastV + RotateK, 2"
     ]  # fmt: skip
     assert list(columns_for(UNCOMPRESSED, [])) == [BASELINE]
-    assert title_of(SETTINGS[-1]) == "RotateK (K + V, adaptive)"
+    assert title_of(SETTINGS[-2]) == "RotateK (K + V, adaptive)"
+    assert title_of(SETTINGS[-1]) == "RotateK (int8)"
 
 
 def test_columns_are_kept_listed_and_taken_off(service: Service) -> None:

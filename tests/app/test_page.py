@@ -155,7 +155,20 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     handlers = Handlers(broken, [])
     visitor = SimpleNamespace(session_hash="v")
     asked = handlers.ask(
-        image, "Which?", "tiny", 4, [], "none", 0.0, "rotatek", 0.75, "paper", 0.0, False, visitor
+        image,
+        "Which?",
+        "tiny",
+        4,
+        [],
+        "none",
+        0.0,
+        "rotatek",
+        0.75,
+        "paper",
+        0.0,
+        False,
+        "model",
+        visitor,
     )
     with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
         *_, last = asked

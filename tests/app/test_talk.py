@@ -169,7 +169,7 @@ def test_an_idle_conversation_is_released() -> None:
 
 def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> None:
     handlers, visitor = Handlers(place, []), SimpleNamespace(session_hash="visitor")
-    values = ("none", 0.0, "rotatek", 0.75, "paper", 0.0, False)
+    values = ("none", 0.0, "rotatek", 0.75, "paper", 0.0, False, "model")
     *_, last = handlers.ask(image, "Which?", "tiny", 4, [], *values, visitor)
     assert last[5]["visible"] is True and last[3]["interactive"] is True
     *_, later = handlers.follow(last[2], "And then?", 4, visitor)
