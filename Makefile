@@ -8,18 +8,21 @@ SHELL := /bin/sh
 PORT ?= 7860
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := $(VENV)/oldest
 SOURCES := rotatek kernels viz tests $(wildcard app.py)
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test lint fuzz soak bench clean
+.PHONY: help run test test-oldest lint audit fuzz soak bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
 	@echo "make test   set up, then run the linter, the type checker and every test"
+	@echo "make test-oldest  the unit and fault tests on the oldest packages that are allowed"
 	@echo "make lint   the linter and the type checker only"
+	@echo "make audit  known vulnerabilities among the installed packages (asks a database)"
 	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
 	@echo "make soak   500 mixed requests: memory and pace must hold"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
@@ -31,10 +34,17 @@ run: $(VENV)/.ready-run
 test: lint
 	$(BIN)/python -m pytest
 
+test-oldest: $(OLDEST)/.ready
+	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/unit tests/faults
+
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
+
+audit: $(VENV)/.ready-test
+	$(BIN)/python -m pip install --quiet 'pip-audit>=2.10,<3'
+	$(BIN)/pip-audit --local --skip-editable --progress-spinner off
 
 fuzz: $(VENV)/.ready-test
 	$(BIN)/python -m tests.fuzz
@@ -53,6 +63,17 @@ $(VENV)/.ready-run: requirements.txt | $(BIN)/python
 $(VENV)/.ready-test: requirements.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -r requirements.txt -e '.[test]'
 	@touch $@ $(VENV)/.ready-run
+
+# The lowest version of every range in requirements.txt, over the packages that are there already;
+# torch and Triton stay, because another build of them is a download of gigabytes.
+$(OLDEST)/.ready: requirements.txt pyproject.toml | $(VENV)/.ready-test
+	$(BIN)/python -m venv --clear $(OLDEST)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(OLDEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/newest.pth"
+	sed -n 's/^\([a-z]*\)>=\([0-9.]*\),.*/\1 \2/p' requirements.txt | grep -v '^torch \|^triton ' | \
+		awk '{ print $$1 "==" ($$2 ~ /[.]/ ? $$2 : $$2 ".0") ".*" }' > $(OLDEST)/requirements.txt
+	$(OLDEST)/bin/python -m pip install --quiet -r $(OLDEST)/requirements.txt
+	@touch $@
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { \
