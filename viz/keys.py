@@ -32,6 +32,16 @@ def channels_for_half(values: np.ndarray) -> int:
     return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
 
 
+def rivals(values: np.ndarray) -> int:
+    """How many other channels exceed, for at least one token, that token's mean size in the
+    channels that hold half of the energy of `values` [n, d]."""
+    half = channels_for_half(values)
+    sizes = np.abs(values)
+    order = np.argsort(-np.square(values, dtype=np.float64).sum(axis=0), kind="stable")
+    loud = sizes[:, order[:half]].mean(axis=1, keepdims=True)
+    return int((sizes[:, order[half:]] > loud).any(axis=0).sum())
+
+
 def loudest_channels(values: np.ndarray, most: int = 3) -> list[int]:
     """The channels of `values` [n, d] that stand out: by falling energy, each at least four times
     the median channel's."""
@@ -108,14 +118,14 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
         tokens: visual tokens that the n rows stand for; n where nothing was left out.
     """
     n, d = raw.shape
-    half = channels_for_half(raw)
+    half, also = channels_for_half(raw), rivals(raw)
     loudest = np.argsort(-np.square(raw, dtype=np.float64).sum(axis=0))[:4]
     names = ", ".join(str(channel) for channel in loudest)
     figure = _heat_map(raw, top, "channel", tokens or n, _named(loudest_channels(raw)))
     return Drawing(
         figure,
-        f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, "
-        "and yet every other channel still lights up for some tokens.",
+        f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, and yet "
+        f"{also} of the others outshine them for some token.",
         f"Heat map of the size of {n} visual Keys over {d} channels. The loudest channels are "
         f"{names}; {half} of {d} channels hold half of the squared size.",
     )

@@ -80,23 +80,56 @@ def answer_tokens(run: Run, trace: Trace) -> tuple[list[str], list[int]]:
 def energy_curves(
     layer: LayerTrace, head: int, view: HeadView, settings: Settings
 ) -> dict[str, np.ndarray]:
-    """Share of the query-weighted variation that k channels hold, [d + 1] a method, k = 0 first.
+    """Share of the query-weighted variation between tokens that survives with k channels,
+    [d + 1] a method, k = 0 first.
 
-    ThinK's channels in the order of their scores; SparK's in the order of each token's own.
+    ThinK's channels in the order of their scores; SparK with what it puts in pruned channels'
+    place.
     """
     squared = np.square(view.raw)
     sigma = query_weights(layer, head) if settings.weighting != "none" else np.ones(len(view.think))
-    raw = layer.keys[head].astype(np.float32) - layer.mean[head]
-    weighted = np.square(raw * sigma)
+    raw = layer.keys[head].astype(np.float32)
+    weighted = np.square((raw - layer.mean[head]) * sigma)
     shared = np.argsort(-(np.square(sigma) * squared.mean(axis=0)), kind="stable")
-    own = np.argsort(-(squared * sigma), axis=1, kind="stable")
     total = max(float(weighted.sum()), 1e-30)
+    norms = group_norms(layer, head)
     held = {
-        "rotatek": np.asarray(view.energy, dtype=np.float64),
-        "think": np.cumsum(weighted.sum(axis=0)[shared]) / total,
-        "spark": np.cumsum(np.take_along_axis(weighted, own, axis=1).sum(axis=0)) / total,
+        "rotatek": np.r_[0.0, np.asarray(view.energy, dtype=np.float64)],
+        "think": np.r_[0.0, np.cumsum(weighted.sum(axis=0)[shared]) / total],
+        "spark": spark_curve(raw, norms, sigma, view.k),
     }
-    return {method: np.r_[0.0, np.clip(curve, 0.0, 1.0)] for method, curve in held.items()}
+    return {method: np.clip(curve, 0.0, 1.0) for method, curve in held.items()}
+
+
+def spark_curve(raw: np.ndarray, norms: np.ndarray, sigma: np.ndarray, k: int) -> np.ndarray:
+    """What SparK with sign recovery keeps of the variation of Keys `raw` [n, d], [d + 1].
+
+    norms [d]: its channel weights; sigma [d]: those of the variation. Worked out at k and at
+    sixteen other widths, and straight in between.
+    """
+    d = raw.shape[1]
+    score = np.square(raw) * norms
+    order = np.argsort(-score, axis=1, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(d), order.shape), axis=1)
+    scale = np.sign(raw) / np.sqrt(np.maximum(norms, 1e-30))
+    total = max(float(np.square((raw - raw.mean(axis=0)) * sigma).sum()), 1e-30)
+    points = {0: 0.0, d: 1.0}
+    for kept in {k, *np.linspace(1, d - 1, 16).astype(int).tolist()} - {d}:
+        pruned = rank >= kept
+        level = np.sqrt((score * pruned).sum(axis=1, keepdims=True) / (d - kept))
+        error = np.where(pruned, scale * level - raw, 0.0)
+        lost = np.square((error - error.mean(axis=0)) * sigma).sum()
+        points[kept] = 1.0 - float(lost) / total
+    widths_at = sorted(points)
+    return np.interp(np.arange(d + 1), widths_at, [points[width] for width in widths_at])
+
+
+def group_norms(layer: LayerTrace, head: int) -> np.ndarray:
+    """SparK's channel weights [d]: norm over the window of the group's mean query."""
+    group = layer.queries.shape[0] // layer.keys.shape[0]
+    mine = layer.queries[head * group : (head + 1) * group].astype(np.float32)
+    return np.sqrt(np.square(mine.mean(axis=0)).sum(axis=0))
 
 
 def query_weights(layer: LayerTrace, head: int) -> np.ndarray:

@@ -28,6 +28,8 @@ def theme() -> gr.themes.Base:
     return base.set(
         body_background_fill="#fbfcfc",
         body_background_fill_dark="#0d1117",
+        body_text_color_subdued="#566273",
+        body_text_color_subdued_dark="#9aa7b7",
         background_fill_primary_dark="#151b23",
         background_fill_secondary_dark="#10151c",
         block_background_fill="#ffffff",

@@ -207,9 +207,9 @@ def _fixed(story: Story, view: HeadView) -> Lesson:
         f"Suppose only {view.k} of {d} channels may stay. ThinK picks the best ones once, for the "
         f"whole head; they hold {percent(float(curves['think'][view.k]))} of what varies between "
         "pieces, weighed by what the question looks at. Let each piece choose its own, as SparK "
-        f"does, and they agree on {percent(masks.agreement(view.spark))} of their choice only. "
-        "That keeps more, but so raggedly that the Keys must be put together again before they "
-        "can be used.",
+        f"does, and they hold {percent(float(curves['spark'][view.k]))}, but agree on "
+        f"{percent(masks.agreement(view.spark))} of the choice only: so ragged that the Keys must "
+        "be put together again before they can be used.",
         replace(KEPT, channels="think"),
     )
 
@@ -260,7 +260,8 @@ def _budget(story: Story, measured: Mapping[str, Any]) -> Lesson:
     shown = ("Uncompressed", "FastV alone", "FastV + ThinK", "FastV + RotateK")
     figures = {"Where the bytes are": budget.draw(_parts(story, shown))}
     found = results.answers(measured, results.Question())
-    if "frontier-fastv" in found:
+    many = "; the lines count many" if "frontier-fastv" in found else ""
+    if many:
         figures["Over many questions"] = found["frontier-fastv"][1]
     return Lesson(
         "What a budget buys",
@@ -268,8 +269,8 @@ def _budget(story: Story, measured: Mapping[str, Any]) -> Lesson:
         "There are two ways to keep a quarter of the visual cache: drop three pieces in four "
         "(FastV alone), or drop fewer and narrow the Keys of those that stay. Dropped pieces "
         "cannot be looked up again. For this one question the answers were "
-        f"{_answers(story, shown)}. One question proves little; the lines count many. Bytes are "
-        "real, so bases, text and the first layers, which FastV leaves whole, are counted too.",
+        f"{_answers(story, shown)}. One question proves little{many}. Bytes are real, so bases, "
+        "text and the first layers, which FastV leaves whole, are counted too.",
         JOINT,
     )
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from rotatek.channels import Prefill
+from rotatek.channels.spark import Spark
 from rotatek.config import Settings
 from rotatek.page import inside, lens, plots
 from rotatek.page.run import Run, columns_for
@@ -96,10 +99,27 @@ def test_an_answer_is_never_markup_beside_its_slider() -> None:
 def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
     view = run.trace.head(1, 0, CHOSEN)
     curves = inside.energy_curves(run.trace.layers[1], 0, view, CHOSEN)
-    for curve in curves.values():
+    for name, curve in curves.items():
         assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
-        assert (np.diff(curve) >= -1e-6).all()
+        assert name == "spark" or (np.diff(curve) >= -1e-6).all()
     assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
+
+
+def test_spark_s_curve_is_that_of_its_own_store(run: Run) -> None:
+    layer, head = run.trace.layers[1], 0
+    keys = torch.from_numpy(layer.keys[head].astype(np.float32))[None, None]
+    group = layer.queries.shape[0] // layer.keys.shape[0]
+    queries = torch.from_numpy(layer.queries[:group].astype(np.float32))[None]
+    alive = torch.ones(1, queries.shape[2], dtype=torch.bool)
+    lengths = torch.tensor([keys.shape[2]])
+    settings = Settings(channels="spark", keep_channels=0.25)
+    store = Spark().compress(Prefill(keys, keys, lengths, queries, alive, 1), settings)
+    error = (store.read().keys - keys)[0, 0].numpy()
+    whole, ones = keys[0, 0].numpy(), np.ones(keys.shape[3])
+    spread = np.square(whole - whole.mean(0)).sum()
+    kept = 1 - np.square(error - error.mean(0)).sum() / spread
+    curve = inside.spark_curve(whole, inside.group_norms(layer, head), ones, keys.shape[3] // 4)
+    assert curve[keys.shape[3] // 4] == pytest.approx(kept, abs=1e-3)
 
 
 def test_map_agrees_with_the_trace(run: Run) -> None:

@@ -343,3 +343,12 @@ def test_outlier_channels_are_named_above_the_map():
     assert {word["text"] for word in named} >= {"40", "100"}
     assert all(word["x"] == int(word["text"]) for word in named)
     assert keys.loudest_channels(np.ones((5, 8))) == []
+
+
+def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere():
+    values = np.ones((6, 5))
+    values[:, 0] = 9.0
+    assert keys.rivals(values) == 0
+    values[2, 3] = 9.5
+    assert keys.rivals(values) == 1
+    assert "1 of the others outshine" in keys.draw_raw(values, top=9.0).reading
