@@ -47,6 +47,8 @@ SETTINGS = {
     "RotateK k=32": Settings(keep_channels=0.25),
     "RotateK k=32 eigh": Settings(keep_channels=0.25, solver="eigh"),
     "RotateK k=32 r=32": Settings(keep_channels=0.25, values="rotate", keep_values=0.25),
+    "RotateK k=32 fp8": Settings(keep_channels=0.25, cache_dtype="fp8"),
+    "RotateK k=32 int8": Settings(keep_channels=0.25, cache_dtype="int8"),
     "RotateK 16/16 adaptive": Settings(
         keep_channels=0.125, values="rotate", keep_values=0.125, widths="adaptive"
     ),

@@ -131,6 +131,23 @@ def test_eight_bits_weigh_what_they_hold(picture: Picture) -> None:
     assert parts["visual_values"] == layers * heads * (tokens * (d + 2) + 4)
 
 
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_a_captured_steps_buffers_serve_eight_bits_too(kind: Any, picture: Picture) -> None:
+    """What a CUDA graph relies on: static text buffers, nothing else written, the same tokens."""
+    vlm = _model("qwen2_5_vl")
+    prompt = _embed(vlm, picture, Settings(), 1)
+    said = []
+    for static in (False, True):
+        cache = RotateKCache(vlm.model, prompt.inputs(), Settings(cache_dtype=kind))
+        logits, _ = prefill(vlm, prompt, cache)
+        if static:
+            cache.make_static(NEW + 1)
+        before = {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
+        said.append([step.tokens for step in decode(vlm, prompt, cache, logits, NEW)])
+        assert before == {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
+    assert said[0] == said[1]
+
+
 def _widths(visual: Visual) -> tuple[int, int]:
     return visual.keys.shape[-1], visual.values.shape[-1]
 
