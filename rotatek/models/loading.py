@@ -42,6 +42,7 @@ from rotatek.models.memory import (
 from rotatek.models.qwen2_5_vl import Qwen25VL
 
 POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"
+POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     c.name: c
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 18 M)", str(POCKET)),
+        Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 10 M)", str(POCKET_LLAVA)),
         Checkpoint(
             "qwen2.5-vl-7b",
             "Qwen2.5-VL-7B-Instruct",

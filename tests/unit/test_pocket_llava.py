@@ -13,6 +13,9 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
 
+from rotatek.config import Settings
+from rotatek.engine import Engine
+from rotatek.events import Finished
 from rotatek.inputs import Request
 from rotatek.models.loading import load
 from rotatek.pocket import tokens
@@ -29,7 +32,15 @@ from rotatek.pocket.llava_forward import TileForward
 from rotatek.pocket.llava_tiles import glyph_places, join, order, tiling, views
 from rotatek.pocket.llava_train import main as train
 
+ASSETS = Path(__file__).parents[2] / "assets"
+SHIPPED = ASSETS / "pocket-llava"
 SMALL = 112  # a tile's side here: 8 x 8 patches
+READ = (  # answers that the shipped model gave when its weights were committed
+    ("receipt", "What is the total?", "£20.10"),
+    ("sign", "Which line comes third?", "Closed on Monday"),
+    ("bars", "What is the title?", "Museum visitors 2025"),
+    ("form", "What is the reference?", "QX-4821"),
+)
 # One tile, a row, a column, four tiles with padding on either axis: 2, 3 or 4, and 5 views each.
 SIZES = [(112, 112), (84, 112), (196, 112), (84, 308), (224, 196), (140, 224), (448, 392)]
 
@@ -181,6 +192,32 @@ def test_the_projects_prompt_is_that_of_training(folder: Path) -> None:
     assert prompt.ids[0].tolist() == wanted
     text, *_ = pack(random.Random(0), document.questions, 64)
     assert text[0] == tokens.VISION_END == wanted[-len(tokens.question_ids("Title?", True))]
+
+
+def test_shipped_weights_are_whole_small_and_in_small_shards() -> None:
+    shards = sorted(SHIPPED.glob("*.safetensors"))
+    assert shards and all(s.stat().st_size <= 9_000_000 for s in shards)
+    assert sum(s.stat().st_size for s in shards) <= 20_000_000
+    loaded, report = LlavaNextForConditionalGeneration.from_pretrained(
+        SHIPPED, output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    same = llava_config().to_dict()
+    kept = {k: v for k, v in loaded.config.to_dict().items() if k.startswith(("image", "vision_f"))}
+    assert kept and kept == {k: same[k] for k in kept}
+
+
+@pytest.mark.slow
+def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
+    """By name, on three and five views, with all channels and with a quarter of them."""
+    engine = Engine("pocket-llava")
+    columns = {"full": Settings(channels="full", keep_channels=1.0), "rotatek": Settings()}
+    for name, question, expected in READ:
+        image = Image.open(ASSETS / "examples" / f"{name}.png").convert("RGB")
+        events = list(engine.compare(Request((image,), question, max_new_tokens=32), columns))
+        done = {e.column: e for e in events if isinstance(e, Finished)}
+        assert {c: e.answer for c, e in done.items()} == dict.fromkeys(columns, expected)
+        assert done["rotatek"].metrics["kv_bytes"] < 0.7 * done["full"].metrics["kv_bytes"]
 
 
 @pytest.mark.slow
