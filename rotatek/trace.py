@@ -185,18 +185,19 @@ class Trace:
 
     def bytes_map(self, settings: Settings, spectra: Floats | None = None) -> NDArray[np.int64]:
         """KV bytes [layers, kv heads] that RotateK holds for this run's visual tokens: Keys,
-        Values, bases, means; where widths adapt, also where each head's block begins."""
-        d, size = self.layers[0].keys.shape[-1], self.itemsize
+        Values, bases, means, scales; where widths adapt, also where each head's block begins."""
+        d, eight = self.layers[0].keys.shape[-1], settings.cache_dtype != "model"
+        size = 1 if eight else self.itemsize
         count = np.array([[layer.count] for layer in self.layers])
         adaptive = settings.widths == "adaptive"
-        total = np.zeros(self.shape, dtype=np.int64)
-        held = [(self.widths(settings, spectra), True)]
-        held.append((self.value_widths(settings), settings.values == "rotate"))
-        for widths, rotated in held:
-            total += size * count * widths
+        keys, values = self.widths(settings, spectra), self.value_widths(settings)
+        total = size * count * (keys.astype(np.int64) + values)
+        for widths, rotated in ((keys, True), (values, settings.values == "rotate")):
             if rotated:  # a layer's bases are as wide as its widest head
-                total += size * d * widths.max(axis=1, keepdims=True) + 4 * d
+                total += self.itemsize * d * widths.max(axis=1, keepdims=True) + 4 * d
                 total += 4 + 8 if adaptive else 0
+        if eight:  # a scale for each Key channel, each token's Values, and the head
+            total += 4 * keys.max(axis=1, keepdims=True) + 2 * count + 4
         return total
 
 

@@ -116,9 +116,11 @@ def overview(run: Run | None) -> tuple[Any, ...]:
     )
 
 
-def settings_at(channels: float, weighting: str, values: float, adaptive: bool) -> Settings:
+def settings_at(
+    channels: float, weighting: str, values: float, adaptive: bool, stored: str
+) -> Settings:
     """RotateK as the sliders have it: the figures show every token that the run kept."""
-    return settings_of("none", 0.0, "rotatek", channels, weighting, values, adaptive)
+    return settings_of("none", 0.0, "rotatek", channels, weighting, values, adaptive, stored)
 
 
 def place_in(trace: Trace, layer: float, head: float, step: float) -> inside.Place:
@@ -169,6 +171,7 @@ def wire_lens(lens: Lens, controls: Controls, run: gr.State) -> None:
     at = [lens.layer, lens.head, lens.step]
     sliders = [
         controls.channel_sparsity, controls.weighting, controls.value_sparsity, controls.adaptive,
+        controls.cache_dtype,
     ]  # fmt: skip
     moved = [run, lens.layer, lens.head, lens.quantity, *sliders]
     needs = [run, lens.quantity, *at, *sliders]

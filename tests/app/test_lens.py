@@ -29,7 +29,7 @@ def run(service: Service) -> Run:
     return last
 
 
-AT = (0.5, "paper", 0.0, False)  # channel sparsity, weighting, value sparsity, adaptive widths
+AT = (0.5, "paper", 0.0, False, "model")  # as `lens.settings_at` takes them
 
 
 def figures(payload: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
     for sparsity in (0.0, 0.97):
         for weighting in ("paper", "none", "consistent"):
             for quantity in headmap.QUANTITIES:
-                lens.redraw(run, quantity, 0, 0, 0, sparsity, weighting, 0.5, True)
+                lens.redraw(run, quantity, 0, 0, 0, sparsity, weighting, 0.5, True, "model")
     far = figures(lens.redraw(run, "energy", 99, 99, 99, *AT))  # a crafted client's layer
     assert f"Layer {layers - 1}" in far["map"]["reading"]
 

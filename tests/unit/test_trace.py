@@ -42,6 +42,8 @@ BYTES = [
     Settings(keep_channels=0.25, widths="adaptive"),
     Settings(keep_channels=0.5, values="rotate", keep_values=0.25),
     Settings(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
+    Settings(keep_channels=0.25, cache_dtype="int8"),
+    Settings(keep_channels=0.25, widths="adaptive", values="rotate", cache_dtype="int8"),
 ]
 
 
