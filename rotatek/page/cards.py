@@ -24,7 +24,8 @@ INSIDE = (
 BEYOND = (
     "The paper compresses Keys by one width for all heads. RotateK can also rotate and cut the "
     "Values, give each head the channels its spectrum earns under the same budget, and store what "
-    "is left in 8 bits. Nominal shares count channels, not bits."
+    "is left in 8 bits. Nominal shares count channels, not bits; on a small image the bases can "
+    "weigh more than they save, which the bytes below show."
 )
 WAITING = "Ask, and both answers appear here side by side."
 

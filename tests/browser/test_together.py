@@ -1,0 +1,243 @@
+"""Columns side by side, follow-up questions, what goes beyond the paper, and what is taken away."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.app.test_caution import landscape
+from tests.browser.steps import DONE, answered, ask, press, upload, watch
+
+pytestmark = pytest.mark.browser
+FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"
+
+
+def cards_of(page: Page) -> list[str]:
+    """The titles of the answers."""
+    return page.locator("#answers .rk-card h3").all_inner_texts()
+
+
+def kilobytes(text: str) -> float:
+    """`2.08 MB` as 2080."""
+    number, unit = text.split()[:2]
+    return float(number) * {"kB": 1, "MB": 1e3, "GB": 1e6}[unit]
+
+
+def held(page: Page, card: int) -> float:
+    """The bytes on a card's badge, in kilobytes."""
+    return kilobytes(page.locator(DONE).nth(card).locator('[data-badge="kv"] dd').inner_text())
+
+
+def open_drawer(page: Page, name: str) -> None:
+    """Open one of the closed groups by its heading."""
+    page.locator(f"#{name}").get_by_role("button").first.click()
+
+
+def follow(page: Page, question: str) -> None:
+    """Ask on, and wait for every column."""
+    page.locator(FOLLOW).first.fill(question)
+    watch(page)
+    page.locator("#follow-ask").click()
+    answered(page)
+
+
+def test_all_methods_answer_at_one_budget(visit, shoot) -> None:
+    page = visit()
+    page.locator("#every").click()
+    expect(page.locator("#others label")).to_have_count(3)
+    ask(page, "What is the total?")
+    expect(page.locator(DONE)).to_have_count(5)
+    assert cards_of(page) == [
+        "Uncompressed", "FastV + RotateK", "FastV", "FastV + ThinK", "FastV + SparK",
+    ]  # fmt: skip
+    nominal = page.locator('#answers [data-badge="nominal"] dd').all_inner_texts()
+    assert [text.split("%")[0].strip() for text in nominal] == ["100", "25", "25", "25", "25"]
+    expect(page.locator("#answers .rk-steps svg[role=img]")).to_have_count(4)
+    expect(page.locator("#answers .rk-steps p").first).to_contain_text("logit KL")
+    bars = page.evaluate(
+        "document.querySelector('#budget-plot .js-plotly-plot').layout.yaxis.ticktext.length"
+    )
+    assert bars == 5
+    shoot(page, "all-methods")
+
+
+def test_settings_are_kept_as_columns_and_taken_off(visit) -> None:
+    page = visit()
+    page.locator("#pin").click()
+    expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 25 %"])
+    page.locator("#presets label").filter(has_text="25 %: tokens only").click()
+    expect(page.locator("#channel-reading")).to_contain_text("all 128 channels")
+    ask(page, "What is the total?")
+    assert cards_of(page) == ["Uncompressed", "FastV", "FastV + RotateK"]
+    page.locator("#others label").first.click()
+    expect(page.locator("#others")).to_be_hidden()
+
+
+def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit, shoot) -> None:
+    page = visit()
+    ask(page, "What is the total?")
+    before = held(page, 1)
+    expect(page.locator("#value-sparsity")).to_be_hidden()
+    open_drawer(page, "beyond")
+    press(page, "value-sparsity", "End")
+    expect(page.locator("#value-reading")).to_contain_text("keeps 6 of 128 Value channels")
+    page.locator("#adaptive input").check()
+    expect(page.locator("#value-reading")).to_contain_text("on this image")
+    expect(page.locator("#presets input:checked")).to_have_count(0)
+    ask(page, "What is the total?")
+    assert cards_of(page)[1] == "FastV + RotateK (K + V, adaptive)"
+    assert held(page, 1) < before
+    page.locator("#presets label").filter(has_text="62 %").click()
+    expect(page.locator("#adaptive input")).not_to_be_checked()
+    expect(page.locator("#value-reading")).to_contain_text("all 128 Value channels")
+    shoot(page, "beyond")
+
+
+def test_a_follow_up_goes_on_from_the_kept_caches(visit, shoot) -> None:
+    page = visit()
+    expect(page.locator("#follow")).to_be_hidden()
+    ask(page, "What is the total?")
+    expect(page.locator("#follow")).to_be_visible()
+    before = [held(page, 0), held(page, 1)]
+    follow(page, "What is the name of the shop?")
+    first = page.locator(DONE).first
+    expect(first.locator(".rk-asked")).to_have_text(
+        ["What is the total?", "What is the name of the shop?"]
+    )
+    expect(first.locator(".rk-told")).to_contain_text("20.10")
+    expect(first.locator(".rk-answer")).to_contain_text("Harbour")
+    expect(first.locator('[data-badge="prefill"]')).to_contain_text("question only")
+    assert held(page, 0) > before[0] and held(page, 1) > before[1]
+    expect(page.locator(FOLLOW).first).to_have_value("")
+    shoot(page, "follow-up")
+    page.locator("#examples .thumbnail-item").nth(1).click()
+    expect(page.locator("#follow")).to_be_hidden()
+
+
+def test_a_long_conversation_ends_with_a_sentence(visit) -> None:
+    page = visit()
+    ask(page, "What is the total?")
+    for _ in range(7):
+        follow(page, "What is the total?")
+    page.locator(FOLLOW).first.fill("And once more?")
+    page.locator("#follow-ask").click()
+    expect(page.locator(".toast-body")).to_contain_text("has reached its limit. Press Ask")
+    expect(page.locator("#ask")).to_be_enabled()
+    ask(page, "What is the total?")
+    expect(page.locator(".rk-asked")).to_have_count(0)
+
+
+def downloaded(page: Page, button: str) -> tuple[str, str]:
+    """Name and text of the file that a button saves."""
+    with page.expect_download() as waiting:
+        page.locator(button).click()
+    file = waiting.value
+    with open(file.path(), encoding="utf-8") as saved:
+        return file.suggested_filename, saved.read()
+
+
+def test_answers_are_saved_as_json_and_csv(visit) -> None:
+    page = visit()
+    ask(page, "What is the total?")
+    follow(page, "What is the time?")
+    open_drawer(page, "away")
+    name, text = downloaded(page, "#away-json")
+    got = json.loads(text)
+    assert name == "rotatek.json" and len(got["turns"]) == 2
+    shown = page.locator(DONE).nth(1).locator(".rk-answer").inner_text()
+    assert got["turns"][1]["columns"]["FastV + RotateK"]["answer"] == shown.strip()
+    name, text = downloaded(page, "#away-csv")
+    assert name == "rotatek.csv" and len(list(csv.DictReader(io.StringIO(text)))) == 4
+    expect(page.locator("#away-said")).to_have_text("Saved as rotatek.csv.")
+    expect(page.locator("#away-code")).to_contain_text("engine.follow(talk, 'What is the time?'")
+    expect(page.locator("#away-code")).to_contain_text("python -m rotatek ask assets/examples/")
+
+
+def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
+    page = visit()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#examples .thumbnail-item").nth(2).click()
+    page.locator("#presets label").filter(has_text="19 %").click()
+    expect(page.locator("#budget-reading")).to_contain_text("19 %")
+    page.locator("#pin").click()
+    expect(page.locator("#others label")).to_have_count(1)
+    page.locator("#presets label").filter(has_text="62 %").click()
+    expect(page.locator("#budget-reading")).to_contain_text("62 %")
+    page.locator("#question textarea").fill("Which rows & columns?")
+    open_drawer(page, "away")
+    page.locator("#away-link").click()
+    expect(page.locator("#away-said")).to_have_text("Link copied.")
+    link = page.url
+    assert page.evaluate("navigator.clipboard.readText()") == link and link.startswith(address)
+    page.goto(link)
+    expect(page.locator("#question textarea")).to_have_value("Which rows & columns?")
+    expect(page.locator("#budget-reading")).to_contain_text("62 %")
+    expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 19 %"])
+    assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
+    open_drawer(page, "away")
+    shoot(page, "taken-away")
+    page.locator("[data-code=client] [data-copy]").click()
+    expect(page.locator("[data-code=client] [data-copy]")).to_have_text("Copied")
+    assert f'Client("{address}/")' in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_bad_link_is_refused_calmly(visit, address: str) -> None:
+    page = visit()
+    page.goto(f"{address}/?s=tokens:evil")
+    expect(page.locator(".toast-body")).to_contain_text("tokens must be one of")
+    expect(page.locator("#tokens input")).to_have_value("FastV")
+
+
+def test_a_photograph_is_met_with_caution(visit, shoot) -> None:
+    page = visit()
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(landscape(1))).save(file, "PNG")
+    upload(page, file.getvalue(), "view.png")
+    ask(page, "What can be seen on the left of the tree?")
+    caution = page.locator(".rk-caution")
+    if caution.count():  # a better model may be sure that this is not in the image
+        expect(caution).to_contain_text(re.compile("looks like a photograph|is unsure"))
+    else:
+        expect(page.locator(DONE).first).to_contain_text("not in the image")
+    shoot(page, "photograph")
+
+
+def test_new_things_work_by_keyboard(visit) -> None:
+    page = visit()
+    page.locator("#every").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#others label")).to_have_count(3)
+    page.locator("#beyond").get_by_role("button").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#value-sparsity")).to_be_visible()
+    page.locator("#adaptive input").focus()
+    page.keyboard.press("Space")
+    expect(page.locator("#value-reading")).to_contain_text("on this image")
+    ask(page, "What is the total?")
+    page.locator(FOLLOW).first.focus()
+    page.keyboard.type("What is the time?")
+    watch(page)
+    page.keyboard.press("Enter")
+    answered(page)
+    expect(page.locator(DONE).first.locator(".rk-asked")).to_have_count(2)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everything_open_fits_a_phone(visit: Callable[..., Page], shoot, theme: str) -> None:
+    page = visit(width=390, height=844, theme=theme)
+    page.locator("#every").click()
+    for drawer in ("beyond", "more", "away"):
+        open_drawer(page, drawer)
+    ask(page, "What is the total?")
+    follow(page, "What is the time?")
+    width = page.evaluate(
+        "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
+    )
+    assert width <= 390
+    shoot(page, f"phone-open-{theme}")
