@@ -29,6 +29,8 @@ HEADINGS: Final = {
                 "there is, and what the saved memory is worth."),
     "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
                "their speed and bytes are real, their answers mean nothing."),
+    "efficiency": ("Efficiency", "Llama3-8B's shapes with random weights on an H200, over the "
+                   "length of the prompt and the number of questions at once."),
 }  # fmt: skip
 MISSING: Final = (
     "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
@@ -254,6 +256,43 @@ def _held(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
     return dots.draw(held, dots.Scale("MiB of KV cache", ".1f", " MiB", more_is_better=False))
 
 
+EFFICIENCY: Final = {  # column: title of its figure, scale
+    "decode_ms": ("A whole decode step", dots.Scale("milliseconds", ".2f", " ms", True, False)),
+    "attention_ms": ("Its attention", dots.Scale("milliseconds", ".3f", " ms", True, False)),
+    "tokens_per_s": ("Throughput", dots.Scale("tokens a second", ",.0f", "", True)),
+    "kv_mib": ("The cache", dots.Scale("MiB", ",.0f", " MiB", True, False)),
+    "prefill_ms": ("Prefill", dots.Scale("milliseconds", ",.1f", " ms", True, False)),
+    "compress_ms": ("What compressing adds to it", dots.Scale("milliseconds", ".2f", " ms")),
+}
+
+
+def efficiency_rows(files: Files) -> list[Mapping[str, Any]]:
+    """The rows of the efficiency measurement, as the kernels' bench writes them."""
+    found = files.get("efficiency", {})
+    found = found.get("efficiency", found) if isinstance(found, dict) else {}
+    return [row for row in found.get("rows", []) if isinstance(row, dict)]
+
+
+def efficiency(files: Files) -> Drawings:
+    """A figure a column: every length and batch is a row, every method a symbol."""
+    rows = efficiency_rows(files)
+    drawn: Drawings = {}
+    for column, (title, scale) in EFFICIENCY.items():
+        found = [
+            dots.Dot(
+                f"{row['batch']} x {row['visual_tokens']:,} tokens",
+                *(row[column],) * 3,
+                method_of(row["method"]),
+                row["method"],
+            )
+            for row in rows
+            if row.get(column) and "batch" in row and "visual_tokens" in row
+        ]
+        if found:
+            drawn[f"eff-{column.replace('_', '-')}"] = (title, dots.draw(found, scale))
+    return drawn
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows of named columns as an HTML table; numbers with at most four digits."""
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -315,17 +354,10 @@ def part(folder: Path) -> Results:
             gr.HTML(cards.section(*HEADINGS[name]), js_on_load=None)
             titles = {key: title for key, (title, _) in found.items()}
             plots.sheet(titles, _pairs(list(found)), f"{name}-results")
-    if "efficiency" in files:
-        gr.HTML(efficiency(files["efficiency"]), js_on_load=None)
+    rows = efficiency_rows(files)
+    if rows:
+        gr.HTML(table(rows), js_on_load=None)
     return Results(files, measure, category, plots.box("results-drawn"))
-
-
-def efficiency(found: Mapping[str, Any]) -> str:
-    """The efficiency file: its note and its rows."""
-    rows = found.get("rows", []) if isinstance(found, dict) else found
-    note = found.get("note", "") if isinstance(found, dict) else ""
-    flat = [row for row in rows if isinstance(row, dict)]
-    return cards.section("Prefill, step, memory", str(note)) + (table(flat) if flat else "")
 
 
 def _pairs(names: Sequence[str]) -> list[list[str]]:
@@ -335,7 +367,7 @@ def _pairs(names: Sequence[str]) -> list[list[str]]:
 def draw(files: Files, measure: str | None, category: str | None) -> str:
     """The payload of every figure of the tab."""
     asked = Question(measure or SAME, category or EVERY)
-    found = answers(files, asked) | kernels(files) | models(files)
+    found = answers(files, asked) | kernels(files) | models(files) | efficiency(files)
     return plots.payload({name: drawing for name, (_, drawing) in found.items()})
 
 

@@ -76,8 +76,16 @@ def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
     assert any(results.MISSING in str(value) for value in words)
 
 
-def test_rows_of_named_columns_become_a_table() -> None:
-    rows = [{"method": "<k>", "step_ms": 1.23456}, {"method": "dense", "note": None}]
-    html = results.efficiency({"note": "On an H200.", "rows": rows})
+def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
+    rows = [
+        {"method": name, "batch": 1, "visual_tokens": 2880, "decode_ms": ms, "prefill_ms": None}
+        for name, ms in (("dense", 9.5), ("<k>", 1.23456))
+    ]
+    for files in ({"efficiency": {"rows": rows}}, {"efficiency": {"efficiency": {"rows": rows}}}):
+        drawn = figures(results.draw(files, None, None))
+        assert drawn.keys() == {"eff-decode-ms"}
+        assert "1 x 2,880 tokens: 9.50 ms, dense" in drawn["eff-decode-ms"]["summary"]
+        html = results.table(results.efficiency_rows(files))
     assert "&lt;k&gt;" in html and "<k>" not in html and "1.235" in html
-    assert html.count("<th ") == 3 and "step ms" in html and "On an H200." in html
+    assert html.count("<th ") == 5 and "decode ms" in html
+    assert results.efficiency({"efficiency": {"rows": ["?"]}}) == {}
