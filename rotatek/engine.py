@@ -177,6 +177,8 @@ class Engine:
 
     def _said(self, failure: Exception) -> str:
         """What a visitor may read of it; a lost accelerator is remembered."""
+        if is_out_of_memory(failure):
+            return OutOfMemory.sentence
         self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
         return Restarting.sentence if self._lost else public_message(failure)
 

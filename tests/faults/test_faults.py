@@ -22,6 +22,7 @@ from PIL import Image
 
 from rotatek import __main__ as command
 from rotatek import errors, recovery
+from rotatek.chat import Conversation
 from rotatek.compression import RotateKCache
 from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
@@ -159,6 +160,23 @@ def test_memory_short_once_is_answered_under_tighter_limits(
         said = [event.text for event in again if isinstance(event, Token) and event.column == title]
         assert column.pieces == said and column.failure is None
     assert cards.status(run).count(errors.TIGHTER) == 1
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_failures_in_a_follow_up_close_the_conversation(
+    kind: str, engine: Engine, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure, expected = FAILURES[kind]
+    talk = Conversation()
+    list(engine.compare(request_, COLUMNS, conversation=talk))
+    assert talk.is_open
+    owner, name, after = place("first decoding step")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
+        *_, last = engine.follow(talk, "And the date?", 6)
+    assert isinstance(last, Failed) and not talk.is_open
+    sentence = expected.sentence if expected else "Something went wrong (id "
+    assert last.message.startswith(sentence)
 
 
 def test_memory_that_really_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
