@@ -367,14 +367,14 @@ def subspace(
         start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
     scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
-    if chunk is None:  # ~160 KB of shared memory: data-centre parts, d = 128
-        arch, sms = device_facts(covariance.device)
-        held = arch in LARGE and d <= 128 and k <= 64 and matrices.shape[0] <= sms
-        chunk = 0 if held else 32
+    arch, sms = device_facts(covariance.device)
+    several = d <= 128 and matrices.shape[0] > sms  # two programs a multiprocessor, all at once
+    if chunk is None:  # held: ~160 KB of shared memory, so data-centre parts and d = 128
+        chunk = 0 if arch in LARGE and d <= 128 and k <= 64 and not several else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
         D=d, DP=_padded(d), KP=_padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
-        TOL_=DEPENDENT, CHUNK=chunk, PREC="tf32x3", num_warps=warps or 8,
+        TOL_=DEPENDENT, CHUNK=chunk, PREC="tf32x3", num_warps=warps or (4 if several else 8),
     )  # fmt: skip
     return out
 
