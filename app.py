@@ -171,9 +171,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = serving.service_here()
-    handlers = Handlers(
-        service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results" / "pocket.json")
-    )
+    handlers = Handlers(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"))
     threading.Thread(target=handlers.prepare, daemon=True).start()
     serving.guard(service)
     launch(build(handlers), service)

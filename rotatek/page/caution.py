@@ -1,7 +1,7 @@
 """When to doubt an answer: the model's own confidence, and pictures it was never taught to read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,24 +33,25 @@ class Bin(NamedTuple):
     right: float
 
 
-def load_bins(file: Path) -> tuple[Bin, ...]:
-    """How right the embedded model is at each confidence, as measured; empty where unmeasured."""
-    if not file.exists():
-        return ()
-    given: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")).get("calibration", {})
-    return tuple(Bin(b["from"], b["n"], b["exact"]) for b in given.get("bins", []))
+def load_bins(folder: Path) -> dict[str, tuple[Bin, ...]]:
+    """How right each embedded model is at each confidence, by its name, as far as measured."""
+    found = {}
+    for file in sorted(folder.glob(f"{READERS}*.json")):
+        given: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")).get("calibration", {})
+        found[file.stem] = tuple(Bin(b["from"], b["n"], b["exact"]) for b in given.get("bins", []))
+    return found
 
 
-def note(run: Run, bins: Sequence[Bin]) -> str:
+def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
     """One calm sentence, or none: about the uncompressed answer of a finished run.
 
-    bins: of the embedded model; other models are doubted at low confidence alone.
+    bins: by model; models that nobody has measured are doubted at low confidence alone.
     """
     done = next(iter(run.columns.values())).finished
     if done is None or not done.new_tokens or run.stopped:
         return ""
     confidence = float(done.metrics["confidence"])
-    right = share_right(confidence, bins) if run.model == "pocket" else None
+    right = share_right(confidence, bins.get(run.model, ()))
     unsure = confidence < UNKNOWN if right is None else right < DOUBT
     photo = run.model.startswith(READERS) and unsure
     if photo and run.remember(("photo",), lambda: is_photo(run.pixels)):

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -69,11 +69,16 @@ def calm_stream(handler: Callable) -> Callable:
 class Handlers:
     """The page's behaviour, for one service and its examples.
 
-    bins: how right the embedded model is at each confidence.
+    bins: how right each embedded model is at each confidence.
     """
 
-    def __init__(self, service: Service, examples: list[Example], bins: Sequence[Bin] = ()) -> None:
-        self.service, self.examples, self.bins = service, examples, bins
+    def __init__(
+        self,
+        service: Service,
+        examples: list[Example],
+        bins: Mapping[str, Sequence[Bin]] | None = None,
+    ) -> None:
+        self.service, self.examples, self.bins = service, examples, bins or {}
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rotatek.page.choices import load_examples
 from rotatek.page.run import Run, columns_for, start
 from rotatek.pocket.generate import make_document
 
-BINS = (Bin(0.0, 2, 0.0), Bin(0.5, 40, 0.1), Bin(0.9, 100, 0.4), Bin(0.98, 900, 0.95))
+BINS = {"pocket": (Bin(0.0, 2, 0.0), Bin(0.5, 40, 0.1), Bin(0.9, 100, 0.4), Bin(0.98, 900, 0.95))}
 
 
 def landscape(seed: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_an_unsure_answer_says_how_often_such_are_right(document: np.ndarray) ->
 
 
 def test_where_nobody_counted_low_confidence_alone_counts(document: np.ndarray) -> None:
-    for bins, model in ((BINS, "qwen2.5-vl-7b"), ((), "pocket")):
+    for bins, model in ((BINS, "qwen2.5-vl-7b"), ({}, "pocket")):
         assert "Check the answer" in caution.note(answered(document, 0.4, model), bins)
         assert caution.note(answered(document, 0.8, model), bins) == ""
     assert "Check the answer" in caution.note(answered(document, 0.2), BINS)  # two were counted
@@ -96,10 +96,12 @@ def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
 
 
 def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
-    file = root / "assets" / "results" / "pocket.json"
-    bins = caution.load_bins(file)
-    assert len(bins) == len(json.loads(file.read_text())["calibration"]["bins"]) > 3
+    folder = root / "assets" / "results"
+    measured = caution.load_bins(folder)
+    bins = measured["pocket"]
+    written = json.loads((folder / "pocket.json").read_text())["calibration"]["bins"]
+    assert len(bins) == len(written) > 3
     assert [b.least for b in bins] == sorted(b.least for b in bins)
     sure = caution.share_right(0.999, bins)
     assert sure is not None and sure > caution.DOUBT
-    assert caution.load_bins(tmp_path / "none.json") == ()
+    assert caution.load_bins(tmp_path) == {}

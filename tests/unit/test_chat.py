@@ -26,6 +26,7 @@ COLUMNS = {
     "lossless": Settings(keep_channels=1.0),
     "RotateK": Settings(keep_channels=0.125),
     "beyond": Settings(values="rotate", keep_values=0.25, widths="adaptive"),
+    "8 bits": Settings(cache_dtype="int8"),
     "FastV": Settings(tokens="fastv", keep_tokens=0.4, channels="spark"),
     "VisionZip": Settings(tokens="visionzip", keep_tokens=0.45, channels="think"),
 }
