@@ -62,7 +62,7 @@ def build(handlers: Handlers) -> gr.Blocks:
         greeted = page.load(handlers.greet, None, [*told[:3], count], **QUIET)
         for finished in (greeted, *wire_asking(handlers, page, question, follow, controls, told)):
             finished.then(lens_overview, run, overview, **QUIET)
-        wire_link(links, away, question, controls, greeted)
+        wire_link(links, away, question, controls, status, greeted)
         wire_lens(lens, controls, run)
     return page
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.page import carry
+from rotatek.page import cards, carry
 from rotatek.page.choices import decode, settings_of, widgets_of
 from rotatek.page.controls import Controls
 from rotatek.page.handlers import Handlers, calm, columns_shown
@@ -18,6 +18,7 @@ from rotatek.page.wires import QUIET
 TAKE: Final = (
     "const take = () => window.rotatekAway.take(props.value); watch('value', take); take();"
 )
+FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
@@ -131,11 +132,11 @@ class Links:
     @calm
     def restore(self, text: str) -> list[Any]:
         """What the page's address says. Outputs: image, question, suggestions, model, length,
-        further columns, presets, settings."""
+        further columns, presets, settings, status."""
         examples = self.handlers.examples
         models = [model.name for model in self.handlers.service.models]
         found = carry.read_query(text or "", examples, models)
-        shown: list[Any] = [gr.skip()] * 15
+        shown: list[Any] = [gr.skip()] * 16
         if "example" in found:
             example = examples[found["example"]]
             shown[0] = str(example.image)
@@ -144,7 +145,7 @@ class Links:
             shown[place] = found.get(name, gr.skip())
         if "settings" in found:
             shown[5], shown[6] = columns_shown(found["others"]), None
-            shown[7:] = widgets_of(found["settings"])
+            shown[7:] = [*widgets_of(found["settings"]), cards.line(FROM_LINK)]
         return shown
 
 
@@ -166,7 +167,7 @@ def wire_away(
 
 
 def wire_link(
-    links: Links, away: Away, question: Question, controls: Controls, greeted: Any
+    links: Links, away: Away, question: Question, controls: Controls, status: gr.HTML, greeted: Any
 ) -> None:
     """Once the page has greeted, what its address says is set."""
     asked = greeted.then(None, None, away.address, js="() => location.search", **QUIET)
@@ -174,6 +175,6 @@ def wire_link(
         links.restore,
         away.address,
         [question.image, question.text, question.suggestions, controls.model, controls.length]
-        + [controls.others, controls.presets, *controls.values],
+        + [controls.others, controls.presets, *controls.values, status],
         **QUIET,
     )

@@ -4,7 +4,7 @@ from html import escape
 
 from rotatek.budget import nominal_kv
 from rotatek.config import Settings, channels_kept, tokens_kept
-from rotatek.page.run import BASELINE, Column, Run
+from rotatek.page.run import BASELINE, Column, Run, beyond
 from rotatek.page.steps import strip
 from viz.theme import colour, percent, size
 
@@ -214,9 +214,10 @@ def beyond_reading(settings: Settings, width: int, heads: tuple[int, int] | None
 
 def budget_reading(settings: Settings) -> str:
     """The nominal budget that both sliders come to."""
-    share = nominal_kv(settings)
+    share, past = nominal_kv(settings), beyond(settings)
+    more = f' <span class="rk-past">beyond the paper: {escape(past)}</span>' if past else ""
     return (
-        f'<p class="rk-budget"><b>{percent(share)}</b> of the visual KV cache, nominally '
+        f'<p class="rk-budget"><b>{percent(share)}</b> of the visual KV cache, nominally {more}'
         f'<span class="rk-meter" aria-hidden="true"><i style="width:{100 * share:.1f}%"></i></span>'
         "</p>"
     )

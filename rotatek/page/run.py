@@ -146,22 +146,22 @@ def start(
 
 def title_of(settings: Settings) -> str:
     """A column's title from its settings: `FastV + RotateK`, `ThinK`, `Uncompressed`."""
-    parts = []
+    parts, past = [], beyond(settings)
     if settings.prunes_tokens:
         parts.append(TOKENS[settings.tokens].label)
     if settings.channels != "full":
-        parts.append(CHANNELS[settings.channels].label + _beyond(settings))
+        parts.append(CHANNELS[settings.channels].label + (f" ({past})" if past else ""))
     return " + ".join(parts) or BASELINE
 
 
-def _beyond(settings: Settings) -> str:
-    """` (K + V, adaptive)`: what goes past the paper."""
+def beyond(settings: Settings) -> str:
+    """`K + V, adaptive`: what goes past the paper; empty where nothing does."""
     parts = ["K + V"] if settings.values == "rotate" else []
     if settings.widths == "adaptive":
         parts.append("adaptive")
     if settings.cache_dtype != "model":
         parts.append(settings.cache_dtype)
-    return f" ({', '.join(parts)})" if parts else ""
+    return ", ".join(parts)
 
 
 def with_method(settings: Settings, channels: str) -> Settings:

@@ -160,7 +160,8 @@ def test_a_link_restores_the_page(pocket: Handlers, settings: Settings) -> None:
     assert shown[0] == str(pocket.examples[2].image) and shown[1] == "What & why?"
     assert shown[3] == "pocket" and shown[4] == 64
     assert shown[5]["value"] == ["keep_channels:0.1"] and shown[6] is None
-    assert settings_of(*shown[7:]) == settings
+    assert settings_of(*shown[7:15]) == settings
+    assert "Press Ask for their answers" in shown[15]
 
 
 def test_a_link_leaves_a_visitors_image_out(pocket: Handlers) -> None:

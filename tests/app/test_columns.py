@@ -152,5 +152,7 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     least, most = shown.min(), shown.max()
     assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
     assert f"{least} to {most} on this image" in beyond and "64 of 128 Value channels" in beyond
+    assert "beyond the paper: K + V, adaptive" in cards.budget_reading(settings)
+    assert "beyond" not in cards.budget_reading(Settings())
     assert "with RotateK only" in cards.beyond_reading(UNCOMPRESSED, 128, None)
     assert "keeps all 128 Value channels" in cards.beyond_reading(Settings(), 128, None)

@@ -179,6 +179,7 @@ def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
     expect(page.locator("#question textarea")).to_have_value("Which rows & columns?")
     expect(page.locator("#budget-reading")).to_contain_text("62 %")
     expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 19 %"])
+    expect(page.locator("#status")).to_contain_text("come from the link")
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
     open_drawer(page, "away")
     shoot(page, "taken-away")
