@@ -22,6 +22,7 @@ from rotatek.evaluation.suite import (
     SPLITS,
     EmbeddedSuite,
     FileSuite,
+    StoredSuite,
     Suite,
     describe,
 )
@@ -47,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", metavar="FILE.json", help='instead: {"label": {"keep_channels": 0.1}, ...}'
     )
-    parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
     parser.add_argument(
         "--cache-dtype", default="model", help="storage of every RotateK row: model, fp8 or int8"
     )
+    parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
     parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
     parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
@@ -77,15 +78,21 @@ def main(args: argparse.Namespace) -> int:
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         return 0
     chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
-    if args.jobs < 1:
     if args.cache_dtype != "model":
         chosen = [_stored(table, args.cache_dtype) for table in chosen]
+    if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
     part = jobs.parse_part(args.part) if args.part else (0, 1)
+    kept = args.out / "questions.jsonl"
+    if args.report and kept.exists():
+        report_only(args.out, chosen, StoredSuite(kept), {})
+        return 0
     suite = open_suite(args.suite, args.questions, args.seed)
     if args.report:
         report_only(args.out, chosen, suite, {})
         return 0
+    if not args.part:
+        StoredSuite.save(suite, kept)
     if args.jobs > 1:
         finished, refused = run_jobs(args, chosen, suite)
         report_only(args.out, chosen, suite, {**versions(args.device), "refused": refused})
@@ -150,13 +157,6 @@ def _notice(text: str) -> None:
     tqdm.write(text, file=sys.stderr)
 
 
-def select(known: dict[str, Table], names: str) -> list[Table]:
-    """Tables by name."""
-    if names == "all":
-        return list(known.values())
-    for name in names.split(","):
-        if name not in known:
-            raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)
 def _stored(table: Table, cache_dtype: Any) -> Table:
     """The same table with its RotateK rows in another storage."""
     rows = [
@@ -168,6 +168,13 @@ def _stored(table: Table, cache_dtype: Any) -> Table:
     return replace(table, rows=tuple(rows))
 
 
+def select(known: dict[str, Table], names: str) -> list[Table]:
+    """Tables by name."""
+    if names == "all":
+        return list(known.values())
+    for name in names.split(","):
+        if name not in known:
+            raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)
     return [known[name] for name in names.split(",")]
 
 

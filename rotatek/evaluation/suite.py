@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -166,6 +166,36 @@ def _questions(document: Document, category: str, rng: random.Random) -> list[tu
     ]
     drawn = rng.sample(short, min(QUESTIONS_A_DOCUMENT, len(short)))
     return [(q.text, q.answer) for q in drawn]
+
+
+class StoredSuite:
+    """Questions and answers of a run, kept beside its journal: enough to report, not to ask.
+
+    Drawn questions differ between builds of Pillow, whose text widths differ a little; a report can
+    be written elsewhere all the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        self.name: str = lines[0]["name"]
+        self._items = [Item(**{**row, "accepted": tuple(row["accepted"])}) for row in lines[1:]]
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """Every question, in the run's order."""
+        return self._items
+
+    def image(self, document: int) -> Image.Image:
+        """Not kept."""
+        raise UserError("A stored suite has no images. Draw it again to ask its questions.")
+
+    @staticmethod
+    def save(suite: Suite, path: Path) -> None:
+        """Write the name and the items of `suite`, one JSON object a line."""
+        rows = [{"name": suite.name}, *(asdict(item) for item in suite.items)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        path.write_text(text, encoding="utf-8")
 
 
 class FileSuite:

@@ -312,6 +312,11 @@ def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
         for run in ("one", "two")
     ]
     assert len(journals[0]) == 1 + 3 * len(lines) and journals[0] == journals[1]
+    results = (tmp_path / "two" / "results.json").read_text()
+    (tmp_path / "suite.jsonl").unlink()  # the questions are kept beside the journal
+    assert command(*words, two, "--report") == 0
+    reported = json.loads((tmp_path / "two" / "results.json").read_text())
+    assert reported["tables"] == json.loads(results)["tables"]
     assert not list((tmp_path / "two").glob("*-part-*"))
 
 
