@@ -1,0 +1,74 @@
+"""The tour and the results: drawn from files, with or without a model."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import ROOT, free_port, wait_for
+
+pytestmark = pytest.mark.browser
+
+
+def open_tab(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+
+
+def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit, shoot) -> None:
+    page = visit()
+    open_tab(page, "Learn")
+    expect(page.locator("#tour-6-2-plot .js-plotly-plot")).to_be_visible()
+    assert page.locator("[id^=lesson-]").count() == 6
+    assert page.locator("[id^=tour-] .rk-see:empty").count() == 0
+    shoot(page, "learn")
+    page.locator("#try-5").click()
+    expect(page.locator("#ask")).to_be_visible()
+    expect(page.locator("#token-reading")).to_contain_text("of")
+    expect(page.locator("#token-sparsity input[type=number]")).to_have_value("0.6")
+    expect(page.locator("#channel-sparsity input[type=number]")).to_have_value("0.75")
+
+
+def test_results_are_drawn_when_their_tab_is_opened(visit, shoot) -> None:
+    page = visit()
+    open_tab(page, "Results")
+    frames = page.locator("[id$=-results] .rk-plot")
+    expect(page.locator("[id$=-results] .rk-plot.js-plotly-plot")).to_have_count(frames.count())
+    assert frames.count() >= 10
+    frontier = page.locator("#frontier-fastv-plot")
+    shown = frontier.locator(".scatterlayer .trace:visible")
+    before = shown.count()
+    frontier.locator(".legendtoggle").first.click()
+    expect(shown).not_to_have_count(before)
+    shoot(page, "results")
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[str]:
+    """The program with a model that is not there."""
+    port, log = free_port(), tmp_path / "log.txt"
+    environment = os.environ | {
+        "GRADIO_SERVER_PORT": str(port), "ROTATEK_MODELS": str(tmp_path / "none"),
+    }  # fmt: skip
+    with log.open("wb") as sink:
+        server = subprocess.Popen(
+            [sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=sink, stderr=sink
+        )
+        try:
+            wait_for(f"http://127.0.0.1:{port}", server, log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def test_the_tour_needs_no_model(empty: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(empty)
+    open_tab(page, "Learn")
+    expect(page.locator("#tour-1-1-plot .heatmaplayer image")).to_be_visible()
+    expect(page.locator("#tour-6-1-plot .barlayer")).to_be_visible()
+    page.close()
