@@ -1,6 +1,7 @@
 #!/bin/sh
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
-# usage: link.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
+# usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
+# With POCKET=llava_ in the environment it trains the second pocket.
 run=$1 result=$2
 shift 2
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
@@ -9,10 +10,10 @@ gpus=$(nvidia-smi -L | wc -l)
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
     torchrun --standalone --nproc-per-node "$gpus" -m -- \
-        rotatek.pocket.train --out "$run" "$@" \
+        "rotatek.pocket.${POCKET}train" --out "$run" "$@" \
         2>"$log" &
 else
-    python3 -m rotatek.pocket.train --out "$run" "$@" 2>"$log" &
+    python3 -m "rotatek.pocket.${POCKET}train" --out "$run" "$@" 2>"$log" &
 fi
 training=$!
 # After 100 seconds there must be progress, and a loss that is a small number.
@@ -21,7 +22,7 @@ training=$!
     python3 - "$log" <<'CHECK' || kill "$training"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith('{"step"')]
-sys.exit(not rows or not rows[-1]["answer_loss"] < 1.5)
+sys.exit(not rows or not rows[-1]["answer_loss"] < 4)
 CHECK
 ) &
 watch=$!
