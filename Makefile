@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
 	@echo "make test   set up, then run the linter, the type checker and every test"
-	@echo "make test-oldest  the unit and fault tests on the oldest packages that are allowed"
+	@echo "make test-oldest  units, faults and the API on the oldest packages that are allowed"
 	@echo "make lint   the linter and the type checker only"
 	@echo "make audit  known vulnerabilities among the installed packages (asks a database)"
 	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
@@ -35,7 +35,7 @@ test: lint
 	$(BIN)/python -m pytest
 
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/unit tests/faults
+	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)
