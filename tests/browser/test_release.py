@@ -1,0 +1,77 @@
+"""Kept caches leave with their visitor: the page in this process, so that memory can be seen."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from PIL import Image, ImageDraw
+from playwright.sync_api import Browser, Page, expect
+
+import app
+from rotatek.engine import Engine
+from rotatek.page.choices import Example, Model
+from rotatek.page.handlers import Handlers
+from rotatek.page.service import Service
+from tests.tiny import tiny_qwen
+
+pytestmark = [
+    pytest.mark.browser,
+    # Gradio leaves event loops to the collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
+    """A tiny model's service, and where its page is served."""
+    vlm = tiny_qwen()
+    service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    picture = tmp_path_factory.mktemp("pictures") / "square.png"
+    image = Image.new("RGB", (336, 224), "white")
+    ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
+    image.save(picture)
+    handlers = Handlers(service, [Example(picture, "A square", ("Which colour?",))])
+    handlers.prepare()
+    page = app.build(handlers)
+    _, url, _ = app.launch(
+        page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
+    )
+    yield service, url
+    page.close(verbose=False)
+
+
+def asked(browser: Browser, url: str) -> Page:
+    """A visitor who has been answered and may ask on."""
+    page = browser.new_page()
+    page.set_default_timeout(45_000)
+    page.goto(url)
+    page.wait_for_selector("#answers .rk-card")
+    page.locator("#ask").click()
+    expect(page.locator("#follow")).to_be_visible()
+    return page
+
+
+def remove(page: Page) -> None:
+    page.locator("#image button[aria-label='Remove Image']").click()
+
+
+@pytest.mark.parametrize(
+    "leave", [lambda page: page.close(), lambda page: page.reload(), remove],
+    ids=["closed tab", "reload", "image removed"],
+)  # fmt: skip
+def test_caches_leave_with_their_visitor(
+    browser: Browser, place: tuple[Service, str], leave: Callable[[Page], None]
+) -> None:
+    service, url = place
+    page = asked(browser, url)
+    assert len(service.chats) == 1 and service.chats.bytes > 0
+    started = time.monotonic()
+    leave(page)
+    while len(service.chats) and time.monotonic() - started < 20:
+        time.sleep(0.02)
+    taken = time.monotonic() - started
+    assert len(service.chats) == 0 and taken < 5.0  # a quarter of a second on an idle machine
+    if not page.is_closed():
+        page.close()
