@@ -1,0 +1,74 @@
+"""For everyone: no serious finding of axe-core, and every step by keyboard alone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.browser.steps import answered, changes, plot_data, watch
+
+pytestmark = pytest.mark.browser
+
+SERIOUS = ("serious", "critical")
+
+
+def findings(page: Page) -> list[str]:
+    """What axe-core calls serious or critical, with the elements it means."""
+    return [
+        f"{found['impact']}: {found['help']}: {[node['target'] for node in found['nodes'][:4]]}"
+        for found in Axe().run(page).response["violations"]
+        if found["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize(
+    "theme,width", [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+)
+def test_axe_finds_nothing_serious(visit, theme: str, width: int) -> None:
+    page = visit(width, 900, theme)
+    for summary in page.locator("#more, #beyond").all():
+        summary.get_by_role("button").first.click()
+    found = findings(page)
+    for name, figure in (("Learn", "#tour-1-1-plot"), ("Results", "#frontier-fastv-plot")):
+        page.get_by_role("tab", name=name).click()
+        expect(page.locator(f"{figure} .js-plotly-plot")).to_be_visible()
+        found += findings(page)
+    assert not found, "\n".join(found)
+
+
+def reach(page: Page, selector: str, most: int = 60) -> None:
+    """Press Tab until an element that matches has the focus, and can be seen to have it."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement.matches(s)", selector):
+            style = page.evaluate(
+                "() => { const s = getComputedStyle(document.activeElement);"
+                " return s.outlineStyle + s.boxShadow + s.borderColor }"
+            )
+            assert style != "none"
+            return
+    pytest.fail(f"{selector} cannot be reached by keyboard")
+
+
+def test_every_step_by_keyboard(visit) -> None:
+    page = visit()
+    reach(page, "[role=tab][data-tab-id=learn]")
+    page.keyboard.press("Enter")
+    expect(page.locator("#tour-1-1-plot .js-plotly-plot")).to_be_visible()
+    reach(page, "#try-3")
+    page.keyboard.press("Enter")
+    expect(page.locator("#question textarea")).to_be_visible()
+    reach(page, "#question textarea")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("What is the time?")
+    watch(page)
+    reach(page, "#ask")
+    page.keyboard.press("Enter")
+    answered(page)
+    expect(page.locator('#answers .rk-card[data-state="done"]')).to_have_count(2)
+    raw = plot_data(page, "raw")
+    reach(page, "#layer input[type=range]")
+    page.keyboard.press("ArrowRight")
+    changes(page, "raw", raw)
+    reach(page, "#raw button[data-save=png]")
+    with page.expect_download():
+        page.keyboard.press("Enter")
