@@ -16,12 +16,18 @@ from rotatek.evaluation.tables import HEAD
 from rotatek.page import cards, plots
 from rotatek.page.wires import QUIET
 from viz import Drawing, dots, frontier
+from viz.theme import compose
 
 FILES: Final = ("results", "agreement", "kernels", "full_size", "efficiency")
 EVERY: Final = "all"
 SAME: Final = "agreement"
 ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
-MEASURES: Final = {"score": "score", SAME: "same answer as uncompressed"}
+EARLIER: Final = "earlier"
+MEASURES: Final = {
+    "score": "score",
+    SAME: "same answer as uncompressed",
+    EARLIER: "same answer, earlier weights",
+}
 HEADINGS: Final = {
     "answers": ("Results", "What the embedded model answers under each method, on questions it was "
                 "not trained on. Bytes are those of live tensors: text, bases and masks included."),
@@ -36,6 +42,8 @@ MISSING: Final = (
     "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
     "them."
 )
+
+UNCOUNTED: Final = "This table was not counted in this way."
 
 Drawings = dict[str, tuple[str, Drawing]]  # name -> title, figure
 Files = Mapping[str, Any]
@@ -61,22 +69,32 @@ class Question(NamedTuple):
 
 
 def measures(files: Files) -> list[str]:
-    """What the evaluation at hand can be read by."""
-    if "results" in files:
-        return ["score", SAME]
-    return [SAME] if "agreement" in files else []
+    """What the evaluations at hand can be read by, the newest first."""
+    newest, other = files.get("results"), files.get("agreement")
+    if newest is None:
+        return [SAME] if other is not None else []
+    weights = [found.get("model", {}).get("weights") for found in (newest, other or newest)]
+    return ["score", SAME] + ([EARLIER] if weights[0] != weights[1] else [])
+
+
+def source_of(files: Files, measure: str) -> Mapping[str, Any]:
+    """The evaluation that a measure is read from; one without tables where there is none."""
+    order = ("agreement", "results") if measure == EARLIER else ("results", "agreement")
+    return next((files[name] for name in order if name in files), {"tables": []})
 
 
 def categories(files: Files) -> list[str]:
-    """Kinds of questions whose scores are given on their own."""
-    return list(files["results"]["suite"]["categories"]) if "results" in files else []
+    """Kinds of questions that every table scores on their own; none where there is one kind."""
+    tables = files.get("results", {"tables": []})["tables"]
+    kinds = [list(table["rows"][0].get("by_category", {})) for table in tables if table["rows"]]
+    shared = [kind for kind in (kinds[0] if kinds else []) if all(kind in row for row in kinds)]
+    return shared if len(shared) > 1 else []
 
 
 def answers(files: Files, asked: Question) -> Drawings:
-    """Figures of the evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
-    source = files.get("results") or files.get("agreement")
+    """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
     drawn: Drawings = {}
-    tables = [] if source is None else source["tables"]
+    tables = source_of(files, asked.measure)["tables"]
     for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
         rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
         kind = table["name"].partition("-")[0]
@@ -87,8 +105,15 @@ def answers(files: Files, asked: Question) -> Drawings:
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
-        drawn[table["name"]] = (f"{title} · {table['questions']} questions", drawing)
+        drawn[table["name"]] = (title, drawing._replace(reading=_over(table, drawing.reading)))
     return drawn
+
+
+def _over(table: Mapping[str, Any], reading: str) -> str:
+    """A reading that says first how many questions it rests on, and of which kinds."""
+    kinds = list(table.get("kinds") or table["rows"][0].get("by_category", {}))
+    of = f" of {', '.join(kinds)}" if kinds else ""
+    return f"{table['questions']:,} questions{of}. {reading}"
 
 
 class Measured(NamedTuple):
@@ -106,7 +131,7 @@ def _measured(row: Mapping[str, Any], asked: Question) -> Measured | None:
     source = row
     if asked.category != EVERY and asked.measure == "score":
         source = row.get("by_category", {}).get(asked.category, {})
-    value = source.get(asked.measure)
+    value = source.get("score" if asked.measure == "score" else SAME)
     if value is None:
         return None
     own = asked.measure == "score" or "score" not in row  # whose interval the row gives
@@ -336,7 +361,7 @@ def part(folder: Path) -> Results:
     with gr.Row(visible=len(given) > 1, elem_id="measures"):
         measure = gr.Radio(
             [(MEASURES[name].capitalize(), name) for name in given],
-            value=given[-1] if given else None,
+            value=given[0] if given else None,
             label="Counted by",
             elem_id="measure",
         )
@@ -344,7 +369,7 @@ def part(folder: Path) -> Results:
             [("all questions", EVERY), *categories(files)],
             value=EVERY,
             label="Questions (scores only)",
-            visible="results" in files,
+            visible=bool(categories(files)),
             elem_id="category",
         )
     if not any(drawn.values()):
@@ -364,10 +389,20 @@ def _pairs(names: Sequence[str]) -> list[list[str]]:
     return [list(names[i : i + 2]) for i in range(0, len(names), 2)]
 
 
+def every(files: Files) -> Drawings:
+    """Every figure that any way of counting draws."""
+    found: Drawings = {}
+    for measure in reversed(measures(files)):
+        found |= answers(files, Question(measure))
+    return found
+
+
 def draw(files: Files, measure: str | None, category: str | None) -> str:
-    """The payload of every figure of the tab."""
+    """The payload of every figure of the tab; one that cannot be counted so says so."""
     asked = Question(measure or SAME, category or EVERY)
-    found = answers(files, asked) | kernels(files) | models(files) | efficiency(files)
+    blank = Drawing(compose([], 120, x={"visible": False}, y={"visible": False}), UNCOUNTED, "")
+    empty = {name: (title, blank) for name, (title, _) in every(files).items()}
+    found = empty | answers(files, asked) | kernels(files) | models(files) | efficiency(files)
     return plots.payload({name: drawing for name, (_, drawing) in found.items()})
 
 

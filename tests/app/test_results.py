@@ -18,7 +18,11 @@ EVALUATION = {
             "title": "Key channels kept of 128",
             "questions": 15,
             "rows": [
-                ROW | {"agreement": 1.0, "by_category": {"charts": {"score": 0.7}}},
+                ROW
+                | {
+                    "agreement": 1.0,
+                    "by_category": {"charts": {"score": 0.7}, "signs": {"score": 0.9}},
+                },
                 ROW
                 | {
                     "label": "RotateK, 32",
@@ -39,10 +43,11 @@ def committed() -> dict:
 
 
 def test_every_committed_measurement_is_drawn(committed: dict) -> None:
-    drawn = figures(results.draw(committed, None, None))
-    source = committed.get("results") or committed["agreement"]
+    drawn = figures(results.draw(committed, results.measures(committed)[0], None))
+    source = results.source_of(committed, results.measures(committed)[0])
     short = [t["name"] for t in source["tables"] if not t["name"].endswith("-long")]
     assert set(short) <= drawn.keys()
+    assert all(drawing["reading"] != results.UNCOUNTED for drawing in drawn.values())
     assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
     assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
 
@@ -65,6 +70,18 @@ def test_answers_can_be_counted_otherwise(measure: str, category: str, value: fl
     assert f"{value} %" in figures(sent)["channels"]["summary"]
     assert results.measures({"results": EVALUATION}) == ["score", "agreement"]
     assert results.categories({"results": EVALUATION}) == ["charts", "signs"]
+    assert figures(sent)["channels"]["reading"].startswith("15 questions of charts, signs. ")
+
+
+def test_an_earlier_evaluation_stays_in_reach(committed: dict) -> None:
+    files = {"results": EVALUATION, "agreement": committed["agreement"]}
+    assert results.measures(files) == ["score", "agreement", "earlier"]
+    assert results.measures({"agreement": committed["agreement"]}) == ["agreement"]
+    earlier = figures(results.draw(files, "earlier", "all"))
+    now = figures(results.draw(files, "score", "all"))
+    assert "640 questions of documents" in earlier["frontier-fastv"]["reading"]
+    assert now["frontier-fastv"]["reading"] == results.UNCOUNTED  # no figure is left standing
+    assert now.keys() == earlier.keys()
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
