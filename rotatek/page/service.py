@@ -166,7 +166,7 @@ class Service:
             run.stopped = stop.is_set()
             if kept is not None and kept.conversation.is_open:
                 self.chats.keep(session, kept)
-                waits = run.goes_on = True
+                waits, run.goes_on = True, kept.conversation.is_open
             yield run
         except errors.UserError as error:
             run.take(Failed(None, error.message))

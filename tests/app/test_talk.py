@@ -183,6 +183,28 @@ def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> Non
     assert gone[5]["visible"] is False
 
 
+def test_caches_too_large_to_keep_are_not_offered(place, image) -> None:
+    place.chats.most_bytes = 1000
+    *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
+    assert run.chosen.finished is not None and not run.goes_on and len(place.chats) == 0
+
+
+def test_memory_that_runs_out_takes_kept_caches_first(place, image, monkeypatch) -> None:
+    first(place, image, "somebody")
+    engine = place.engine("tiny")
+    whole, calls = engine._attempt, []
+
+    def attempt(*args: object) -> Iterator[object]:
+        calls.append(len(place.chats))
+        if len(calls) == 1:
+            return True
+        return (yield from whole(*args))
+
+    monkeypatch.setattr(engine, "_attempt", attempt)
+    *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
+    assert calls == [1, 0] and run.goes_on and "ran out of memory" in run.notice
+
+
 def test_programs_leave_nothing_behind(place, image, monkeypatch) -> None:
     made: list[Conversation] = []
     monkeypatch.setattr(Conversation, "hold", lambda self, *_: made.append(self))
