@@ -4,7 +4,7 @@ import numpy as np
 
 from .theme import GRID, Drawing, colour, compose, label, percent
 
-HEIGHT = 400
+HEIGHT = 320
 MAX_POINTS = 1024
 
 

@@ -30,12 +30,12 @@ FIGURES: Final = {
     "scores": "Attention scores, exact and compressed",
 }
 ROWS: Final = (
-    ("map", "kept"),
+    ("map",),
     ("raw", "rotated"),
     ("think", "spark", "rotatek"),
-    ("energy", "spectrum"),
+    ("energy", "spectrum", "scores"),
 )
-LOOKS: Final = (("attention", "compressed", "scores"),)
+LOOKS: Final = (("kept", "attention", "compressed"),)
 BUDGET: Final = {"budget": "Where the bytes are"}
 
 
@@ -92,10 +92,10 @@ def words(pieces: list[str], steps: list[int], step: int) -> str:
         what = f"token {number + 1} of {len(pieces)}"
     else:
         what = "the end of the answer" if pieces else "the last word of the question"
-    marked = escape("".join(token)).strip("\n") or "\u23ce"
+    marked = escape("".join(token)) if "".join(token).strip() else "\u00b7"
     mark = f"<mark>{marked}</mark>" if token else "<mark>\u25a0</mark>" if pieces else ""
     return (
-        f'<p class="rk-said"><span class="rk-sub">The query that chose {what}</span><br>'
+        f'<p class="rk-step"><span class="rk-sub">The query that chose {what}</span><br>'
         f"{escape(''.join(before))}{mark}{escape(''.join(after))}</p>"
     )
 

@@ -94,6 +94,7 @@ def test_the_answer_can_be_stepped_through(run: Run) -> None:
 def test_an_answer_is_never_markup_beside_its_slider() -> None:
     html = lens.words(["<b>", "a<script>", "&"], [0, 2], 1)
     assert "&lt;b&gt;a&lt;script&gt;<mark>&amp;</mark>" in html
+    assert "<mark>\u00b7</mark>" in lens.words(["", "a"], [0], 0)  # a token without letters
 
 
 def test_energy_curves_rise_to_one_and_rotation_leads(run: Run) -> None:
