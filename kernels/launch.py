@@ -25,6 +25,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 STREAM_BYTES_PER_NS = 35.0  # of one multiprocessor, all of its programs together (H200)
 LOADED_LATENCY_NS = 2500.0  # of a load while the memory is busy
 WAVE_NS = 4000.0  # a wave of programs starts, fills its pipeline and drains
+LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -93,7 +94,7 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
     """
     if (arch, d, k, row_bytes) in CONFIGS:
         return CONFIGS[arch, d, k, row_bytes]
-    large = arch in (90, 100, 103)
+    large = arch in LARGE
     tile_bytes, stages = (24 << 10, 3) if large else (16 << 10, 2)
     block = max(16, min(256, 1 << ((tile_bytes // row_bytes).bit_length() - 1)))
     return Config(block_n=block, warps=4, stages=stages, per_sm=3 if large else 2, block_m=16)
@@ -303,7 +304,7 @@ def _launch(
         if splits is None:
             config, splits = _one_tile(config, arch, B * Hkv, N, sms)
     if q.dtype == torch.float32 and arch:
-        config = replace(config, block_n=32, block_m=16, stages=2)
+        config = replace(config, block_n=32 if arch in LARGE else 16, block_m=16, stages=2)
     if splits is None:
         plan = plan_splits(B * Hkv, N, M, sms, config, row_bytes, text_bytes)
     else:

@@ -17,10 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.launch import device_facts
+from kernels.launch import LARGE, device_facts
 
 TINY = 1e-30
-LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 MOST_PRODUCTS = 8
 GROWTH = 9.9  # log(2e4): a Chebyshev polynomial of degree m is about exp(m acosh t) / 2
 DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on those before it
