@@ -127,14 +127,14 @@ class Engine:
         """
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
-            recovery.free(self.vlm.device)
             log.warning(TIGHTER)
             yield Restarted(TIGHTER)
+            recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
             smaller = recovery.tighter(request)
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
-            recovery.free(self.vlm.device)
             yield Failed(None, OutOfMemory.sentence)
+            recovery.free(self.vlm.device)
 
     def _attempt(
         self,

@@ -109,7 +109,7 @@ def test_failures_in_every_stage(
     owner, name, after = place(stage)
     failure, expected = FAILURES[kind]
     caches: list[weakref.ref[RotateKCache]] = []
-    started = RotateKCache.__init__
+    started, told_s = RotateKCache.__init__, None
 
     def watch(self: RotateKCache, *args: Any, **kwargs: Any) -> None:
         caches.append(weakref.ref(self))
@@ -118,9 +118,12 @@ def test_failures_in_every_stage(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
         patch.setattr(RotateKCache, "__init__", watch)
-        clock = time.perf_counter()
-        events = list(engine.compare(request_, COLUMNS))
-        assert time.perf_counter() - clock < LIMIT_S + usual_s
+        clock, events = time.perf_counter(), []
+        for event in engine.compare(request_, COLUMNS):
+            events.append(event)
+            if isinstance(event, Restarted | Failed) and told_s is None:
+                told_s = time.perf_counter() - clock
+        assert told_s is not None and told_s < LIMIT_S + usual_s
     failed = [event for event in events if isinstance(event, Failed)]
     assert len(failed) == 1 and failed[0] is events[-1]
     if expected is None:
