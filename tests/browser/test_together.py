@@ -45,6 +45,7 @@ def follow(page: Page, question: str) -> None:
     watch(page)
     page.locator("#follow-ask").click()
     answered(page)
+    expect(page.locator(FOLLOW).first).to_have_value("")  # the box is emptied for the next one
 
 
 def test_all_methods_answer_at_one_budget(visit, shoot) -> None:
