@@ -55,7 +55,8 @@ def _card(column: Column, run: Run) -> str:
     return (
         f'<article class="rk-card" data-column="{escape(column.title, quote=True)}" '
         f'data-state="{state}" style="--c: {colour(column.method)}">'
-        f'<header><span class="rk-dot" aria-hidden="true"></span><h3>{escape(column.title)}</h3>'
+        '<header><span class="rk-dot" aria-hidden="true"></span>'
+        f'<h3 aria-level="2">{escape(column.title)}</h3>'
         f"<span class='rk-sub'>{escape(_sparsity(column.settings))}</span></header>"
         f'{_earlier(column, run)}<div class="rk-answer">{_answer(column)}</div>'
         f'<p class="rk-verdict">{escape(_verdict(column, run))}</p>{strip(column)}'
