@@ -4,7 +4,7 @@ import io
 import time
 
 from PIL import Image, ImageDraw
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 DONE = '#answers .rk-card[data-state="done"]'
 
@@ -94,5 +94,7 @@ def changes(page: Page, name: str, before: str) -> float:
 
 def press(page: Page, slider: str, key: str) -> None:
     """Move a slider by the keyboard."""
-    page.locator(f"#{slider} input[type=range]").focus()
+    handle = page.locator(f"#{slider} input[type=range]")
+    expect(handle).to_be_visible()  # one in a drawer that is still opening takes no focus
+    handle.focus()
     page.keyboard.press(key)
