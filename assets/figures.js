@@ -4,12 +4,15 @@ window.rotatek = (() => {
   const pictures = new Map(); // name -> data URI, sent once a run
   const config = { displayModeBar: false, scrollZoom: false, doubleClick: false };
 
-  const script = () => document.querySelector("#rk-plotly");
+  // Plotly is fetched early but run once the page stands: parsing it takes a good part of a second.
+  const source = () => document.querySelector("#rk-plotly").href;
   const loaded = new Promise((done) => {
     const wait = () => {
-      if (window.Plotly) done(window.Plotly);
-      else if (script()) script().addEventListener("load", () => done(window.Plotly));
-      else setTimeout(wait, 20);
+      if (!document.querySelector("#ask")?.offsetWidth) return setTimeout(wait, 30);
+      const script = document.createElement("script");
+      script.src = source();
+      script.onload = () => done(window.Plotly);
+      document.head.append(script);
     };
     wait();
   });
@@ -141,7 +144,7 @@ window.rotatek = (() => {
 
   // A page of its own, plotly included: it opens anywhere and needs no network.
   const savePage = async (name) => {
-    const spec = specs.get(name), plotly = await (await fetch(script().src)).text();
+    const spec = specs.get(name), plotly = await (await fetch(source())).text();
     const title = document.querySelector(`#${name}-caption h3`).textContent;
     const safe = (text) => text.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`);
     const json = (value) => JSON.stringify(value).replace(/</g, "\\u003c");

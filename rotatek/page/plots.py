@@ -96,5 +96,5 @@ def routes() -> list[Route]:
 
 
 def head_links() -> str:
-    """The tag that fetches plotly while the page is being built."""
-    return f'<script id="rk-plotly" async src="./{PLOTLY_URL}"></script>'
+    """The tag that fetches plotly while the page is being built; `figures.js` runs it."""
+    return f'<link id="rk-plotly" rel="preload" as="script" href="./{PLOTLY_URL}">'
