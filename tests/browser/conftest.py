@@ -28,6 +28,10 @@ ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
 START_LIMIT_S = 90
 # What gradio's own client says when a page with a running request is left.
 CUT_SHORT = re.compile(r"^AbortError: signal is aborted|Connection errored out")
+ALL_DRAWN = (
+    "() => [...document.querySelectorAll('.rk-plot')].filter(plot => plot.offsetWidth)"
+    ".every(plot => plot.classList.contains('js-plotly-plot'))"
+)
 WAIT_MS = 45_000
 expect.set_options(timeout=WAIT_MS)  # a busy machine is slow, and not wrong
 
@@ -109,6 +113,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         pages.append(page)
         page.wait_for_selector("#raw-plot .js-plotly-plot .heatmaplayer image")
         page.wait_for_selector("#budget-plot .js-plotly-plot .barlayer")
+        page.wait_for_function(ALL_DRAWN)
         return page
 
     yield open_page
