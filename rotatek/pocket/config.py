@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import GenerationConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+)
 
 from . import tokens
 
@@ -70,20 +76,25 @@ def model_config(
     )
 
 
-def build_model(config: Qwen2_5_VLConfig, seed: int = 0) -> Qwen2_5_VLForConditionalGeneration:
-    """A model with fresh weights in float32 on the CPU."""
+def fresh(kind: type[PreTrainedModel], config: Any, seed: int) -> Any:
+    """A model of class ``kind`` with fresh weights, in float32 on the CPU."""
     torch.manual_seed(seed)
-    model = Qwen2_5_VLForConditionalGeneration(config)
+    model = kind(config)
     model.tie_weights()
     return model.float()
 
 
-def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+def build_model(config: Qwen2_5_VLConfig, seed: int = 0) -> Qwen2_5_VLForConditionalGeneration:
+    """The first pocket with fresh weights in float32 on the CPU."""
+    return fresh(Qwen2_5_VLForConditionalGeneration, config, seed)
+
+
+def export(model: PreTrainedModel, folder: Path, preprocessor: dict[str, Any]) -> None:
     """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
         old.unlink()
-    copy = Qwen2_5_VLForConditionalGeneration(model.config).to(torch.bfloat16)
+    copy: Any = type(model)(model.config).to(torch.bfloat16)
     copy.load_state_dict({k: v.detach().to("cpu") for k, v in model.state_dict().items()})
     copy.tie_weights()
     copy.generation_config = GenerationConfig(
@@ -95,12 +106,18 @@ def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
     )
     copy.save_pretrained(folder, max_shard_size=SHARD_BYTES)
     tokens.save_tokenizer(folder)
-    save_preprocessor(folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(preprocessor, indent=1) + "\n", encoding="utf-8")
 
 
-def save_preprocessor(folder: Path) -> None:
-    """Write ``preprocessor_config.json`` for the stock Qwen2-VL image processors."""
-    value = {
+def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+    """Write the first pocket as `export` does."""
+    export(model, folder, preprocessor())
+
+
+def preprocessor() -> dict[str, Any]:
+    """What the stock Qwen2-VL image processors are to do."""
+    return {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",
         "patch_size": PATCH,
@@ -118,5 +135,3 @@ def save_preprocessor(folder: Path) -> None:
         "rescale_factor": 1 / 255,
         "resample": 3,
     }
-    path = folder / "preprocessor_config.json"
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

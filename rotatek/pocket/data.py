@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
@@ -114,6 +114,15 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     return patch, g[:, 0].astype(np.int64)
 
 
+def draw(
+    rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
+) -> Document:
+    """A document to train on; the early ones, of few renderers, are harmed less."""
+    harm, stored = (0.4, None) if names else (1.0, pages)
+    seed = rng.getrandbits(48)
+    return make_document(seed, width, height, "train", names, harm=harm, pages=stored)
+
+
 def make_batch(
     seed: int,
     index: int,
@@ -135,15 +144,7 @@ def make_batch(
     images = np.empty((size, height, width, 3), np.uint8)
     text, labels, weights, patches, classes = [], [], [], [], []
     for i in range(size):
-        document = make_document(
-            rng.getrandbits(48),
-            width,
-            height,
-            "train",
-            names,
-            harm=0.4 if names else 1.0,
-            pages=None if names else pages,
-        )
+        document = draw(rng, width, height, names, pages)
         images[i] = np.asarray(document.image)
         t, y, w = pack(rng, document.questions, length)
         p, c = glyph_targets(document)
@@ -173,42 +174,36 @@ def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str
 
 
 class Stream(IterableDataset):
-    """Batches of one rank, drawn by the loader's worker processes."""
+    """Batches of one rank, made by the loader's worker processes."""
 
     def __init__(
-        self,
-        seed: int,
-        start: int,
-        rank: int,
-        world: int,
-        cost: int,
-        progress: Any,
-        pages: Path | None,
+        self, make: Callable[..., Any], start: int, rank: int, world: int, progress: Any
     ) -> None:
         super().__init__()
-        self.seed, self.start, self.rank, self.world = seed, start, rank, world
-        self.cost, self.progress, self.pages = cost, progress, pages
+        self.make, self.progress = make, progress
+        self.start, self.rank, self.world = start, rank, world
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         torch.set_num_threads(1)
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         step = self.start + worker
         while True:
             index = step * self.world + self.rank
-            progress = self.progress.value
-            yield make_batch(self.seed, index, progress, self.cost, self.pages, self.world)
+            yield self.make(index=index, progress=self.progress.value, world=self.world)
             step += workers
 
 
 def loader(
-    seed: int, start: int, rank: int, world: int, cost: int, workers: int, pages: Path | None
+    make: Callable[..., Any], start: int, rank: int, world: int, workers: int
 ) -> tuple[DataLoader, Any]:
-    """The loader and the shared progress value that steers its curriculum."""
+    """The loader and the shared progress value that steers its curriculum.
+
+    make(index=, progress=, world=) is `make_batch` or its like, the rest of it filled in.
+    """
     progress = Value("d", 0.0)
-    stream = Stream(seed, start, rank, world, cost, progress, pages)
     made = DataLoader(
-        stream,
+        Stream(make, start, rank, world, progress),
         batch_size=None,
         num_workers=workers,
         prefetch_factor=2 if workers else None,

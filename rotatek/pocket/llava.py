@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import (
     CLIPVisionConfig,
-    GenerationConfig,
     LlamaConfig,
     LlavaNextConfig,
     LlavaNextForConditionalGeneration,
 )
 
 from . import tokens
-from .config import MEAN, PATCH, SHARD_BYTES, STD
+from .config import MEAN, PATCH, STD, export, fresh
 
 SIDE = 336  # pixels of a tile's side
 # Tilings, rows x columns. The 7B models lack the first: it spares small pictures blank tiles.
@@ -75,10 +72,7 @@ def llava_config(
 
 def build_llava(config: LlavaNextConfig, seed: int = 0) -> LlavaNextForConditionalGeneration:
     """A model with fresh weights in float32 on the CPU."""
-    torch.manual_seed(seed)
-    model = LlavaNextForConditionalGeneration(config)
-    model.tie_weights()
-    return model.float()
+    return fresh(LlavaNextForConditionalGeneration, config, seed)
 
 
 def vision_parts(model: Any) -> Any:
@@ -88,29 +82,14 @@ def vision_parts(model: Any) -> Any:
 
 
 def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:
-    """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.safetensors*"):
-        old.unlink()
-    copy = LlavaNextForConditionalGeneration(model.config).to(torch.bfloat16)
-    copy.load_state_dict({k: v.detach().to("cpu") for k, v in model.state_dict().items()})
-    copy.tie_weights()
-    copy.generation_config = GenerationConfig(
-        eos_token_id=tokens.IM_END,
-        pad_token_id=tokens.PAD,
-        do_sample=False,
-        max_new_tokens=512,
-        suppress_tokens=list(tokens.VISION_IDS),
-    )
-    copy.save_pretrained(folder, max_shard_size=SHARD_BYTES)
-    tokens.save_tokenizer(folder)
-    _save_preprocessor(folder, model.config)
+    """Write weights, configuration, tokenizer and processor as `config.export` does."""
+    export(model, folder, _preprocessor(model.config))
 
 
-def _save_preprocessor(folder: Path, config: LlavaNextConfig) -> None:
-    """Write ``preprocessor_config.json`` for the stock LLaVA-NeXT image processors."""
+def _preprocessor(config: LlavaNextConfig) -> dict[str, Any]:
+    """What the stock LLaVA-NeXT image processors are to do."""
     side = config.vision_config.image_size
-    value = {
+    return {
         "image_processor_type": "LlavaNextImageProcessor",
         "processor_class": "LlavaNextProcessor",
         "image_grid_pinpoints": config.image_grid_pinpoints,
@@ -127,5 +106,3 @@ def _save_preprocessor(folder: Path, config: LlavaNextConfig) -> None:
         "rescale_factor": 1 / 255,
         "resample": 3,
     }
-    path = folder / "preprocessor_config.json"
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

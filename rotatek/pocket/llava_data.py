@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import Value
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .config import PATCH, UNIT
-from .data import EASY, pack
-from .generate import make_document, pick_size
+from .data import EASY, draw, pack
+from .generate import pick_size
 from .llava_tiles import Tiling, glyph_places, order, tiling, views
 from .renderers.look import text_length
 
@@ -83,15 +80,7 @@ def make_tiles(
     features = plan.tiles * (side // PATCH) ** 2
     base, grid, turns, places = [], [], [], []
     for i in range(batch_size(len(packing), length, cost)):
-        document = make_document(
-            rng.getrandbits(48),
-            width,
-            height,
-            "train",
-            names,
-            harm=0.4 if names else 1.0,
-            pages=None if names else pages,
-        )
+        document = draw(rng, width, height, names, pages)
         first, rest = views(document.image, plan)
         base.append(first)
         grid.append(rest)
@@ -141,39 +130,3 @@ def _strip(rng: random.Random) -> tuple[int, int]:
     """A picture that two or three tiles in a row or a column hold."""
     long, short = rng.randint(13, 24 if rng.random() < 0.7 else 36), rng.randint(9, 12)
     return (long * UNIT, short * UNIT) if rng.random() < 0.5 else (short * UNIT, long * UNIT)
-
-
-class TileStream(IterableDataset):
-    """Batches of one rank, drawn by the loader's worker processes."""
-
-    def __init__(self, start: int, rank: int, world: int, progress: Any, **made: Any) -> None:
-        super().__init__()
-        self.start, self.rank, self.world = start, rank, world
-        self.progress, self.made = progress, made
-
-    def __iter__(self) -> Iterator[TileBatch]:
-        torch.set_num_threads(1)
-        info = get_worker_info()
-        worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        step = self.start + worker
-        while True:
-            index = step * self.world + self.rank
-            progress = self.progress.value
-            yield make_tiles(index=index, progress=progress, world=self.world, **self.made)
-            step += workers
-
-
-def tile_loader(
-    start: int, rank: int, world: int, workers: int, **made: Any
-) -> tuple[DataLoader, Any]:
-    """The loader and the shared progress value; ``made`` goes to `make_tiles`."""
-    progress = Value("d", 0.0)
-    loader = DataLoader(
-        TileStream(start, rank, world, progress, **made),
-        batch_size=None,
-        num_workers=workers,
-        prefetch_factor=2 if workers else None,
-        pin_memory=torch.cuda.is_available(),
-        multiprocessing_context="fork" if workers else None,
-    )
-    return loader, progress

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ import torch.distributed as dist
 from transformers import LlavaNextForConditionalGeneration
 
 from .llava import build_llava, llava_config, save_llava
-from .llava_data import tile_loader
+from .llava_data import make_tiles
 from .llava_forward import TileForward
 from .train import Trainer
 from .train import main as train
@@ -47,18 +49,10 @@ class TileTrainer(Trainer):
         mean = (flat.float() / self.world).split([g.numel() for g in grads])
         torch._foreach_copy_(grads, [m.view_as(g) for m, g in zip(mean, grads, strict=True)])
 
-    def batches(self, workers: int) -> Any:
-        """The loader and the shared progress value that steers its curriculum."""
-        return tile_loader(
-            self.clock.step,
-            self.rank,
-            self.world,
-            workers,
-            seed=self.args.seed,
-            cost=self.args.cost,
-            side=self.model.config.vision_config.image_size,
-            pages=self.args.pages,
-        )
+    def maker(self) -> Callable[..., Any]:
+        """What makes a batch of (index, progress, world)."""
+        args, side = self.args, self.model.config.vision_config.image_size
+        return partial(make_tiles, args.seed, cost=args.cost, side=side, pages=args.pages)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -135,17 +135,23 @@ def slide(rng: random.Random, look: Look, size: float) -> Made:
     return text, out
 
 
+def paragraphs(rng: random.Random, look: Look, left: int, most: int) -> list[str]:
+    """One to ``most`` paragraphs in about ``left`` bytes."""
+    lines: list[str] = []
+    while left > 50 and len(lines) < most:
+        line = " ".join(words.sentence(rng, look.lang) for _ in range(rng.randint(1, 3)))
+        left -= len(line.encode())
+        if left > 0 or not lines:
+            lines.append(line)
+    return lines
+
+
 def letter(rng: random.Random, look: Look, size: float) -> Made:
     """A letter: sender, date, subject, text, name below."""
     who, to, when = words.company(rng), words.person(rng), words.date(rng)
     street, subject, by = words.address(rng), words.some(rng, 2, 6), words.person(rng)
     left = int(min(look.budget - 120, size * look.room * look.width / look.size * 0.7))
-    lines: list[str] = []
-    while left > 50 and len(lines) < 6:
-        line = " ".join(words.sentence(rng, look.lang) for _ in range(rng.randint(1, 3)))
-        left -= len(line.encode())
-        if left > 0 or not lines:
-            lines.append(line)
+    lines = paragraphs(rng, look, left, 6)
     greeting, end = rng.choice(
         (("Dear", "Yours sincerely,"), ("Hello", "Regards,"), ("Hi", "Best,"))
     )
@@ -222,12 +228,7 @@ def site(rng: random.Random, look: Look, size: float) -> Made:
     menu = words.unique(rng, lambda r: words.some(r, 1, 1), rng.randint(2, 5))
     title, brand = words.title(rng, look.lang), words.company(rng)
     left = int(min(look.budget - 60, size * look.room * look.width / look.size * 0.6))
-    lines: list[str] = []
-    while left > 50 and len(lines) < 5:
-        line = " ".join(words.sentence(rng, look.lang) for _ in range(rng.randint(1, 3)))
-        left -= len(line.encode())
-        if left > 0 or not lines:
-            lines.append(line)
+    lines = paragraphs(rng, look, left, 5)
     bar = css(rng.choice((look.theme.accent, look.theme.panel, look.theme.rule)))
     links = "".join(f"<span style='margin-left:1em'>{E(m)}</span>" for m in menu)
     picture = ornament(rng, look, rng.randint(50, 120)) if rng.random() < 0.7 else ""

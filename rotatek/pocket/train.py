@@ -13,6 +13,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from .config import build_model, model_config, save_model
-from .data import loader
+from .data import loader, make_batch
 from .forward import Forward
 from .glyphs import N_CLASSES
 from .optim import optimisers
@@ -143,12 +145,10 @@ class Trainer:
         config = model_config(2, 2, 256, 128) if args.tiny else model_config()
         return build_model(config, args.seed)
 
-    def batches(self, workers: int) -> Any:
-        """The loader and the shared progress value that steers its curriculum."""
+    def maker(self) -> Callable[..., Any]:
+        """What makes a batch of (index, progress, world)."""
         args = self.args
-        return loader(
-            args.seed, self.clock.step, self.rank, self.world, args.cost, workers, args.pages
-        )
+        return partial(make_batch, args.seed, cost=args.cost, pages=args.pages)
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""
@@ -286,7 +286,7 @@ class Trainer:
         workers = max(1, args.workers // self.world)
         if self.over():
             return
-        data, shared = self.batches(workers)
+        data, shared = loader(self.maker(), self.clock.step, self.rank, self.world, workers)
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
         count, images = 0, self.images
