@@ -15,16 +15,17 @@ from tqdm import tqdm
 from rotatek.config import BASELINE, Settings
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import jobs, report
-from rotatek.evaluation.run import Journal, Runner, weights_id
+from rotatek.evaluation.run import Journal, Runner, Unit, size, weights_id
 from rotatek.evaluation.suite import (
     LONG_TOKENS,
+    QUESTIONS,
     SHORT_TOKENS,
     SPLITS,
-    EmbeddedSuite,
     FileSuite,
     StoredSuite,
     Suite,
     describe,
+    draw,
 )
 from rotatek.evaluation.tables import Row, Scope, Table, tables, wanted
 from rotatek.models import VisionLanguageModel, load
@@ -63,86 +64,109 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
     )
+    parser.add_argument(
+        "--no-report", action="store_true", help="only answer: --report writes it, on any machine"
+    )
+    parser.add_argument(
+        "--draw", action="store_true", help="only draw an embedded suite into --out, for later runs"
+    )
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
     parser.add_argument(
         "--out", type=Path, default=Path("artifacts/evaluation"), metavar="FOLDER",
-        help="results.json, results.md and journal.jsonl go there",
+        help="journal.jsonl, questions, pictures and results go there",
     )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
     """Run what is missing, then write the report. Status 3: stopped early, run it again."""
-    known = tables()
     if args.tables == "list":
-        for table in known.values():
+        for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         return 0
-    chosen = custom(Path(args.settings)) if args.settings else select(known, args.tables)
-    if args.cache_dtype != "model":
-        chosen = [_stored(table, args.cache_dtype) for table in chosen]
+    chosen = choose(args)
     if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
-    part = jobs.parse_part(args.part) if args.part else (0, 1)
-    kept = args.out / "questions.jsonl"
-    if args.report and kept.exists():
-        report_only(args.out, chosen, StoredSuite(kept), {})
-        return 0
-    suite = open_suite(args.suite, args.questions, args.seed)
+    part = jobs.parse_part(args.part) if args.part else None
     if args.report:
-        report_only(args.out, chosen, suite, {})
+        kept = args.out / QUESTIONS
+        write_report(args, chosen, StoredSuite(kept) if kept.exists() else open_suite(args))
         return 0
-    if not args.part:
-        StoredSuite.save(suite, kept)
-    if args.jobs > 1:
-        finished, refused = run_jobs(args, chosen, suite)
-        report_only(args.out, chosen, suite, {**versions(args.device), "refused": refused})
-        return 0 if finished else 3
+    suite = open_suite(args)
+    if args.draw:
+        return 0
+    if part is not None:
+        return 0 if answer_part(args, chosen, suite, part) else 3
+    refused = jobs.merge(args.out)  # what an interrupted run left
+    finished, more = (run_jobs if args.jobs > 1 else run_here)(args, chosen, suite)
+    if not args.no_report:
+        write_report(args, chosen, suite, {**refused, **more})
+    return 0 if finished else 3
+
+
+def write_report(
+    args: argparse.Namespace,
+    chosen: list[Table],
+    suite: Suite,
+    refused: dict[str, str] | None = None,
+) -> None:
+    """Write the report of the answers that there are; of a run that ends here, say where it ran."""
+    header, answers = jobs.gather(args.out, describe(suite))
+    ran = {} if refused is None else {**versions(args.device), "refused": refused}
+    write(args.out, report.build(chosen, suite.items, answers, {**header, **ran}))
+
+
+def run_here(
+    args: argparse.Namespace,
+    chosen: list[Table],
+    suite: Suite,
+    part: tuple[int, int] | None = None,
+) -> tuple[bool, dict[str, str]]:
+    """Answer in this process; whether it finished, and the settings that were refused."""
     vlm = load(args.model, args.device)
-    batch = args.batch or (64 if vlm.device.type == "cuda" else 8)
     limits = (args.short_tokens, args.long_tokens)
     header = describe_run(vlm, suite, args.suffix, limits)
-    name = jobs.part_path(args.out, part[0]) if args.part else args.out / "journal.jsonl"
-    journal = Journal(name, header)
+    whole = args.out / "journal.jsonl"
+    if part is None:
+        journal = Journal(whole, header)
+    else:
+        journal = Journal(jobs.part_path(args.out, part[0]), header, earlier=whole)
     runner = Runner(
         vlm,
         suite,
         journal,
-        batch=batch,
+        batch=args.batch or (64 if vlm.device.type == "cuda" else 8),
         suffix=args.suffix,
         limits=limits,
         graph=args.graph,
         notice=_notice,
     )
-    finished = work(runner, list(wanted(chosen)), args.limit_s, part)
-    if args.part:
-        path = args.out / f"refused-part-{part[0]}.json"
-        path.write_text(json.dumps(runner.refused), encoding="utf-8")
-        return 0 if finished else 3
-    built = report.build(
-        chosen, suite.items, journal.answers, {**header, **versions(str(vlm.device))}
-    )
-    built["refused"] = runner.refused
-    write(args.out, built)
-    return 0 if finished else 3
+    units = runner.units(list(wanted(chosen)), part or (0, 1))
+    return work(runner, units, args.limit_s), runner.refused
 
 
-def report_only(out: Path, chosen: list[Table], suite: Suite, more: dict[str, Any]) -> None:
-    """Write the report of a journal that is there."""
-    journal = Journal.read(out / "journal.jsonl", describe(suite))
-    built = report.build(chosen, suite.items, journal.answers, {**journal.header, **more})
-    write(out, built)
+def answer_part(
+    args: argparse.Namespace, chosen: list[Table], suite: Suite, part: tuple[int, int]
+) -> bool:
+    """Answer one part and leave its journal to be merged; whether it finished."""
+    finished, refused = run_here(args, chosen, suite, part)
+    path = args.out / f"refused-part-{part[0]}.json"
+    path.write_text(json.dumps(refused), encoding="utf-8")
+    return finished
 
 
 def run_jobs(
     args: argparse.Namespace, chosen: list[Table], suite: Suite
 ) -> tuple[bool, dict[str, str]]:
     """Let several processes answer; whether they finished, and the settings that were refused."""
-    jobs.merge(args.out)  # what an interrupted run left
+    refused: dict[str, str] = {}
     counts = {"all": len(suite.items), "long": sum(item.long for item in suite.items)}
     total = sum(counts[scope] for _, scope in wanted(chosen))
-    with tqdm(total=total, unit="answer", file=sys.stderr) as bar:
-        finished = jobs.run(args, lambda held: bar.update(held - bar.n))
-    return finished, jobs.merge(args.out)
+    try:
+        with tqdm(total=total, unit="answer", file=sys.stderr) as bar:
+            finished = jobs.run(args, lambda held: bar.update(held - bar.n))
+    finally:
+        refused |= jobs.merge(args.out)
+    return finished, refused
 
 
 def write(folder: Path, built: dict[str, Any]) -> None:
@@ -166,6 +190,14 @@ def _stored(table: Table, cache_dtype: Any) -> Table:
         for row in table.rows
     ]
     return replace(table, rows=tuple(rows))
+
+
+def choose(args: argparse.Namespace) -> list[Table]:
+    """The tables that the options ask for."""
+    chosen = custom(Path(args.settings)) if args.settings else select(tables(), args.tables)
+    if args.cache_dtype != "model":
+        chosen = [_stored(table, args.cache_dtype) for table in chosen]
+    return chosen
 
 
 def select(known: dict[str, Table], names: str) -> list[Table]:
@@ -192,25 +224,25 @@ def custom(path: Path) -> list[Table]:
     return [Table(path.stem, path.stem, (Row("Uncompressed", BASELINE), *made), (), scope)]
 
 
-def open_suite(name: str, questions: int, seed: int) -> Suite:
-    """An embedded suite by name, or a file."""
-    if name in SPLITS:
-        if not 1 <= questions <= 100_000:
-            raise SettingError("--questions", "a whole number from 1 to 100,000", questions)
-        return EmbeddedSuite(name, questions, seed)
-    return FileSuite(Path(name))
+def open_suite(args: argparse.Namespace) -> Suite:
+    """An embedded suite, drawn into --out where it is not there; or a file, its questions kept."""
+    if args.suite in SPLITS:
+        if not 1 <= args.questions <= 100_000:
+            raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)
+        return draw(args.suite, args.questions, args.seed, args.out)
+    suite = FileSuite(Path(args.suite))
+    StoredSuite.save(suite, args.out / QUESTIONS)
+    return suite
 
 
-def work(
-    runner: Runner, todo: list[tuple[Settings, str]], limit_s: float | None, part: tuple[int, int]
-) -> bool:
+def work(runner: Runner, units: list[Unit], limit_s: float | None) -> bool:
     """Answer with a progress bar on stderr; False if the time was over first."""
-    missing = sum(len(owed) for _, owed in runner.missing(todo))
-    with tqdm(total=missing, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
-        for added in runner.run(todo, part):
+    total = size(units)
+    with tqdm(total=total, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
+        for added in runner.run(units):
             bar.update(added)
             if limit_s is not None and bar.format_dict["elapsed"] > limit_s:
-                return bar.n >= missing
+                return bar.n >= total
     return True
 
 
@@ -234,8 +266,10 @@ def describe_run(
 
 def versions(device: str | None) -> dict[str, Any]:
     """Where it ran; two machines may share a journal."""
-    on_gpu = torch.cuda.is_available() and (device is None or device.startswith("cuda"))
-    name = torch.cuda.get_device_name(None) if on_gpu else "cpu"
+    name = "cpu"
+    if jobs.on_gpu(device):
+        numbered = device if device and ":" in device else None
+        name = torch.cuda.get_device_name(numbered)
     found = {"python": platform.python_version(), "device": name}
     for package in ("rotatek", "torch", "transformers", "triton"):
         try:

@@ -1,26 +1,28 @@
 """Several processes side by side: each answers its part, spread over the GPUs there are.
 
-A part is `python -m rotatek evaluate ... --part I/N`. It starts from a copy of the journal, and
-what it adds is merged back, also from parts that an interruption left behind.
+A part is `python -m rotatek evaluate ... --part I/N`, which may also be run by hand. It reads the
+journal and writes one of its own, which is merged back, also after an interruption.
 """
 
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import time
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from rotatek.errors import SettingError, UserError
-from rotatek.evaluation.run import Journal
+from rotatek.evaluation.run import Answers, Journal, read_answers, read_header
 
-_OWN = {"jobs", "part", "report", "action", "command"}  # not handed on
+_OWN = {"jobs", "part", "report", "no_report", "draw", "run"}  # not handed on
+_PARTS = "journal-part-*.jsonl"
 _STOPPED_EARLY = 3
 _LOOK_S = 0.5
 
@@ -52,15 +54,24 @@ def words(args: Namespace) -> list[str]:
     return line
 
 
+def on_gpu(device: str | None) -> bool:
+    """Whether a model asked for on `device` runs on a GPU: cuda, cuda:N, auto, or no choice."""
+    kind = (device or "auto").partition(":")[0]
+    return kind in ("cuda", "auto") and torch.cuda.is_available()
+
+
 def environment(index: int, jobs: int, device: str | None) -> dict[str, str]:
-    """A part's environment: one of the visible GPUs, or its share of the cores."""
+    """A part's environment: one of the visible GPUs, or its share of the cores.
+
+    A device with a number is that one for every part, and auto may need all of them.
+    """
     env = dict(os.environ)
-    on_gpu = torch.cuda.is_available() and (device is None or device.startswith("cuda"))
-    gpus = env.get("CUDA_VISIBLE_DEVICES", "").split(",") if on_gpu else []
-    if on_gpu:
-        gpus = [gpu for gpu in gpus if gpu] or [str(i) for i in range(torch.cuda.device_count())]
+    gpu = on_gpu(device)
+    if gpu and device in (None, "cuda"):
+        gpus = [name for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        gpus = gpus or [str(i) for i in range(torch.cuda.device_count())]
         env["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
-    threads = 1 if on_gpu else max(1, (os.cpu_count() or 1) // jobs)
+    threads = 1 if gpu else max(1, (os.cpu_count() or 1) // jobs)
     env.setdefault("OMP_NUM_THREADS", str(threads))
     return env
 
@@ -68,21 +79,22 @@ def environment(index: int, jobs: int, device: str | None) -> dict[str, str]:
 def run(args: Namespace, watch: Callable[[int], None]) -> bool:
     """Run every part to its end; `watch` is told how many answers there are in all.
 
-    Returns False if one stopped early (`--limit-s`). UserError if one failed; what the others
-    answered is kept.
+    Returns False if one stopped early (`--limit-s`). UserError if one failed, or if this process
+    was asked to terminate; what was answered is kept.
     """
-    out, journal = args.out, args.out / "journal.jsonl"
+    out = args.out
     parts = [part_path(out, index) for index in range(args.jobs)]
-    for part in parts:
-        if journal.exists():
-            shutil.copyfile(journal, part)
-    held = _lines(journal)
-    with _started(args) as children:
+    held = _lines(out / "journal.jsonl")
+    with _termination() as asked, _started(args) as children:
         running = True
-        while running:
+        while running and not asked.wait(_LOOK_S):
             running = any(child.poll() is None for child in children)
-            watch(held + sum(max(0, _lines(part) - held) for part in parts))
-            time.sleep(_LOOK_S)
+            watch(held + sum(_lines(part) for part in parts))
+    if asked.is_set():
+        raise UserError(
+            "The evaluation was stopped. What was answered is kept: run the command again to go "
+            "on, or with --report to see what there is."
+        )
     failed = [i for i, c in enumerate(children) if c.returncode not in (0, _STOPPED_EARLY)]
     if failed:
         raise UserError(
@@ -95,11 +107,11 @@ def run(args: Namespace, watch: Callable[[int], None]) -> bool:
 def merge(out: Path) -> dict[str, str]:
     """Gather the parts' answers in the journal and remove the parts; returns what was refused."""
     refused: dict[str, str] = {}
-    for path in sorted(out.glob("journal-part-*.jsonl")):
-        part = Journal(path, _header(path))
-        main = Journal(out / "journal.jsonl", part.header)
-        fresh = [answer for key, answer in part.answers.items() if key not in main.answers]
-        main.add(fresh)
+    main: Journal | None = None
+    for path in sorted(out.glob(_PARTS)):
+        main = main or Journal(out / "journal.jsonl", read_header(path))
+        found = read_answers(path, main.header)
+        main.add([answer for key, answer in found.items() if key not in main.answers])
         path.unlink()
     for path in sorted(out.glob("refused-part-*.json")):
         refused |= json.loads(path.read_text(encoding="utf-8"))
@@ -107,9 +119,26 @@ def merge(out: Path) -> dict[str, str]:
     return refused
 
 
-def _header(path: Path) -> dict:
-    with path.open(encoding="utf-8") as file:
-        return json.loads(file.readline())
+def gather(out: Path, suite: dict[str, Any]) -> tuple[dict[str, Any], Answers]:
+    """Header and answers of the journal and of parts not merged yet; the files stay as they are.
+
+    Raises:
+        UserError: if there is none, or if its questions are not those of `suite`.
+    """
+    paths = [out / "journal.jsonl", *sorted(out.glob(_PARTS))]
+    paths = [path for path in paths if path.exists()]
+    if not paths:
+        raise UserError("There is no journal in --out yet. Run the evaluation first.")
+    header = read_header(paths[0])
+    if header["suite"] != suite:
+        raise UserError(
+            "The journal's questions are other ones. Give the --suite, --questions and --seed "
+            "it was made with."
+        )
+    answers: Answers = {}
+    for path in paths:
+        answers |= read_answers(path, header)
+    return header, answers
 
 
 def _lines(path: Path) -> int:
@@ -119,6 +148,17 @@ def _lines(path: Path) -> int:
 
 def _log(out: Path, index: int) -> Path:
     return out / f"part-{index}.log"
+
+
+@contextmanager
+def _termination() -> Iterator[threading.Event]:
+    """An event that SIGTERM sets, as `timeout` and batch systems send it, in place of the end."""
+    asked = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,11 +31,13 @@ from rotatek.errors import UserError
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
 from rotatek.inputs import Request, make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import collate
+from rotatek.models.base import Pixels, collate
 from rotatek.tokens import TOKENS
 
 MEMBERS: Final = 24  # caches that share one prefill: bounds the memory of a batch
-FEW_MEMBERS: Final = 6  # the same where several processes divide the work: evens out their shares
+# The same where several processes divide the work, of short answers and of pages: their shares come
+# out even, and what decodes a page for hundreds of steps hardly notices a prefill.
+FEW_MEMBERS: Final = (6, 2)
 
 Unit = tuple[list[Item], list[Settings]]  # a batch of questions, and settings that prune alike
 
@@ -71,41 +73,56 @@ def weights_id(vlm: VisionLanguageModel) -> str:
     return digest.hexdigest()[:16]
 
 
+Answers = dict[tuple[str, str], Answer]  # by setting and item
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """What a journal's answers belong to."""
+    with path.open(encoding="utf-8") as file:
+        return json.loads(file.readline())
+
+
+def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
+    """The answers of a journal, none if it is not there; the file stays as it is.
+
+    A line that was cut short by a crash is forgotten.
+
+    Raises:
+        UserError: if its first line is not `header`.
+    """
+    lines = _lines(path)
+    if lines and lines[0] != header:
+        changed = sorted(k for k in {*header, *lines[0]} if header.get(k) != lines[0].get(k))
+        raise UserError(
+            f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
+            "--out, or delete the journal."
+        )
+    answers = [Answer(**line) for line in lines[1:]]
+    return {(answer.setting, answer.item): answer for answer in answers}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
+
+
 class Journal:
     """Answers on disk. The first line says what they belong to; another run's journal is refused.
 
-    A line that was cut short by a crash is forgotten, and written again.
+    earlier: a journal of the same run, whose answers count as given and are not written again.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+    def __init__(self, path: Path, header: dict[str, Any], earlier: Path | None = None) -> None:
         self.path, self.header = path, header
-        self.answers: dict[tuple[str, str], Answer] = {}
-        lines = self._lines()
-        if lines and lines[0] != header:
-            changed = sorted(k for k in {*header, *lines[0]} if header.get(k) != lines[0].get(k))
-            raise UserError(
-                f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
-                "--out, or delete the journal."
-            )
-        for line in lines[1:]:
-            answer = Answer(**line)
-            self.answers[answer.setting, answer.item] = answer
+        own = read_answers(path, header)
+        self.answers = {**(read_answers(earlier, header) if earlier else {}), **own}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write([header, *(asdict(answer) for answer in self.answers.values())])
-
-    @classmethod
-    def read(cls, path: Path, suite: dict[str, Any]) -> "Journal":
-        """A journal as it is, whatever model wrote it; its questions must be those of `suite`."""
-        if not path.exists():
-            raise UserError("There is no journal in --out yet. Run the evaluation first.")
-        with path.open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
-        if header["suite"] != suite:
-            raise UserError(
-                "The journal's questions are other ones. Give the --suite, --questions and --seed "
-                "it was made with."
-            )
-        return cls(path, header)
+        self._write([header, *(asdict(answer) for answer in own.values())])
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Append and flush."""
@@ -113,15 +130,6 @@ class Journal:
         self.answers.update({(answer.setting, answer.item): answer for answer in fresh})
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
-
-    def _lines(self) -> list[dict[str, Any]]:
-        if not self.path.exists():
-            return []
-        found = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return [line for line in found if isinstance(line, dict)]
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""
@@ -170,48 +178,62 @@ class Runner:
                 todo.append((item, owed))
         return todo
 
-    def units(self, wanted: Sequence[tuple[Settings, str]], members: int = MEMBERS) -> list[Unit]:
-        """What is missing, in portions of one prefill each."""
+    def units(
+        self, wanted: Sequence[tuple[Settings, str]], part: tuple[int, int] = (0, 1)
+    ) -> list[Unit]:
+        """What is missing, in portions of one prefill each: short questions first, pages last.
+
+        part: (i, n) is the i-th of n shares, for n processes side by side: all of them work on the
+        same questions, so that a run cut short leaves questions that every setting has answered.
+        """
+        index, count = part
         found: list[Unit] = []
         for batch in _batches(self.missing(wanted), self.batch):
             items = [item for item, _ in batch]
+            members = MEMBERS if count == 1 else FEW_MEMBERS[items[0].long]
             for group in _groups(batch[0][1]):
                 starts = range(0, len(group), members)
                 found += [(items, group[start : start + members]) for start in starts]
-        return found
+        return found[index::count]
 
-    def run(
-        self, wanted: Sequence[tuple[Settings, str]], part: tuple[int, int] = (0, 1)
-    ) -> Iterator[int]:
-        """Answer what is missing; yields how many answers each step added or gave up.
-
-        part: (i, n) answers only the i-th of n shares, pages first, for n processes side by side.
-        """
-        index, count = part
-        units = self.units(wanted, MEMBERS if count == 1 else FEW_MEMBERS)
-        if count > 1:
-            units.sort(key=lambda unit: not unit[0][0].long)
+    def run(self, units: Sequence[Unit]) -> Iterator[int]:
+        """Answer `units`; yields how many answers each one added or gave up."""
         asked: list[Item] = []
-        for items, group in units[index::count]:
+        for items, group in units:
             if items is not asked:
                 asked, prompts = items, self._prompts(items)
-                whole = collate([self.vlm.embed(prompt) for prompt in prompts])
+                whole = self._embed(items, prompts)
             embedded = whole
             if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
-                embedded = collate([self.vlm.embed(prompt, group[0]) for prompt in prompts])
+                embedded = self._embed(items, prompts, group[0])
             full = self.vlm.full_bytes(whole.valid.numel())
             self._answer(items, embedded, full, group)
-            yield len(items) * len(group)
+            yield size([(items, group)])
 
     def _prompts(self, items: Sequence[Item]) -> list[Prompt]:
-        """Encoded questions; a picture asked several times is drawn once."""
+        """Encoded questions; a picture asked several times is read and preprocessed once."""
         images = {item.document: self.suite.image(item.document) for item in items}
+        pixels: dict[int, Pixels] = {}
         prompts = []
         for item in items:
             text = item.question + self.suffix
             request = make_request(images[item.document], text, self._limit(items))
-            prompts.append(self.vlm.prompt(request))
+            prompts.append(self.vlm.prompt(request, pixels=pixels.get(item.document)))
+            pixels[item.document] = prompts[-1].pixels
         return prompts
+
+    def _embed(
+        self, items: Sequence[Item], prompts: Sequence[Prompt], settings: Settings | None = None
+    ) -> Embedded:
+        """One padded batch; the vision tower sees each picture once."""
+        pixels = {item.document: p.pixels for item, p in zip(items, prompts, strict=True)}
+        seen = {document: self.vlm.look(p, settings) for document, p in pixels.items()}
+        return collate(
+            [
+                self.vlm.embed(prompt, settings, seen[item.document])
+                for item, prompt in zip(items, prompts, strict=True)
+            ]
+        )
 
     def _answer(
         self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
@@ -237,7 +259,9 @@ class Runner:
         layers = len(decoder_layers(model))
         plan = TokenPlan(layout_of(model, inputs), group[0], layers)
         caches = [
-            DynamicCache() if s.is_baseline else RotateKCache(model, inputs, s, plan=plan)
+            DynamicCache()
+            if s.is_baseline
+            else RotateKCache(model, inputs, s, metrics=self.vlm.metrics, plan=plan)
             for s in group
         ]
         try:
@@ -265,6 +289,11 @@ class Runner:
             text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
             answers.append(Answer(setting_id(settings), item.name, text, len(tokens), share))
         return answers
+
+
+def size(units: Iterable[Unit]) -> int:
+    """How many answers there are to give."""
+    return sum(len(items) * len(group) for items, group in units)
 
 
 def _said(vlm: VisionLanguageModel, rows: list[list[int]]) -> list[list[int]]:

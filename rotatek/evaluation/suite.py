@@ -1,11 +1,16 @@
-"""What is asked: the embedded suite, drawn from fixed seeds, or a file of images and questions."""
+"""What is asked: the embedded suite, drawn from fixed seeds, or a file of images and questions.
+
+An embedded suite is drawn once a run (`draw`) and read from then on: drawing 1,000 questions takes
+half a minute of one core, which every process of a run would spend again.
+"""
 
 import hashlib
 import importlib.util
 import json
+import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -25,6 +30,8 @@ SHORT_CHARACTERS: Final = 64
 QUESTIONS_A_DOCUMENT: Final = 3
 VISUAL_TOKENS: Final = (200, 640)  # sizes of the drawn images, in visual tokens of the pocket
 SPLITS: Final = {"pocket": "own", "pocket-unseen": "renderers"}
+QUESTIONS: Final = "questions.jsonl"  # in a run's folder, beside its journal
+PICTURES: Final = "pictures"
 _CATEGORIES: Final = {
     "documents": ("forms", "receipts", "pages", "screens"),
     "charts": ("bars", "lines", "pies", "plots"),
@@ -99,12 +106,20 @@ class EmbeddedSuite:
     """Documents the project draws, from seeds that training never uses.
 
     questions: in all, the same number from each category; seed: another one is another suite.
+    see: is shown each document's number and picture as it is drawn.
     """
 
-    def __init__(self, name: str = "pocket", questions: int = 1_000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str = "pocket",
+        questions: int = 1_000,
+        seed: int = 0,
+        see: Callable[[int, Image.Image], None] = lambda *_: None,
+    ) -> None:
         if importlib.util.find_spec("matplotlib") is None:
             raise UserError("The embedded suites draw with matplotlib. Install `rotatek[pocket]`.")
-        self.name = f"{name} (seed {seed})"
+        self.name = _title(name, seed)
+        self._see = see
         self._split = SPLITS[name]
         self._sources: list[tuple[int, int, int, str]] = []  # seed, width, height, renderer
         self._items: list[Item] = []
@@ -132,7 +147,8 @@ class EmbeddedSuite:
         taken = 0
         while taken < quota:
             source = (rng.getrandbits(40), *pick_size(rng, *VISUAL_TOKENS), rng.choice(renderers))
-            pairs = _questions(self._draw(*source), category, rng)[: quota - taken]
+            drawn = self._draw(*source)
+            pairs = _questions(drawn, category, rng)[: quota - taken]
             for question, answer in pairs:
                 document = len(self._sources)
                 name = f"{category}-{taken:04d}"
@@ -149,7 +165,12 @@ class EmbeddedSuite:
                 )
                 taken += 1
             if pairs:
+                self._see(len(self._sources), drawn.image)
                 self._sources.append(source)
+
+
+def _title(name: str, seed: int) -> str:
+    return f"{name} (seed {seed})"
 
 
 def _questions(document: Document, category: str, rng: random.Random) -> list[tuple[str, str]]:
@@ -169,16 +190,18 @@ def _questions(document: Document, category: str, rng: random.Random) -> list[tu
 
 
 class StoredSuite:
-    """Questions and answers of a run, kept beside its journal: enough to report, not to ask.
+    """Questions, answers and drawn pictures of a run, kept beside its journal.
 
-    Drawn questions differ between builds of Pillow, whose text widths differ a little; a report can
-    be written elsewhere all the same.
+    Drawn questions differ between builds of Pillow, whose text widths differ a little; a run can be
+    drawn on one machine, answered on a second and reported on a third all the same. A report needs
+    no pictures, so those of a file's suite are not kept.
     """
 
     def __init__(self, path: Path) -> None:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         self.name: str = lines[0]["name"]
         self._items = [Item(**{**row, "accepted": tuple(row["accepted"])}) for row in lines[1:]]
+        self._pictures = path.with_name(PICTURES)
 
     @property
     def items(self) -> Sequence[Item]:
@@ -186,16 +209,76 @@ class StoredSuite:
         return self._items
 
     def image(self, document: int) -> Image.Image:
-        """Not kept."""
-        raise UserError("A stored suite has no images. Draw it again to ask its questions.")
+        """The picture as it was drawn."""
+        try:
+            with Image.open(_picture(self._pictures, document)) as picture:
+                return picture.convert("RGB")
+        except OSError as exc:
+            raise UserError("A picture is missing beside the questions. Draw them again.") from exc
+
+    def has_pictures(self) -> bool:
+        """Whether the questions can be asked, not only scored."""
+        documents = {item.document for item in self._items}
+        return all(_picture(self._pictures, document).exists() for document in documents)
 
     @staticmethod
     def save(suite: Suite, path: Path) -> None:
-        """Write the name and the items of `suite`, one JSON object a line."""
+        """Write the name and the items of `suite`, one JSON object a line.
+
+        Raises:
+            UserError: if there are answers to other questions beside `path`.
+        """
+        if path.exists():
+            kept = StoredSuite(path)
+            if (kept.name, kept.items) == (suite.name, list(suite.items)):
+                return
+            _check_unanswered(path.parent)
         rows = [{"name": suite.name}, *(asdict(item) for item in suite.items)]
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        path.write_text(text, encoding="utf-8")
+        draft = path.with_suffix(f".partial-{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+
+
+def draw(name: str, questions: int, seed: int, folder: Path) -> StoredSuite:
+    """An embedded suite as `folder` keeps it, drawn into it first where need be.
+
+    Raises:
+        UserError: if the folder holds answers to other questions.
+    """
+    path = folder / QUESTIONS
+    if path.exists():
+        kept = StoredSuite(path)
+        same = (kept.name, len(kept.items)) == (_title(name, seed), questions)
+        if same and kept.has_pictures():
+            return kept
+        if not same:
+            _check_unanswered(folder)
+            path.unlink()  # until its pictures are complete, no suite is there
+    pictures = folder / PICTURES
+    pictures.mkdir(parents=True, exist_ok=True)
+
+    def keep(document: int, picture: Image.Image) -> None:
+        whole = _picture(pictures, document)
+        draft = whole.with_suffix(f".partial-{os.getpid()}")
+        picture.save(draft, "PNG")
+        draft.replace(whole)
+
+    StoredSuite.save(EmbeddedSuite(name, questions, seed, keep), path)
+    return StoredSuite(path)
+
+
+def _picture(folder: Path, document: int) -> Path:
+    return folder / f"{document:05d}.png"
+
+
+def _check_unanswered(folder: Path) -> None:
+    if any(folder.glob("journal*.jsonl")):
+        raise UserError(
+            "--out holds answers to other questions. Give another --out, or the --suite, "
+            "--questions and --seed it was made with."
+        )
 
 
 class FileSuite:

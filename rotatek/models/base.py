@@ -17,6 +17,8 @@ from rotatek.errors import RequestTooLong
 from rotatek.inputs import Request
 from rotatek.prompt import encode_chat, expand_images
 
+Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -141,13 +143,15 @@ class VisionLanguageModel(ABC):
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """Positions of a prompt's tokens and of the first generated one; see `Embedded`."""
 
-    def prompt(self, request: Request, limit: int | None = None) -> Prompt:
-        """Encode a request.
+    def prompt(
+        self, request: Request, limit: int | None = None, pixels: Pixels | None = None
+    ) -> Prompt:
+        """Encode a request. pixels: its images, where they are preprocessed already.
 
         Raises:
             RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
         """
-        pixels = self.preprocess(request.images)
+        pixels = pixels or self.preprocess(request.images)
         template = self.tokenizer.chat_template or self.template
         ids = encode_chat(self.tokenizer, request, template)
         ids = expand_images(ids, self.image_token, pixels.counts)
@@ -158,17 +162,23 @@ class VisionLanguageModel(ABC):
         return Prompt(tensor, tensor == self.image_token, pixels)
 
     @torch.inference_mode()
-    def embed(self, prompt: Prompt, settings: Settings | None = None) -> Embedded:
-        """Run the vision tower and place its tokens in the prompt.
+    def look(self, pixels: Pixels, settings: Settings | None = None) -> Seen:
+        """Run the vision tower; under an encoder-stage pruner, say which tokens stay."""
+        zips = settings is not None and settings.prunes_tokens and settings.tokens == "visionzip"
+        if zips and settings is not None:
+            return self.zipped(pixels, settings)
+        return self.features(pixels), None
+
+    @torch.inference_mode()
+    def embed(
+        self, prompt: Prompt, settings: Settings | None = None, seen: Seen | None = None
+    ) -> Embedded:
+        """Place the vision tower's tokens in the prompt; `seen` is what `look` made of its pixels.
 
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        zips = settings is not None and settings.prunes_tokens and settings.tokens == "visionzip"
-        if zips and settings is not None:
-            features, kept = self.zipped(prompt.pixels, settings)
-        else:
-            features, kept = self.features(prompt.pixels), None
+        features, kept = seen or self.look(prompt.pixels, settings)
         embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
         visual = prompt.visual

@@ -21,7 +21,7 @@ from PIL import Image
 from . import fonts, stored
 from .document import Document, Question
 from .glyphs import CLASS_OF
-from .markup import HELD_OUT, TEMPLATES, style
+from .markup import HELD_OUT, OFTEN, TEMPLATES, style
 from .markup_plotly import figure, package_data
 from .renderers import pick_look
 
@@ -114,7 +114,7 @@ def render(page: Any, seed: int, split: str) -> Document | None:
     rng = random.Random(f"browser/{split}/{seed}")
     width, height = rng.choice(SIZES)
     templates = TEMPLATES if split == "train" else HELD_OUT
-    name = rng.choice(tuple(templates))
+    name = rng.choice([n for n in templates for _ in range(OFTEN.get(n, 1))])
     look = pick_look(rng, width, height, split, fancy=0)
     rules, family = font_rule(rng, split, look)
     page.set_viewport_size({"width": width, "height": height})

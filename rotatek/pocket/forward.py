@@ -16,6 +16,7 @@ from torch import Tensor
 from . import tokens
 from .config import MEAN, MERGE, PATCH, STD, UNIT
 from .data import Batch
+from .rotary import turn
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -24,20 +25,23 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [B, heads, N, d] by cos, sin [N, d]."""
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
-    return (x.float() * cos + turned.float() * sin).to(x.dtype)
+def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """Attention of [B, N, heads, d], laid out as it came."""
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
 
 
 def vision_block(x: Tensor, cos: Tensor, sin: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
     """One vision block over x [B, N, D]; ``p`` as ``vision_params`` lists it."""
     n1, qkv_w, qkv_b, o_w, o_b, n2, g_w, g_b, u_w, u_b, d_w, d_b = p
     b, n, width = x.shape
-    q, k, v = F.linear(rms(x, n1), qkv_w, qkv_b).view(b, n, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    a = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
-    x = x + F.linear(a.transpose(1, 2).reshape(b, n, width), o_w, o_b)
+    y = rms(x, n1)
+    q, k, v = (  # three products, so that no gradient has to be joined
+        F.linear(y, w, bias).view(b, n, heads, -1)
+        for w, bias in zip(qkv_w.chunk(3), qkv_b.chunk(3), strict=True)
+    )
+    a = attend(turn(q, cos, sin), turn(k, cos, sin), v)
+    x = x + F.linear(a.reshape(b, n, width), o_w, o_b)
     y = rms(x, n2)
     return x + F.linear(F.silu(F.linear(y, g_w, g_b)) * F.linear(y, u_w, u_b), d_w, d_b)
 
@@ -47,14 +51,12 @@ def text_block(x: Tensor, cos: Tensor, sin: Tensor, width: int, p: tuple[Tensor,
     n1, q_w, q_b, k_w, k_b, v_w, v_b, o_w, n2, g_w, u_w, d_w = p
     b, n, _ = x.shape
     y = rms(x, n1)
-    q = F.linear(y, q_w, q_b).view(b, n, -1, width).transpose(1, 2)
-    k = F.linear(y, k_w, k_b).view(b, n, -1, width).transpose(1, 2)
-    v = F.linear(y, v_w, v_b).view(b, n, -1, width).transpose(1, 2)
-    groups = q.shape[1] // k.shape[1]
-    q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    x = x + F.linear(a.transpose(1, 2).reshape(b, n, -1), o_w)
+    q = turn(F.linear(y, q_w, q_b).view(b, n, -1, width), cos, sin)
+    k = turn(F.linear(y, k_w, k_b).view(b, n, -1, width), cos, sin)
+    v = F.linear(y, v_w, v_b).view(b, n, -1, width)
+    groups = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2)
+    x = x + F.linear(attend(q, k, v, causal=True).reshape(b, n, -1), o_w)
     y = rms(x, n2)
     return x + F.linear(F.silu(F.linear(y, g_w)) * F.linear(y, u_w), d_w)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from . import markup_cards as cards
 from . import markup_more as more
 from . import words
 from .document import Question
@@ -17,7 +18,7 @@ from .renderers import forms, menus, pages, receipts, tables
 from .renderers.look import Look, number
 from .sheets import E, Made, heading, style
 
-__all__ = ["HELD_OUT", "TEMPLATES", "style"]
+__all__ = ["HELD_OUT", "OFTEN", "TEMPLATES", "style"]
 
 
 def table(rng: random.Random, look: Look, size: float) -> Made:
@@ -256,6 +257,8 @@ TEMPLATES: dict[str, Template] = {
     "meters": meters, "columns": columns, "pie": pie, "inbox": inbox, "code": more.code,
     "chat": more.chat, "settings": more.settings, "sheet": more.sheet, "slide": more.slide,
     "letter": more.letter, "board": more.board, "results": more.results, "site": more.site,
-    "stats": more.stats,
+    "stats": more.stats, "facts": cards.facts, "gallery": cards.gallery, "roster": cards.roster,
+    "ranking": cards.ranking,
 }  # fmt: skip
 HELD_OUT: dict[str, Template] = {"tiles": tiles, "shop": shop}
+OFTEN = {"facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2, "bill": 2}

@@ -14,12 +14,22 @@ from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import report
-from rotatek.evaluation.run import Answer, Journal, Runner, setting_id
-from rotatek.evaluation.suite import EmbeddedSuite, FileSuite, Item, describe, fingerprint
+from rotatek.evaluation import suite as suites
+from rotatek.evaluation.run import Answer, Journal, Runner, setting_id, size
+from rotatek.evaluation.suite import (
+    EmbeddedSuite,
+    FileSuite,
+    Item,
+    StoredSuite,
+    describe,
+    draw,
+    fingerprint,
+)
 from rotatek.evaluation.tables import PAPER_BUDGETS, Claim, Row, Table, joint, tables, wanted
 from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
+from rotatek.models.base import Pixels, Seen
 from rotatek.pocket.config import build_model, model_config, save_model
 from tests.tiny import TINY
 
@@ -76,7 +86,7 @@ WANTED: list[tuple[Settings, str]] = [
 def run(vlm: VisionLanguageModel, suite: FileSuite, path: Path, batch: int = 3) -> Journal:
     journal = Journal(path, {"run": 1})
     runner = Runner(vlm, suite, journal, batch=batch, limits=LIMITS)
-    added = sum(runner.run(WANTED))
+    added = sum(runner.run(runner.units(WANTED)))
     assert added == len(journal.answers) and not runner.refused
     return journal
 
@@ -132,11 +142,49 @@ def test_an_interrupted_run_goes_on(
     again = Journal(broken, {"run": 1})
     assert len(again.answers) == 8
     runner = Runner(vlm, suite, again, batch=3, limits=LIMITS)
-    assert sum(runner.run(WANTED)) == len(journal.answers) - 8
+    assert sum(runner.run(runner.units(WANTED))) == len(journal.answers) - 8
     assert {k: a.answer for k, a in again.answers.items()} == {
         k: a.answer for k, a in journal.answers.items()
     }
-    assert sum(runner.run(WANTED)) == 0
+    assert not runner.units(WANTED)
+
+
+def test_parts_divide_the_units_short_questions_first(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
+) -> None:
+    """Every missing answer is in one part; each part's pages come after its short questions."""
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=2, limits=LIMITS)
+    parts = [runner.units(WANTED, (index, 3)) for index in range(3)]
+    owed = [
+        (setting_id(settings), item.name)
+        for part in parts
+        for items, group in part
+        for settings in group
+        for item in items
+    ]
+    assert len(owed) == len(set(owed)) == sum(map(size, parts)) == size(runner.units(WANTED)) == 26
+    for part in parts:
+        pages = [items[0].long for items, _ in part]
+        assert pages == sorted(pages)
+
+
+def test_the_vision_tower_sees_a_picture_once(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions about one picture share its visual tokens, zipped or not."""
+    seen: list[bool] = []
+    real = vlm.look
+
+    def look(pixels: Pixels, settings: Settings | None = None) -> Seen:
+        seen.append(settings is not None)
+        return real(pixels, settings)
+
+    monkeypatch.setattr(vlm, "look", look)
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
+    short = [(settings, "all") for settings, _ in WANTED if settings.tokens != "fastv"]
+    units = [unit for unit in runner.units(short) if not unit[0][0].long]
+    assert sum(runner.run(units)) == 4 * len(short)
+    assert sorted(seen) == [False] * 2 + [True] * 2
 
 
 def test_another_runs_journal_is_refused(journal: Journal) -> None:
@@ -151,7 +199,7 @@ def test_an_unsupported_setting_is_left_out_and_said(
     unknown = Settings(channels="unheard-of")
     journal = Journal(tmp_path / "journal.jsonl", {})
     runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, notice=said.append)
-    list(runner.run([(BASELINE, "long"), (unknown, "long")]))
+    list(runner.run(runner.units([(BASELINE, "long"), (unknown, "long")])))
     assert list(runner.refused) == [setting_id(unknown)]
     assert len(said) == 1 and "channels must be one of" in said[0]
     assert len(journal.answers) == 1
@@ -236,6 +284,37 @@ def test_embedded_suite_is_fixed() -> None:
     assert {item.long for item in first.items if item.category == "transcription"} == {True}
 
 
+def test_a_suite_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = EmbeddedSuite(questions=6, seed=3)
+    kept = draw("pocket", 6, 3, tmp_path)
+    assert describe(kept) == describe(fresh)
+    for document in {item.document for item in fresh.items}:
+        assert kept.image(document).tobytes() == fresh.image(document).tobytes()
+    with monkeypatch.context() as patched:
+        patched.delattr(suites, "EmbeddedSuite")  # nothing is drawn any more
+        assert draw("pocket", 6, 3, tmp_path).items == kept.items
+    assert not list(tmp_path.rglob("*partial*"))
+
+
+def test_a_drawing_that_was_cut_short_is_completed(tmp_path: Path) -> None:
+    kept = draw("pocket", 4, 0, tmp_path)
+    (tmp_path / suites.PICTURES / "00001.png").unlink()
+    with pytest.raises(UserError, match="picture is missing"):
+        kept.image(1)
+    assert draw("pocket", 4, 0, tmp_path).has_pictures()
+    assert len(draw("pocket", 5, 0, tmp_path).items) == 5  # nobody has answered the first four
+
+
+def test_answered_questions_are_not_drawn_over(tmp_path: Path) -> None:
+    kept = draw("pocket", 4, 0, tmp_path)
+    Journal(tmp_path / "journal-part-2.jsonl", {"suite": describe(kept)})
+    with pytest.raises(UserError, match="answers to other questions"):
+        draw("pocket", 4, 1, tmp_path)
+    with pytest.raises(UserError, match="answers to other questions"):
+        StoredSuite.save(EmbeddedSuite(questions=2), tmp_path / suites.QUESTIONS)
+    assert StoredSuite(tmp_path / suites.QUESTIONS).items == kept.items
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -285,39 +364,6 @@ def test_the_command_stops_and_goes_on(
     assert [row["label"] for row in built["tables"][0]["rows"]] == ["Uncompressed", *rows]
     assert built["suite"]["questions"] == 5 and built["ran_on"]["torch"] == torch.__version__
     assert str(folder.parent) not in json.dumps(built)
-
-
-def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
-    folder: Path, suite: FileSuite, tmp_path: Path
-) -> None:
-    rows = {"ThinK 16": {"channels": "think"}, "FastV": {"tokens": "fastv", "keep_tokens": 0.5}}
-    (tmp_path / "mine.json").write_text(json.dumps(rows))
-    words = [
-        *("--model", str(folder), "--device", "cpu", "--batch", "1", "--short-tokens", "3"),
-        *("--suite", str(tmp_path / "suite.jsonl"), "--long-tokens", "4"),
-        *("--settings", str(tmp_path / "mine.json"), "--out"),
-    ]
-    for name in ("a", "b"):
-        suite.image("ab".index(name)).save(tmp_path / f"{name}.png")
-    lines = [
-        {"image": f"{name}.png", "question": text, "answer": "1"} for name in "ab" for text in "?!"
-    ]
-    (tmp_path / "suite.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert command(*words, str(tmp_path / "one")) == 0
-    two = str(tmp_path / "two")
-    assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
-    assert command(*words, two, "--jobs", "2") == 0
-    journals = [
-        sorted((tmp_path / run / "journal.jsonl").read_text().splitlines())
-        for run in ("one", "two")
-    ]
-    assert len(journals[0]) == 1 + 3 * len(lines) and journals[0] == journals[1]
-    results = (tmp_path / "two" / "results.json").read_text()
-    (tmp_path / "suite.jsonl").unlink()  # the questions are kept beside the journal
-    assert command(*words, two, "--report") == 0
-    reported = json.loads((tmp_path / "two" / "results.json").read_text())
-    assert reported["tables"] == json.loads(results)["tables"]
-    assert not list((tmp_path / "two").glob("*-part-*"))
 
 
 def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,9 @@ def test_every_answer_that_is_read_stands_in_the_document(name: str) -> None:
     assert asked >= 6
 
 
-@pytest.mark.parametrize("name", ["pages", "forms", "tables", "bars", "invoices", "plots"])
+@pytest.mark.parametrize(
+    "name", ["pages", "forms", "grids", "listings", "tables", "bars", "invoices", "plots"]
+)
 def test_glyph_centres_fall_on_ink(name: str) -> None:
     document = make_document(4, 560, 448, renderers=[name], harm=0)
     pixels = np.asarray(document.image, np.int16)

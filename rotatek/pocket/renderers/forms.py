@@ -129,12 +129,13 @@ def draw(rng: random.Random, look: Look) -> Document:
     """A titled sheet of fields in one of several layouts."""
     layout = rng.choice((_beside, _beside, _below, _boxed, _striped, _flow))
     canvas = look.canvas()
-    title, y = _title(rng, canvas, look)
+    title, y = put_title(rng, canvas, look)
     shown = layout(rng, canvas, look, y)
     return canvas.document(questions(rng, title, shown))
 
 
-def _title(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
+def put_title(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
+    """Draw a title at the top, or none: its text, and where the rest begins."""
     t, m = look.theme, look.margin
     y = float(m)
     if rng.random() < 0.12:
@@ -146,9 +147,10 @@ def _title(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
         face = look.heading.bold(look.size)
     if face.width(text) > look.width - 2 * m:
         return "", y
-    ink = t.ink
+    ink, foot = t.ink, 0
     if rng.random() < 0.3:
-        canvas.box(0, 0, look.width, m + face.line + m // 2, fill=t.accent)
+        foot = m + face.line + m // 2
+        canvas.box(0, 0, look.width, foot, fill=t.accent)
         ink = on(t.accent)
     elif rng.random() < 0.4:
         ink = t.accent
@@ -156,7 +158,7 @@ def _title(rng: random.Random, canvas: Canvas, look: Look) -> tuple[str, float]:
         canvas.text(look.width / 2, y, text, face, ink, "centre")
     else:
         canvas.text(m, y, text, face, ink)
-    return text, y + face.line + look.size * rng.uniform(0.6, 1.4)
+    return text, max(y + face.line + look.size * rng.uniform(0.6, 1.4), foot + look.size * 0.5)
 
 
 def _faces(rng: random.Random, look: Look) -> tuple[Face, Face]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .. import words
 from ..document import Canvas, Document, Question
-from ..questions import absent, ask, yes_no
+from ..questions import ORDINALS, absent, ask, yes_no
 from ..theme import on
 from .look import Look
 
@@ -42,6 +42,12 @@ LOWEST = (
     "Who or what has the least {c}?", "min {c}: which {n}?",
 )  # fmt: skip
 
+EXTREMES = ("What is the {w} {c}?", "{w} {c} in figures", "How much is the {w} {c}?",
+            "What is the {w} figure under {c}?", "{w} value in the column {c}?")  # fmt: skip
+SECOND = ("Which {n} has the second highest {c}?", "Which {n} comes second by {c}?")
+ABOVE = ("How many rows have a {c} above {v}?", "In how many rows is {c} higher than {v}?",
+         "count the rows with more {c} than {v}")  # fmt: skip
+
 
 class Grid:
     """Headers, rows and, per numeric column, the values behind the text."""
@@ -55,8 +61,11 @@ class Grid:
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def make_grid(rng: random.Random, columns: int, rows: int) -> Grid:
-    """Random contents: the first column names the rows, later ones hold text or figures."""
+def make_grid(rng: random.Random, columns: int, rows: int, numeric: float = 0.3) -> Grid:
+    """Random contents: the first column names the rows, later ones hold text or figures.
+
+    ``numeric`` is the share of tables that hold mostly figures.
+    """
     first, draw_first = rng.choice(
         (
             ("Name", words.person),
@@ -75,23 +84,24 @@ def make_grid(rng: random.Random, columns: int, rows: int) -> Grid:
     if rng.random() < 0.3:
         first = words.some(rng, 1, 1)
     headers, values = [first or "Group"], {}
-    pool = [c for c in (*COLUMNS, *rng.sample(NUMERIC, 10)) if c != first]
+    text = rng.sample(tuple(COLUMNS), 2) if rng.random() < numeric else tuple(COLUMNS)
+    pool = [c for c in (*text, *rng.sample(NUMERIC, 10)) if c != first]
     for name in rng.sample(pool, columns - 1):
         headers.append(name if rng.random() < 0.65 else words.some(rng, 1, rng.choice((1, 1, 2))))
         if name in COLUMNS:
             for row in body:
                 row.append(COLUMNS[name](rng))
             continue
-        figures = _column(rng, rows)
-        for row, (text, _) in zip(body, figures, strict=True):
+        column = figures(rng, rows)
+        for row, (text, _) in zip(body, column, strict=True):
             row.append(text)
-        values[len(headers) - 1] = [v for _, v in figures]
+        values[len(headers) - 1] = [v for _, v in column]
     if len({h.lower() for h in headers}) < columns:
-        return make_grid(rng, columns, rows)
+        return make_grid(rng, columns, rows, numeric)
     return Grid(headers, body, values)
 
 
-def _column(rng: random.Random, n: int) -> list[tuple[str, float]]:
+def figures(rng: random.Random, n: int) -> list[tuple[str, float]]:
     """Figures in one notation, all different where that is easy."""
     kind = rng.random()
     top = rng.choice((20, 100, 1000, 50_000))
@@ -135,11 +145,12 @@ def draw(rng: random.Random, look: Look) -> Document:
     pitch = look.family.regular(size).line * rng.uniform(1.15, 1.9)
     room = int((look.height - m - y) / pitch) - 1
     columns = max(2, min(7, int((look.width - 2 * m) / (size * rng.uniform(6, 9)))))
+    long = rng.random() < 0.3
     for _ in range(8):
-        grid = make_grid(rng, columns, max(1, min(room, rng.randint(2, 14))))
+        rows = rng.randint(8, 24) if long else rng.randint(2, 14)
+        grid = make_grid(rng, columns, max(1, min(room, rows)))
         widths = _widths(look, grid, size)
-        small = len(grid.markdown().encode()) <= look.budget
-        if sum(widths) <= look.width - 2 * m and small:
+        if sum(widths) <= look.width - 2 * m:
             break
         if columns > 2:
             columns -= 1
@@ -152,7 +163,8 @@ def draw(rng: random.Random, look: Look) -> Document:
     if rng.random() < 0.7 and spare > 0:
         widths = [w + spare / len(widths) for w in widths]
     paint(rng, canvas, look, grid, widths, pitch, y, size)
-    return canvas.document(questions(rng, grid, caption))
+    out = questions(rng, grid, caption) + comparisons(rng, grid)
+    return canvas.document([q for q in out if len(q.answer.encode()) <= look.budget])
 
 
 def _widths(look: Look, grid: Grid, size: float) -> list[float]:
@@ -272,4 +284,55 @@ def _comparisons(rng: random.Random, grid: Grid) -> list[Question]:
         if sum(row[i] in other for other in rows) == 1:
             slots = {"n": noun, "g": names[i], "v": row[i]}
             out.append(ask(rng, "which_row", row[0], kind="reverse", **slots))
+    return out
+
+
+def comparisons(rng: random.Random, grid: Grid) -> list[Question]:
+    """More questions that weigh a whole column: its ends in figures, ranks, counts, its cells."""
+    names, rows, out = grid.headers, grid.rows, list[Question]()
+    noun = names[0].lower()
+    for i in rng.sample(sorted(grid.values), min(3, len(grid.values))):
+        values = grid.values[i]
+        order, n = sorted(range(len(values)), key=values.__getitem__), len(values)
+        if not i or n < 3:
+            continue
+        for kind, end, word in (
+            ("highest", order[-1], "largest"),
+            ("lowest", order[0], "smallest"),
+        ):
+            if values.count(values[end]) == 1:
+                asked = rng.choice(EXTREMES).format(w=rng.choice((kind, word)), c=names[i])
+                out.append(Question(kind, asked, rows[end][i]))
+        if len({values[j] for j in order[-3:]}) == 3:
+            asked = rng.choice(SECOND).format(n=noun, c=names[i])
+            out.append(Question("highest", asked, rows[order[-2]][0]))
+        a, b = rng.sample(range(n), 2)
+        if values[a] != values[b]:
+            slots = {"f": f"{names[i]} of {rows[a][0]}", "g": f"that of {rows[b][0]}"}
+            out.append(yes_no(rng, "greater", values[a] > values[b], **slots))
+        middle = order[rng.randrange(1, n - 1)]
+        above = str(sum(v > values[middle] for v in values))
+        asked = rng.choice(ABOVE).format(c=names[i], v=rows[middle][i])
+        out.append(Question("count", asked, above))
+    out += _columns(rng, grid)
+    return out
+
+
+def _columns(rng: random.Random, grid: Grid) -> list[Question]:
+    """Columns read out from top to bottom, and rows by their place."""
+    names, rows, out = grid.headers, grid.rows, list[Question]()
+    for i in rng.sample(range(len(names)), 2):
+        if len(rows) <= 16:
+            column = ", ".join(row[i] for row in rows)
+            out.append(ask(rng, "in_column", column, f=names[i], kind="list"))
+    r = rng.randrange(min(len(rows), len(ORDINALS)))
+    out.append(ask(rng, "nth", rows[r][0], k=ORDINALS[r], n=f"entry of {names[0]}"))
+    out.append(ask(rng, "nth", rows[-1][0], k="last", n=f"entry of {names[0]}"))
+    if len(rows) > 1:
+        r = rng.randrange(len(rows) - 1)
+        if sum(row[0] == rows[r][0] for row in rows) == 1:
+            asked = rng.choice(("Which row comes after {f}?", "what is listed below {f}",
+                                "Which {n} stands right below {f}?"))  # fmt: skip
+            slots = {"n": names[0].lower(), "f": rows[r][0]}
+            out.append(Question("find", asked.format(**slots), rows[r + 1][0]))
     return out
