@@ -13,7 +13,7 @@ from rotatek.pocket.distract import distract
 from rotatek.pocket.generate import make_document, pick_size
 from rotatek.pocket.glyphs import GLYPHS, N_CLASSES
 from rotatek.pocket.questions import ABSENT
-from rotatek.pocket.renderers import REGISTRY
+from rotatek.pocket.renderers import REGISTRY, grids, listings, pick_look
 from rotatek.pocket.renderers.charts import ranked
 from rotatek.pocket.renderers.look import text_length
 
@@ -181,3 +181,56 @@ def test_text_is_made_of_glyphs_and_seldom_comes_twice() -> None:
     assert len(set(said)) == 600
     starts = [text.split()[0] for text in said]
     assert max(map(starts.count, starts)) < 40
+
+
+def test_fields_in_rows_stand_apart_and_in_reading_order() -> None:
+    cells = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        look = pick_look(rng, 448, 392)
+        style = grids.Style.of(rng, look)
+        pairs = grids.contents(rng, 20).pairs
+        rows = grids.arrange(rng, style, pairs, (20.0, 430.0, 40.0, 380.0))
+        flat = [c for row in rows for c in row]
+        keys = [k for k, _ in pairs]
+        assert [keys.index(c.key) for c in flat] == sorted(keys.index(c.key) for c in flat)
+        for row in rows:
+            for left, right in zip(row, row[1:], strict=False):
+                assert left.x + left.width <= right.x + 0.01
+            assert row[0].x >= 20 and row[-1].x + row[-1].width <= 430.6
+        for above, below in zip(rows, rows[1:], strict=False):
+            assert above[0].y + style.height <= below[0].y + 0.01
+        assert all(style.need(c.key, c.value) <= c.width + 0.01 for c in flat)
+        cells += len(flat)
+    assert cells > 300
+
+
+def test_comparisons_of_cards_weigh_their_own_figure() -> None:
+    price = listings.Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
+    hours = listings.Field("Hours", "{k}: {v}", ["40", "7", "12"], [40.0, 7.0, 12.0])
+    deck = listings.Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, hours], [])
+    assert deck.markdown().splitlines()[1] == "- Birch: €11.00, Hours: 7"
+    seen = set()
+    for seed in range(20):
+        for q in listings.questions(random.Random(seed), "", deck, 500):
+            about = "price" if "cost" in q.text or "price" in q.text else "hours"
+            if q.kind in ("highest", "lowest") and ("price" in q.text or "hours" in q.text):
+                seen.add((about, q.kind, q.answer))
+            if q.kind == "count":
+                assert q.answer == "3"
+    assert seen == {
+        ("price", "highest", "Birch"), ("price", "highest", "€11.00"),
+        ("price", "lowest", "Cedar"), ("price", "lowest", "€2.50"),
+        ("hours", "highest", "Ash"), ("hours", "highest", "40"),
+        ("hours", "lowest", "Birch"), ("hours", "lowest", "7"),
+    }  # fmt: skip
+
+
+def test_some_tables_are_long_and_every_answer_has_room() -> None:
+    long = 0
+    for seed in range(40):
+        document = make_document(seed, 560, 560, renderers=["tables"], harm=0)
+        counts = [int(q.answer) for q in document.questions if q.kind == "count"]
+        long += max(counts) >= 12
+        assert all(len(q.answer.encode()) <= text_length(560, 560) for q in document.questions)
+    assert long >= 3

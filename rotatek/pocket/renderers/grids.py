@@ -51,6 +51,33 @@ class Style:
     gap: float
     icons: bool
 
+    @staticmethod
+    def of(rng: random.Random, look: Look) -> Style:
+        """Faces and frames; label and value differ in size, weight or ink."""
+        t, s = look.theme, look.size
+        place = rng.choice(("above", "above", "above", "above", "below", "below", "beside"))
+        frame = rng.choice(FRAMES)
+        value_face = rng.choice((look.family.bold, look.family.regular, look.heading.bold))
+        key_face = rng.choice((look.family.regular, look.family.regular, look.family.bold))
+        large = rng.uniform(1.2, 2) if rng.random() < 0.25 else rng.uniform(0.95, 1.15)
+        ink = rng.choice((t.muted, t.muted, t.accent, t.ink))
+        small = rng.uniform(0.7, 0.85) if place == "below" or ink == t.ink else rng.uniform(0.7, 1)
+        pad = (
+            s * rng.uniform(0.3, 0.8) if frame in ("boxes", "panels", "ledger", "columns") else 0.0
+        )
+        gap = s * rng.uniform(0.45, 1.6) if frame not in ("boxes", "ledger") else 0.0
+        return Style(
+            key=key_face(max(10, s * small)),
+            value=value_face(max(11, s * large)),
+            key_ink=ink,
+            place=place,
+            align=rng.choice(("left", "left", "left", "centre", "right")),
+            frame=frame,
+            pad=pad + (2 if frame == "under" else 0),
+            gap=gap,
+            icons=rng.random() < 0.1,
+        )
+
     def need(self, key: str, value: str) -> float:
         """Width in pixels that a cell takes at least."""
         wide = self.key.width(key), self.value.width(value)
@@ -104,11 +131,11 @@ def draw(rng: random.Random, look: Look) -> Document:
         x0, x1 = _picture(rng, canvas, look, x0, x1, y)
     elif rng.random() < 0.2:
         x1 = x0 + (x1 - x0) * rng.uniform(0.65, 1)
-    style = _style(rng, look)
+    style = Style.of(rng, look)
     made = contents(rng, 44 if rng.random() < 0.35 else rng.randint(2, 24))
     if rng.random() < 0.15:
         made.pairs = [(k.upper(), v) for k, v in made.pairs]
-    rows = _arrange(rng, style, made.pairs, (x0, x1, y, look.height - m))
+    rows = arrange(rng, style, made.pairs, (x0, x1, y, look.height - m))
     _paint(rng, canvas, look, style, rows, (x0, x1))
     shown = [(c.key, c.value) for row in rows for c in row]
     kept = dict(zip([k for k, _ in made.pairs], made.numbers, strict=False))
@@ -117,38 +144,13 @@ def draw(rng: random.Random, look: Look) -> Document:
     return canvas.document([q for q in out if len(q.answer.encode()) <= look.budget])
 
 
-def _style(rng: random.Random, look: Look) -> Style:
-    """Faces and frames; label and value differ in size, weight or ink."""
-    t, s = look.theme, look.size
-    place = rng.choice(("above", "above", "above", "above", "below", "below", "beside"))
-    frame = rng.choice(FRAMES)
-    value_face = rng.choice((look.family.bold, look.family.regular, look.heading.bold))
-    key_face = rng.choice((look.family.regular, look.family.regular, look.family.bold))
-    large = rng.uniform(1.2, 2) if rng.random() < 0.25 else rng.uniform(0.95, 1.15)
-    ink = rng.choice((t.muted, t.muted, t.accent, t.ink))
-    small = rng.uniform(0.7, 0.85) if place == "below" or ink == t.ink else rng.uniform(0.7, 1)
-    pad = s * rng.uniform(0.3, 0.8) if frame in ("boxes", "panels", "ledger", "columns") else 0.0
-    gap = s * rng.uniform(0.45, 1.6) if frame not in ("boxes", "ledger") else 0.0
-    return Style(
-        key=key_face(max(10, s * small)),
-        value=value_face(max(11, s * large)),
-        key_ink=ink,
-        place=place,
-        align=rng.choice(("left", "left", "left", "centre", "right")),
-        frame=frame,
-        pad=pad + (2 if frame == "under" else 0),
-        gap=gap,
-        icons=rng.random() < 0.1,
-    )
-
-
 Place = tuple[float, float, float, float]  # left, right, top, bottom
 
 
-def _arrange(
+def arrange(
     rng: random.Random, style: Style, items: list[tuple[str, str]], place: Place
 ) -> list[list[Cell]]:
-    """Rows of cells: equal columns, as many as each row likes, or as wide as the text."""
+    """Rows of cells in ``place``: equal columns, as many as a row likes, or as wide as the text."""
     x0, x1, y, bottom = place
     way = rng.choice(("even", "even", "even", "ragged", "flow", "flow"))
     columns, between = rng.randint(1, 5), style.gap if style.frame != "columns" else 0.0

@@ -84,8 +84,8 @@ def make_grid(rng: random.Random, columns: int, rows: int, numeric: float = 0.3)
     if rng.random() < 0.3:
         first = words.some(rng, 1, 1)
     headers, values = [first or "Group"], {}
-    text = rng.sample(tuple(COLUMNS), 2) if rng.random() < numeric else tuple(COLUMNS)
-    pool = [c for c in (*text, *rng.sample(NUMERIC, 10)) if c != first]
+    wordy = rng.sample(tuple(COLUMNS), 2 if rng.random() < numeric else len(COLUMNS))
+    pool = [c for c in (*wordy, *rng.sample(NUMERIC, 10)) if c != first]
     for name in rng.sample(pool, columns - 1):
         headers.append(name if rng.random() < 0.65 else words.some(rng, 1, rng.choice((1, 1, 2))))
         if name in COLUMNS:
