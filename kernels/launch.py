@@ -22,9 +22,7 @@ from kernels.reference import Text, Visual
 LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-STREAM_BYTES_PER_NS = 35.0  # of one multiprocessor, all of its programs together (H200)
-LOADED_LATENCY_NS = 2500.0  # of a load while the memory is busy
-WAVE_NS = 4000.0  # a wave of programs starts, fills its pipeline and drains
+FEW = 5  # splits a wave below which more waves pay: the last one is never nearly empty
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
@@ -35,7 +33,8 @@ class Config:
 
     block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fit one
     multiprocessor at once; tma: load whole tiles with the bulk copy engine; interleaved: a split
-    takes every n-th tile, so that rows of any length spread over all splits.
+    takes every n-th tile, so that rows of any length spread over all splits; waves: how often a
+    large batch fills the multiprocessors.
     """
 
     block_n: int = 64
@@ -45,6 +44,7 @@ class Config:
     block_m: int = 32
     tma: bool = False
     interleaved: bool = True
+    waves: int = 2
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,19 @@ class Plan:
         return self.visual_size, block, self.visual_size
 
 
-# (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values)
-# those of four warps measured on an H200, see assets/results/kernels-sweep.json; those of one warp
-# (no barrier, no exchange between warps) by the instructions of a tile and the bytes in flight
+# (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
+# an H200 by `python -m kernels.bench tune`: assets/results/kernels-tune.json
 CONFIGS: dict[tuple[int, int, int, int], Config] = {
-    (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3),
-    (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 128, 512): Config(block_n=64, warps=4, stages=2, per_sm=3),
-    (90, 128, 32, 128): Config(block_n=128, warps=1, stages=3, per_sm=6),  # rotated Values
+    (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True, waves=3),
+    (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True, waves=3),
+    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3, waves=3),
+    (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True, waves=3),
+    (90, 128, 128, 512): Config(block_n=64, warps=4, stages=2, per_sm=3, waves=3),
+    (90, 128, 32, 128): Config(block_n=128, warps=1, stages=4, per_sm=8, tma=True),  # rotated V
     (90, 128, 16, 64): Config(block_n=128, warps=1, stages=4, per_sm=8),
-    (90, 128, 32, 160): Config(block_n=64, warps=1, stages=3, per_sm=8),  # 8 bits
-    (90, 128, 32, 192): Config(block_n=64, warps=1, stages=3, per_sm=5),
-    (90, 128, 128, 256): Config(block_n=64, warps=2, stages=3, per_sm=4),
+    (90, 128, 32, 160): Config(block_n=64, warps=1, stages=3, per_sm=8, waves=1),  # 8 bits
+    (90, 128, 32, 192): Config(block_n=64, warps=1, stages=3, per_sm=8, waves=1),
+    (90, 128, 128, 256): Config(block_n=128, warps=2, stages=3, per_sm=3, tma=True, waves=3),
 }
 ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
 
@@ -119,33 +118,18 @@ def _rounded(tokens: int, block: int) -> int:
 def plan_splits(
     groups: int, N: int, M: int, sms: int, config: Config, row_bytes: int, text_bytes: int
 ) -> Plan:
-    """The split count with the smallest modelled time, for B * Hkv `groups`.
+    """Splits for B * Hkv `groups` that, with the text's, fill the multiprocessors.
 
-    A multiprocessor streams ~35 bytes a ns from memory, one program at most its bytes in flight
-    over the latency. `per_sm` programs run at once, so a last wave that is nearly empty costs as
-    much as a full one: whole waves win. Every split adds partials that the merge reads back.
+    Measured, whole waves beat everything between them: a last wave that is nearly empty costs as
+    much as a full one, and fewer splits leave partials for the merge to read back.
     """
-    in_flight = config.block_n * row_bytes * max(config.stages - 1, 1)
-    alone = in_flight / LOADED_LATENCY_NS
-    best, best_ns = None, float("inf")
-    for wanted in range(1, min(-(-N // config.block_n), 512) + 1):
-        plan = _plan(N, M, wanted, config, row_bytes, text_bytes)
-        if plan.visual_splits != wanted:
-            continue
-        slots = sms * config.per_sm
-        programs = groups * wanted
-        waves = -(-programs // slots)
-        if waves == 1 and programs + groups * plan.text_splits > slots:
-            waves = 2  # the text would push visual programs into a second wave
-        bytes_each = plan.visual_size * row_bytes
-        stream = sms * STREAM_BYTES_PER_NS
-        ns = (waves - 1) * slots * bytes_each / stream
-        last = max(programs - (waves - 1) * slots, 0)
-        ns += max(last * bytes_each / stream, bytes_each / alone)
-        ns += WAVE_NS * waves + 0.3 * groups * plan.splits
-        if ns < best_ns:
-            best, best_ns = plan, ns
-    return best or _plan(N, M, 1, config, row_bytes, text_bytes)
+    slots = sms * config.per_sm
+    splits = slots // groups
+    if splits < FEW:
+        splits = config.waves * slots // groups
+    share = M * text_bytes / max(N * row_bytes + M * text_bytes, 1)
+    text = max(round(splits * share), min(M, 1))
+    return _plan(N, M, max(splits - text, 1), config, row_bytes, text_bytes)
 
 
 def _plan(N: int, M: int, wanted: int, config: Config, row_bytes: int, text_bytes: int) -> Plan:
