@@ -7,7 +7,9 @@ model.generate(**inputs, past_key_values=cache)
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -113,6 +115,12 @@ def _output_roots(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     return rotation.metric_root((blocks.transpose(-1, -2) @ blocks).sum(1))
 
 
+@lru_cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream that compresses: one a GPU, since freed memory is only reused on its own."""
+    return torch.cuda.Stream(device)
+
+
 @dataclass
 class Filling:
     """How one cache's layers are compressed, and the stores they have filled so far."""
@@ -123,6 +131,25 @@ class Filling:
     metrics: OutputMetrics
     bases: Sequence[Tensor] | None = None
     stores: list[Store] = field(default_factory=list)
+    devices: set[torch.device] = field(default_factory=set)
+
+    @contextmanager
+    def beside(self, *states: Tensor) -> Iterator[None]:
+        """On a GPU, work on a stream of its own while the model's goes on to the next layer.
+
+        One layer's solver keeps eight multiprocessors busy for long and the others idle.
+        """
+        device = states[0].device
+        if device.type != "cuda":
+            yield
+            return
+        self.devices.add(device)
+        stream = side_stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            yield
+        for state in states:
+            state.record_stream(stream)
 
     def compress(self, prefill: Prefill) -> Store:
         """Store one layer's visual tokens."""
@@ -133,6 +160,8 @@ class Filling:
 
     def finish(self) -> None:
         """Settle what layers share, once all of them are filled."""
+        for device in self.devices:
+            torch.cuda.current_stream(device).wait_stream(side_stream(device))
         self.method.finish(self.stores, self.settings)
         self.stores.clear()
 
@@ -160,7 +189,9 @@ class PlannedLayer(CompressedLayer):
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         if self.text is None:
             out = full()
-            self.absorb(module, query, key, value)
+            with self.filling.beside(query, key, value):
+                self.absorb(module, query, key, value)
+            self.settle()
             self.plan.observe(self.index, query, key, scale)
             return out
         sliding = getattr(module, "sliding_window", None)
@@ -195,6 +226,9 @@ class PlannedLayer(CompressedLayer):
                 None if self.filling.bases is None else self.filling.bases[self.index],
             )
             self.store = self.filling.compress(prefill)
+
+    def settle(self) -> None:
+        """After the last layer: what all of them share."""
         if self.index == self.plan.layers - 1:
             self.filling.finish()
 
@@ -319,6 +353,7 @@ class _SharedLayer(CompressedLayer):
             started = time.perf_counter()
             if isinstance(layer, PlannedLayer):
                 layer.absorb(module, query, key, value)
+                layer.settle()
             else:
                 layer.update(key, value)
             synchronise(key.device)

@@ -93,10 +93,11 @@ def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
 
 
 def prefill(rounds: int = 9, N: int = 2880) -> Row:
-    """F: covariance + solve + projection of all layers over the prefill, solved a layer or at once.
+    """F: covariance + solve + projection of all layers over the prefill, in three orders.
 
-    "a layer at a time" solves inside every layer (8 or 4 matrices: latency), "all at once" keeps
-    the covariances and solves the whole model in one launch at the end.
+    "a layer at a time" solves inside every layer (8 or 4 matrices: latency); "all at once" joins
+    the Keys of all layers and needs three launches at the end; "beside" is the layers' work on a
+    stream of its own, as `rotatek.compression` does it: its share is what the prefill slows down.
     """
     rows = []
     for sizes in (LLAMA, QWEN):
@@ -104,13 +105,16 @@ def prefill(rounds: int = 9, N: int = 2880) -> Row:
         shape = (1, sizes.Hkv, N, sizes.d)
         keys = [torch.randn(shape, device="cuda").bfloat16() for _ in range(sizes.layers)]
         start = start_basis(sizes.d, 32, keys[0].device)
+        run = decoder.prefill(N + M)
         graphs = {
-            "prefill": capture([decoder.prefill(N + M)]),
+            "prefill": capture([run]),
+            "beside": capture([_beside(run, lambda keys=keys, start=start: _each(keys, start))]),
             "a layer at a time": capture([lambda keys=keys, start=start: _each(keys, start)]),
             "all at once": capture([lambda keys=keys, start=start: _batched(keys, start)]),
         }
         times = interleaved(graphs, 1, rounds, 20000)
         us = {name: timing.us for name, timing in times.items()}
+        us["beside"] -= us["prefill"]
         share = {name: us[name] / us["prefill"] for name in us if name != "prefill"}
         rows.append({"model": sizes.name, "N": N, "us": us, "share": share})
         del decoder, graphs
@@ -126,11 +130,25 @@ def _each(keys: list[Tensor], start: Tensor) -> list[Tensor]:
     return out
 
 
-def _batched(keys: list[Tensor], start: Tensor) -> list[Tensor]:
-    found = [covariance(layer) for layer in keys]
-    bases = subspace(torch.stack([cov for _, cov in found]), 32, start=start)
-    pairs = zip(keys, found, bases, strict=True)
-    return [project(layer, mean, basis) for layer, (mean, _), basis in pairs]
+def _batched(keys: list[Tensor], start: Tensor) -> Tensor:
+    every = torch.cat(keys)
+    mean, cov = covariance(every)
+    return project(every, mean, subspace(cov, 32, start=start))
+
+
+def _beside(prefill: Callable[[], Any], compress: Callable[[], Any]) -> Callable[[], None]:
+    """A prefill during which another stream compresses, as the cache does layer by layer."""
+
+    def both() -> None:
+        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            held = compress()
+        prefill()
+        main.wait_stream(side)
+        del held
+
+    return both
 
 
 def _transformers_ms(sizes: Sizes, B: int, N: int) -> dict[str, float]:

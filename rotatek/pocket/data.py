@@ -20,7 +20,8 @@ from .generate import make_document, pick_size
 from .renderers.look import text_length
 
 HARD = frozenset({"highest", "lowest", "reverse", "colour", "list"})
-HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 2.0, "colour": 1.5}
+HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 2.0, "colour": 2.5, "value": 1.5, "cell": 1.5,
+          "count": 1.5, "list": 1.3, "field": 1.3}  # fmt: skip
 EASY = ("signs", "pages", "forms", "screens", "tables")
 
 
@@ -81,9 +82,10 @@ def pack(
 def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
     """An order of the turns: kind by kind, so that rare kinds come early.
 
-    Hard kinds come before easy ones two times in three. The transcription leads at times; else it
-    comes last and a comparison leads, so that comparing is learned from pixels and not from
-    figures that an earlier turn has read out.
+    Hard kinds come before easy ones two times in three. The transcription leads at times, mostly
+    so on pages without a comparison, where it seldom finds room behind the others; else it comes
+    last and a comparison leads, so that comparing is learned from pixels and not from figures
+    that an earlier turn has read out.
     """
     kinds: dict[str, list[Question]] = {}
     for question in questions:
@@ -98,7 +100,9 @@ def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
         turn.sort(key=lambda q: rng.random() + (eager and q.kind not in HARD))
         turns += turn
         kinds = {kind: group for kind, group in kinds.items() if group}
-    if long and rng.random() < 0.45:
+    lead = 0.45 if any(q.kind in ("highest", "lowest") for q in turns) else 0.75
+    if long and rng.random() < lead:
+        long.sort(key=lambda q: -len(q.answer))  # the whole page, before a part of it
         return long[:1] + turns + long[1:]
     return turns + long
 

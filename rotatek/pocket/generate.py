@@ -14,7 +14,7 @@ from .distract import distract
 from .document import Document
 from .renderers import REGISTRY, pick_look
 
-STORED_SHARE = 0.15
+STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
 SPLITS = ("own", "fonts", "renderers")
 

@@ -162,6 +162,37 @@ FORMS: dict[str, tuple[str, ...]] = {
         "Is {f} on?", "Is {f} checked?", "Is {f} enabled?", "is {f} switched on",
         "Is {f} selected?", "{f} enabled?",
     ),
+    "top_price": (
+        "What is the highest price?", "How much is the most expensive {n}?", "highest price?",
+        "What does the dearest {n} cost?", "largest single amount?",
+    ),
+    "bottom_price": (
+        "What is the lowest price?", "How much is the cheapest {n}?", "lowest price?",
+        "What does the cheapest {n} cost?", "smallest single amount?",
+    ),
+    "second_price": (
+        "What is the second most expensive {n}?", "Which {n} has the second highest price?",
+        "second dearest {n}?",
+    ),
+    "least_price": (
+        "Which {n} costs the least?", "What is the cheapest {n}?", "lowest price: which {n}?",
+    ),
+    "dearer": (
+        "Does {f} cost more than {g}?", "Is {f} more expensive than {g}?", "{f} dearer than {g}?",
+        "is {f} pricier than {g}",
+    ),
+    "over": (
+        "How many {n}s cost more than {v}?", "how many are above {v}",
+        "number of {n}s dearer than {v}?",
+    ),
+    "coloured": (
+        "What is the value of the {c} {n}?", "How much is the {c} {n}?", "{c} {n} value?",
+        "Which value does the {c} {n} have?", "what does the {c} {n} show",
+    ),
+    "follows": (
+        "Which {n} comes after {f}?", "What is the {n} after {f}?", "What is listed below {f}?",
+        "the {n} that follows {f}",
+    ),
     "axis": (
         "What is the {f} axis label?", "What does the {f} axis show?", "{f} axis?",
         "label of the {f} axis", "What is on the {f} axis?",
@@ -226,6 +257,30 @@ def yes_no(rng: random.Random, form: str, truth: bool, **slots: str) -> Question
 def absent(rng: random.Random, form: str, **slots: str) -> Question:
     """A question about something that the document does not hold."""
     return ask(rng, form, ABSENT, kind="absent", **slots)
+
+
+def weigh_prices(
+    rng: random.Random, items: list[tuple[str, str, float]], noun: str = "item"
+) -> list[Question]:
+    """Questions that compare prices; items are (name, price as written, number)."""
+    out, n = list[Question](), len(items)
+    order = sorted(items, key=lambda item: item[2])
+    if n < 2:
+        return out
+    if order[-1][2] > order[-2][2]:
+        out.append(ask(rng, "top_price", order[-1][1], kind="highest", n=noun))
+    if order[0][2] < order[1][2]:
+        out.append(ask(rng, "bottom_price", order[0][1], kind="lowest", n=noun))
+        out.append(ask(rng, "least_price", order[0][0], kind="lowest", n=noun))
+    if n > 2 and order[-3][2] < order[-2][2] < order[-1][2]:
+        out.append(ask(rng, "second_price", order[-2][0], kind="highest", n=noun))
+        middle = rng.choice(order[1:-1])
+        over = str(sum(item[2] > middle[2] for item in items))
+        out.append(ask(rng, "over", over, kind="count", v=middle[1], n=noun))
+    a, b = rng.sample(items, 2)
+    if a[2] != b[2]:
+        out.append(yes_no(rng, "dearer", a[2] > b[2], f=a[0], g=b[0]))
+    return out
 
 
 def careless(rng: random.Random, text: str) -> str:

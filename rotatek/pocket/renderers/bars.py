@@ -52,11 +52,12 @@ def draw(rng: random.Random, look: Look) -> Document:
         shown = _upright(rng, canvas, rest, data, y, shown, stacked)
     out = questions(rng, data, shown, coloured=series > 1)
     if series == 1 and len({c for c, _ in data.colours[:n]}) == n:
-        i = rng.randrange(n)
-        out.append(ask(rng, "colour", data.colours[i][0], f=f"the bar for {data.categories[i]}"))
-        out.append(
-            ask(rng, "by_colour", data.categories[i], n="bar", c=data.colours[i][0], kind="colour")
-        )
+        for i in rng.sample(range(n), min(n, 2)):
+            name, colour = data.categories[i], data.colours[i][0]
+            out.append(ask(rng, "colour", colour, f=f"the bar for {name}"))
+            out.append(ask(rng, "by_colour", name, n="bar", c=colour, kind="colour"))
+            if shown:
+                out.append(ask(rng, "coloured", data.text(0, i), kind="value", n="bar", c=colour))
     return canvas.document(out)
 
 

@@ -225,6 +225,8 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
         if coloured:
             colour = data.colours[s][0]
             out.append(ask(rng, "colour", colour, f=data.series[s]))
+            s = rng.randrange(len(data.series))
+            colour = data.colours[s][0]
             out.append(ask(rng, "by_colour", data.series[s], n="series", c=colour, kind="colour"))
     out.append(
         ask(

@@ -187,6 +187,7 @@ def questions(rng: random.Random, lines: list[str]) -> list[Question]:
                     parts[-1],
                 )
             )
+    out += _places(rng, [x.strip() for x in lines])
     text = "\n".join(lines)
     seen, other = rng.choice(text.split()), words.word(rng)
     out.append(yes_no(rng, "present", True, f=f'"{seen}"'))
@@ -206,4 +207,22 @@ def questions(rng: random.Random, lines: list[str]) -> list[Question]:
     out.append(
         absent(rng, "field", f=rng.choice(("invoice total", "phone number", "table caption")))
     )
+    return out
+
+
+def _places(rng: random.Random, lines: list[str]) -> list[Question]:
+    """Questions that find a line by its start or by the line before it, and count levels."""
+    out = list[Question]()
+    for i in rng.sample(range(len(lines) - 1), min(2, len(lines) - 1)):
+        cue = " ".join(lines[i].split()[:2])
+        if sum(x.startswith(cue) for x in lines) == 1:
+            slots = {"n": "line", "f": f'"{cue}..."'}
+            out.append(ask(rng, "follows", lines[i + 1], kind="find", **slots))
+            form = rng.choice(('Read the line that starts with "{}".', 'the whole line "{}..."'))
+            out.append(Question("find", form.format(cue), lines[i]))
+    for level in ("INFO", "WARN", "DEBUG"):
+        times = sum(level in x.split() for x in lines)
+        if times and rng.random() < 0.5:
+            form = rng.choice(("How many {} lines are there?", "count the lines with {}"))
+            out.append(Question("count", form.format(level), str(times)))
     return out

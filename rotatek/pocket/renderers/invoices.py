@@ -253,6 +253,11 @@ def _questions(
                     order[-1][0],
                 )
             )
+            asked = rng.choice(("What is the largest amount of a line?", "highest line amount?"))
+            out.append(Question("highest", asked, order[-1][3]))
+        if len(order) > 1 and order[0][4] < order[1][4]:
+            asked = rng.choice(("Which item has the smallest amount?", "cheapest line?"))
+            out.append(Question("lowest", asked, order[0][0]))
         text = "\n".join(
             f"| {i[0]} | {i[1]} | {i[2]} | {i[3]} |" if i[5] else f"| {i[0]} | {i[3]} |"
             for i in items

@@ -7,7 +7,7 @@ import random
 from .. import words
 from ..document import Document, Question
 from ..fonts import pick_family
-from ..questions import absent, ask, yes_no
+from ..questions import absent, ask, weigh_prices, yes_no
 from .look import Look
 
 SECTIONS = (
@@ -136,6 +136,15 @@ def menu_questions(rng: random.Random, title: str, menu: Menu) -> list[Question]
                 order[0][1],
             )
         )
+    out += weigh_prices(rng, [item[1:] for item in every])
+    section, items = rng.choice(menu)
+    ranks = sorted(items, key=lambda item: item[2])
+    if len(ranks) > 1 and ranks[0][2] < ranks[1][2]:
+        text = rng.choice(("What is the cheapest item under {}?", "cheapest in {}?"))
+        out.append(Question("lowest", text.format(section), ranks[0][0]))
+    if len(ranks) > 1 and ranks[-2][2] < ranks[-1][2]:
+        text = rng.choice(("What is the dearest item under {}?", "What costs the most in {}?"))
+        out.append(Question("highest", text.format(section), ranks[-1][0]))
     out.append(yes_no(rng, "present", True, f=rng.choice(every)[1]))
     other = words.product(rng)
     if not any(other.lower() in e[1].lower() or e[1].lower() in other.lower() for e in every):

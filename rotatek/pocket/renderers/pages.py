@@ -100,6 +100,30 @@ def _paragraph(rng: random.Random, look: Look, prose: bool) -> str:
     return " ".join(words.sentence(rng, look.lang) for _ in range(rng.randint(1, limit)))
 
 
+def _places(rng: random.Random, prose: list[str], bullets: list[str]) -> list[Question]:
+    """Questions that find a paragraph or an item by what stands before it or at its start."""
+    out = list[Question]()
+    if 2 <= len(prose) <= 9:
+        out.append(ask(rng, "count", str(len(prose)), n="paragraphs"))
+    if len(prose) > 1:
+        block = rng.choice(prose)
+        cue = " ".join(block.split()[:3])
+        if sum(p.startswith(cue) for p in prose) == 1:
+            form = rng.choice(('Read the paragraph that starts with "{}".',
+                               'Which paragraph begins "{}"?'))  # fmt: skip
+            out.append(Question("transcribe", form.format(cue), block))
+            form = rng.choice(('What is the last word of the paragraph that starts with "{}"?',
+                               'How does the paragraph "{}..." end?'))  # fmt: skip
+            out.append(Question("find", form.format(cue), block.split()[-1]))
+    if len(bullets) > 2:
+        i = rng.randrange(len(bullets) - 1)
+        if bullets.count(bullets[i]) == 1:
+            out.append(ask(rng, "follows", bullets[i + 1], kind="find", n="item", f=bullets[i]))
+        if len(bullets) <= 9:
+            out.append(ask(rng, "list", ", ".join(bullets), n=rng.choice(("items", "points"))))
+    return out
+
+
 def markdown(blocks: list[str]) -> str:
     """Blocks joined as Markdown: list items on following lines, others apart."""
     out = ""
@@ -137,6 +161,7 @@ def page_questions(
     if len(prose) > 1:
         i = rng.randrange(min(len(prose), len(ORDINALS)))
         out.append(ask(rng, "nth", prose[i], k=ORDINALS[i], n="paragraph", kind="transcribe"))
+    out += _places(rng, prose, bullets)
     text = " ".join(blocks)
     tokens = text.split()
     inner = rng.choice(blocks).split()

@@ -79,6 +79,9 @@ def draw(rng: random.Random, look: Look) -> Document:
         )
         canvas.text(lx + mark + 6, top, text, small, t.ink)
     out = questions(rng, data, shown, coloured=False)
+    for i in rng.sample(range(n), 2 if shown else 0):
+        colour = data.colours[i][0]
+        out.append(ask(rng, "coloured", data.text(0, i), kind="value", n="slice", c=colour))
     for i in rng.sample(range(n), 2):
         out.append(ask(rng, "colour", data.colours[i][0], f=data.categories[i]))
         out.append(

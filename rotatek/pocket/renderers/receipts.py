@@ -7,7 +7,7 @@ import random
 from .. import words
 from ..document import Canvas, Colour, Document, Question
 from ..fonts import Face, pick_family
-from ..questions import absent, ask, yes_no
+from ..questions import absent, ask, weigh_prices, yes_no
 from .look import Look
 
 TOTALS = ("TOTAL", "Total", "Total due", "Amount due", "Grand total", "Summe", "Total TTC", "Razem")
@@ -207,6 +207,7 @@ def questions(
         out.append(
             ask(rng, "count", str(len(items)), n=rng.choice(("items", "products", "positions")))
         )
+    out += weigh_prices(rng, [(name, shown, amount) for name, _, shown, amount in items])
     if items:
         out.append(yes_no(rng, "present", True, f=rng.choice(items)[0]))
     other = words.product(rng)
