@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import random
 
-from ..document import Document, Question
+from ..document import Canvas, Document, Question
+from ..fonts import Face
 from ..questions import ask
 from ..theme import on, series_colours
-from .charts import make_data, put_title, questions
+from .charts import Data, make_data, put_title, questions
 from .look import Look
 
 
@@ -42,6 +43,9 @@ def draw(rng: random.Random, look: Look) -> Document:
         radius = min(look.width / 2.3, (bottom - y - n * small.line * 1.3) / 2.1)
         cx, cy = look.width / 2, y + radius
         lx, ly = max(look.margin, look.width / 2 - names / 2), y + 2 * radius + 6
+    about = _free_radius(look, small, data.categories, bottom - y)
+    if rng.random() < 0.3 and about >= 45 and min(shares) >= 6:
+        mode, radius, cx, cy = "around", about, look.width / 2, (y + bottom) / 2
     radius = max(radius, 20)
     angle = rng.uniform(0, 360)
     for i, share in enumerate(shares):
@@ -52,7 +56,9 @@ def draw(rng: random.Random, look: Look) -> Document:
     if ring:
         hole = radius * rng.uniform(0.35, 0.5)
         canvas.draw.ellipse((cx - hole, cy - hole, cx + hole, cy + hole), fill=t.page)
-    shown = mode == "legend"
+    shown = mode in ("legend", "around")
+    if mode == "around":
+        _name_around(canvas, look, small, data, shares, (cx, cy, radius, angle))
     if mode == "slices":
         shown = all(s >= 6 for s in shares) and radius > small.width("100%") * 1.5
         angle_now = angle
@@ -67,7 +73,7 @@ def draw(rng: random.Random, look: Look) -> Document:
             )
             angle_now += share * 3.6
     mark = small.ascent * 0.7
-    for i, name in enumerate(data.categories):
+    for i, name in enumerate(data.categories if mode != "around" else ()):
         text = f"{name} ({shares[i]}%)" if mode == "legend" else name
         top = ly + i * small.line * 1.3
         canvas.box(
@@ -103,6 +109,27 @@ def draw(rng: random.Random, look: Look) -> Document:
         )
     )
     return canvas.document(out)
+
+
+def _free_radius(look: Look, face: Face, names: list[str], height: float) -> float:
+    """The radius of a pie that leaves room for ``names`` and shares at both sides of it."""
+    wide = max(face.width(name + " 100%") for name in names) + 8
+    return min((look.width - 2 * look.margin) / 2 - wide, height / 2 - face.line * 1.4)
+
+
+def _name_around(
+    canvas: Canvas, look: Look, face: Face, data: Data, shares: list[int],
+    pie: tuple[float, float, float, float],
+) -> None:  # fmt: skip
+    """Each name and share outside its slice; pie: centre, radius, first angle in degrees."""
+    cx, cy, radius, angle = pie
+    for name, share in zip(data.categories, shares, strict=True):
+        middle = math.radians(angle + share * 1.8)
+        x, y = cx + radius * 1.06 * math.cos(middle), cy + radius * 1.06 * math.sin(middle)
+        top = y - face.line * (0.5 - 0.5 * math.sin(middle))
+        align = "left" if math.cos(middle) >= 0 else "right"
+        canvas.text(x, top, f"{name} {share}%", face, look.theme.ink, align)
+        angle += share * 3.6
 
 
 def _distinct(n: int, rng: random.Random) -> list[int]:
