@@ -127,8 +127,12 @@ def order_basis(covariance: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def full_basis(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d]."""
-    values, vectors = torch.linalg.eigh(_normalised(covariance))
+    """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d].
+
+    On the CPU, whatever the device: torch gives a GPU matrix after matrix, each slower than here.
+    """
+    values, vectors = torch.linalg.eigh(_normalised(covariance).cpu())
+    values, vectors = values.to(covariance.device), vectors.to(covariance.device)
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
     return vectors.flip(-1).float().contiguous(), values.flip(-1).clamp(min=0).float() * trace
 

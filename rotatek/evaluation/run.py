@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
+from rotatek import recovery
 from rotatek.attention import decoder_layers
 from rotatek.compression import (
     RotateKCache,
@@ -32,12 +33,14 @@ from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
 from rotatek.inputs import Request, make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, collate
+from rotatek.models.memory import is_out_of_memory
 from rotatek.tokens import TOKENS
 
 MEMBERS: Final = 24  # caches that share one prefill: bounds the memory of a batch
 # The same where several processes divide the work, of short answers and of pages: their shares come
 # out even, and what decodes a page for hundreds of steps hardly notices a prefill.
 FEW_MEMBERS: Final = (6, 2)
+EIGH_STEPS: Final = 12  # decoding steps that take as long as one question's eigh, on a GPU's host
 
 Unit = tuple[list[Item], list[Settings]]  # a batch of questions, and settings that prune alike
 
@@ -183,8 +186,8 @@ class Runner:
     ) -> list[Unit]:
         """What is missing, in portions of one prefill each: short questions first, pages last.
 
-        part: (i, n) is the i-th of n shares, for n processes side by side: all of them work on the
-        same questions, so that a run cut short leaves questions that every setting has answered.
+        part: (i, n) is the i-th of n equal shares, for n processes side by side. All of them work
+        on the same questions, so that a run cut short leaves some that every setting has answered.
         """
         index, count = part
         found: list[Unit] = []
@@ -194,7 +197,13 @@ class Runner:
             for group in _groups(batch[0][1]):
                 starts = range(0, len(group), members)
                 found += [(items, group[start : start + members]) for start in starts]
-        return found[index::count]
+        loads, mine = [0] * count, []
+        for unit in found:
+            lightest = loads.index(min(loads))
+            loads[lightest] += self._steps(unit)
+            if lightest == index:
+                mine.append(unit)
+        return mine
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each one added or gave up."""
@@ -209,6 +218,12 @@ class Runner:
             full = self.vlm.full_bytes(whole.valid.numel())
             self._answer(items, embedded, full, group)
             yield size([(items, group)])
+
+    def _steps(self, unit: Unit) -> int:
+        """How long a unit takes at most, in decoding steps."""
+        items, group = unit
+        solved = sum(s.channels == "rotatek" and s.solver == "eigh" for s in group)
+        return self._limit(items) * len(group) + EIGH_STEPS * len(items) * solved
 
     def _prompts(self, items: Sequence[Item]) -> list[Prompt]:
         """Encoded questions; a picture asked several times is read and preprocessed once."""
@@ -239,16 +254,30 @@ class Runner:
         self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
     ) -> None:
         """Prefill once, decode under every setting of a group, write the answers down."""
-        group = [settings for settings in group if setting_id(settings) not in self.refused]
+        group = [settings for settings in group if self._is_owed(settings, items)]
+        said = ""
         try:
             self._answer_group(items, embedded, full, group)
-        except UserError as error:
-            if len(group) > 1:  # find out which setting it was
-                for settings in group:
-                    self._answer(items, embedded, full, [settings])
-            elif group:
-                self.refused[setting_id(group[0])] = error.message
-                self.notice(f"Left out: {error.message}")
+            return
+        except Exception as error:
+            short = is_out_of_memory(error)
+            if not isinstance(error, UserError) and not (short and len(group) > 1):
+                raise
+            if isinstance(error, UserError):
+                said = error.message
+        recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
+        if len(group) > 1:  # one by one: who was refused, or less memory at once
+            for settings in group:
+                self._answer(items, embedded, full, [settings])
+        else:
+            self.refused[setting_id(group[0])] = said
+            self.notice(f"Left out: {said}")
+
+    def _is_owed(self, settings: Settings, items: Sequence[Item]) -> bool:
+        """Whether a setting is neither refused nor answered."""
+        name = setting_id(settings)
+        answered = all((name, item.name) in self.journal.answers for item in items)
+        return name not in self.refused and not answered
 
     def _answer_group(
         self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]

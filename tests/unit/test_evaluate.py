@@ -3,6 +3,7 @@
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,42 @@ def test_parts_divide_the_units_short_questions_first(
     for part in parts:
         pages = [items[0].long for items, _ in part]
         assert pages == sorted(pages)
+
+
+def test_shares_come_out_even(vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path) -> None:
+    """In steps, of which a page and an eigendecomposition take many."""
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=1)
+    rows = [(settings, "all") for table in tables().values() for settings in settings_of(table)]
+    units = runner.units(list(dict.fromkeys(rows)))
+    solved = [s for _, group in units for s in group if s.solver == "eigh"]
+    assert solved and runner._steps((suite.items[:1], solved[:1])) == 96 + 12
+    shares = [
+        sum(map(runner._steps, runner.units(list(dict.fromkeys(rows)), (i, 7)))) for i in range(7)
+    ]
+    assert max(shares) < 1.05 * min(shares)
+
+
+def settings_of(table: Table) -> list[Settings]:
+    return [row.settings for row in table.rows]
+
+
+def test_settings_that_do_not_fit_together_are_answered_one_by_one(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
+    sizes: list[int] = []
+    real = runner._answer_group
+
+    def answer_group(*args: Any) -> None:
+        sizes.append(len(args[-1]))
+        if len(args[-1]) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        real(*args)
+
+    monkeypatch.setattr(runner, "_answer_group", answer_group)
+    list(runner.run(runner.units(WANTED[:3])))
+    assert sizes == [3, 1, 1, 1, 3, 1, 1, 1] and len(runner.journal.answers) == 15
+    assert not runner.refused
 
 
 def test_the_vision_tower_sees_a_picture_once(
