@@ -26,9 +26,11 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """Attention of [B, N, heads, d], laid out as it came."""
+    """Attention of q [B, N, heads, d] over k, v of as many heads or fewer, laid out as it came."""
+    grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+    return out.transpose(1, 2)
 
 
 def vision_block(x: Tensor, cos: Tensor, sin: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
@@ -54,8 +56,6 @@ def text_block(x: Tensor, cos: Tensor, sin: Tensor, width: int, p: tuple[Tensor,
     q = turn(F.linear(y, q_w, q_b).view(b, n, -1, width), cos, sin)
     k = turn(F.linear(y, k_w, k_b).view(b, n, -1, width), cos, sin)
     v = F.linear(y, v_w, v_b).view(b, n, -1, width)
-    groups = q.shape[2] // k.shape[2]
-    k, v = k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2)
     x = x + F.linear(attend(q, k, v, causal=True).reshape(b, n, -1), o_w)
     y = rms(x, n2)
     return x + F.linear(F.silu(F.linear(y, g_w)) * F.linear(y, u_w), d_w)

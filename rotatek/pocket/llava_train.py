@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from transformers import LlavaNextForConditionalGeneration
 
 from .llava import build_llava, llava_config, save_llava
@@ -40,14 +39,6 @@ class TileTrainer(Trainer):
             )
         config = llava_config(2, 3, 256, 128, 2, side=112) if args.tiny else llava_config()
         return build_llava(config, args.seed)
-
-    def share_gradients(self) -> None:
-        """Average gradients over the ranks, in one flat buffer of half the usual width."""
-        grads = [p.grad for p in self.params if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in grads]).bfloat16()
-        dist.all_reduce(flat)
-        mean = (flat.float() / self.world).split([g.numel() for g in grads])
-        torch._foreach_copy_(grads, [m.view_as(g) for m, g in zip(mean, grads, strict=True)])
 
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""

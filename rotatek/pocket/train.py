@@ -35,8 +35,8 @@ CHECK_BATCHES = 8  # fresh batches that decide between last and averaged weights
 
 
 def _spare_cores() -> int:
-    """Cores that loaders may have when every rank keeps one for itself."""
-    return max(1, (os.cpu_count() or 2) - int(os.environ.get("WORLD_SIZE", 1)))
+    """Cores for loaders when every rank keeps three: forward, backward, pinning."""
+    return max(1, (os.cpu_count() or 2) - 3 * int(os.environ.get("WORLD_SIZE", 1)))
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -64,6 +64,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--log-every", type=int, default=50)
     return p.parse_args(argv)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 class Clock:
@@ -249,16 +254,37 @@ class Trainer:
         return answer.detach(), glyph.detach()
 
     def share_gradients(self) -> None:
-        """Average gradients over the ranks, in one flat buffer."""
+        """Average gradients over the ranks, in one flat buffer of half the bytes."""
         for p in self.params:  # every rank sends the same list, whatever its batch held
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
         grads = [p.grad for p in self.params if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in grads])
+        flat = torch.cat([g.flatten() for g in grads]).bfloat16()
         dist.all_reduce(flat)
-        flat /= self.world
-        for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
-            g.copy_(part.view_as(g))
+        mean = (flat.float() / self.world).split([g.numel() for g in grads])
+        torch._foreach_copy_(grads, [m.view_as(g) for m, g in zip(mean, grads, strict=True)])
+
+    def warm_up(self, make: Callable[..., Any]) -> None:
+        """Compile, and time a few passes, while no loader wants the processor yet."""
+        begun = time.monotonic()
+        progress = max(self.args.skip, self.clock.progress)
+        batch = make(index=self.rank, progress=progress, world=self.world).to(self.device)
+        for lap in range(6):
+            if lap == 1:
+                _wait()
+                started = time.monotonic()
+            with self.precision():
+                answer, glyph = self.forward.losses(batch, self.head)
+            (answer + glyph).backward()
+            if self.world > 1:
+                self.share_gradients()
+        _wait()
+        for p in self.params:
+            p.grad = None
+        took = time.monotonic() - started
+        row = {"warm_up_s": round(started - begun, 1), "pass_ms": round(took * 200, 1)}
+        if self.rank == 0:
+            print(json.dumps(row | {"images": len(batch.text)}), file=sys.stderr, flush=True)
 
     def share_weights(self) -> None:
         """Give every rank the weights of rank 0."""
@@ -286,7 +312,10 @@ class Trainer:
         workers = max(1, args.workers // self.world)
         if self.over():
             return
-        data, shared = loader(self.maker(), self.clock.step, self.rank, self.world, workers)
+        make = self.maker()
+        if self.device.type == "cuda":
+            self.warm_up(make)
+        data, shared = loader(make, self.clock.step, self.rank, self.world, workers)
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
         count, images = 0, self.images
