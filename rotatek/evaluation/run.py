@@ -166,6 +166,7 @@ class Runner:
         self.batch, self.suffix, self.limits, self.graph = batch, suffix, limits, graph
         self.notice = notice
         self.refused: dict[str, str] = {}
+        self.eager: set[str] = set()  # settings whose steps a graph cannot hold
 
     def missing(self, wanted: Sequence[tuple[Settings, str]]) -> list[tuple[Item, list[Settings]]]:
         """Unanswered questions, pages last, each with the settings that still owe an answer."""
@@ -255,23 +256,31 @@ class Runner:
     ) -> None:
         """Prefill once, decode under every setting of a group, write the answers down."""
         group = [settings for settings in group if self._is_owed(settings, items)]
-        said = ""
         try:
             self._answer_group(items, embedded, full, group)
             return
         except Exception as error:
-            short = is_out_of_memory(error)
-            if not isinstance(error, UserError) and not (short and len(group) > 1):
+            if not self._is_worth_another_try(error, group):
                 raise
-            if isinstance(error, UserError):
-                said = error.message
         recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
-        if len(group) > 1:  # one by one: who was refused, or less memory at once
-            for settings in group:
-                self._answer(items, embedded, full, [settings])
-        else:
-            self.refused[setting_id(group[0])] = said
-            self.notice(f"Left out: {said}")
+        for settings in group:  # one by one: who was refused, or less memory at once
+            self._answer(items, embedded, full, [settings])
+
+    def _is_worth_another_try(self, error: Exception, group: list[Settings]) -> bool:
+        """Always, one by one, for several settings; a single one is refused or loses its graph."""
+        if len(group) > 1:
+            return True
+        name = setting_id(group[0])
+        if isinstance(error, UserError):
+            self.refused[name] = error.message
+            self.notice(f"Left out: {error.message}")
+            return True
+        graphed = self.graph and name not in self.eager and isinstance(error, RuntimeError)
+        if graphed and not is_out_of_memory(error):
+            self.eager.add(name)
+            self.notice(f"Without a CUDA graph ({type(error).__name__}): {group[0]}")
+            return True
+        return False
 
     def _is_owed(self, settings: Settings, items: Sequence[Item]) -> bool:
         """Whether a setting is neither refused nor answered."""
@@ -298,7 +307,8 @@ class Runner:
             shares = [cache_bytes(cache).total / full for cache in caches]
             for settings, cache, share in zip(group, caches, shares, strict=True):
                 limit = self._limit(items)
-                steps = decode(self.vlm, embedded, cache, logits, limit, graph=self.graph)
+                graph = self.graph and setting_id(settings) not in self.eager
+                steps = decode(self.vlm, embedded, cache, logits, limit, graph=graph)
                 rows = [step.tokens for step in steps]
                 self.journal.add(self._answers(items, settings, rows, share))
                 release(cache)

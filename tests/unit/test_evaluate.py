@@ -12,6 +12,7 @@ from PIL import Image
 
 from rotatek import evaluate
 from rotatek.config import BASELINE, Settings
+from rotatek.decode import decode
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import report
@@ -203,6 +204,25 @@ def test_settings_that_do_not_fit_together_are_answered_one_by_one(
     list(runner.run(runner.units(WANTED[:3])))
     assert sizes == [3, 1, 1, 1, 3, 1, 1, 1] and len(runner.journal.answers) == 15
     assert not runner.refused
+
+
+def test_a_setting_that_no_graph_holds_is_decoded_without(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, bad = Journal(tmp_path / "journal.jsonl", {}), setting_id(WANTED[1][0])
+    runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, graph=True)
+    graphs: list[bool] = []
+
+    def steps(*args: Any, graph: bool) -> Any:
+        graphs.append(graph)
+        if graph and getattr(args[2], "settings", None) == WANTED[1][0]:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return decode(*args)
+
+    monkeypatch.setattr("rotatek.evaluation.run.decode", steps)
+    list(runner.run(runner.units(WANTED[:3])))
+    assert runner.eager == {bad} and len(journal.answers) == 15 and not runner.refused
+    assert graphs == [True, True, True, False, True] + [True, False, True]
 
 
 def test_the_vision_tower_sees_a_picture_once(
