@@ -1,7 +1,7 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
-tune (candidates for the configurations in `kernels.launch`), all (but tune). Every arm of a table
+tune and splits (candidates for `kernels.launch`), all (but these two). Every arm of a table
 runs interleaved in one process and is refused when it disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
@@ -31,6 +31,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "capacity": lambda o: step.capacity(),
     "efficiency": lambda o: efficiency.efficiency(),
     "tune": lambda o: tune.tune(),
+    "splits": lambda o: tune.splits(),
 }
 
 
@@ -49,7 +50,11 @@ def main() -> int:
     if options.name == "goals":
         print(goals(json.loads(options.file.read_text())))
         return 0
-    names = [n for n in RUNS if n != "tune"] if options.name == "all" else [options.name]
+    names = (
+        [n for n in RUNS if n not in ("tune", "splits")]
+        if options.name == "all"
+        else [options.name]
+    )
     found = json.loads(options.json.read_text()) if _exists(options.json) else {}
     found |= {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__}
     for name in names:

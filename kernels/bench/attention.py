@@ -255,9 +255,14 @@ def baselines(rounds: int = 11) -> Row:
     return {"rows": rows}
 
 
+def _own_values(layer: Layer) -> Layer:
+    """The layer whose rebuilt Keys meet the Values of the compressed cache."""
+    return replace(layer, values=torch.cat([layer.visual.values, layer.text.values], 2))
+
+
 def _baseline_row(shape: Shape, rounds: int) -> Row:
     count = 4
-    layers = [arms.make_layer(shape, seed) for seed in range(count)]
+    layers = [_own_values(arms.make_layer(shape, seed)) for seed in range(count)]
     index = torch.rand(shape.B, shape.Hkv, shape.d, device="cuda").argsort(-1)[..., : shape.k]
     think = [
         replace(layer, visual=layer.visual._replace(basis=None, mean=None, index=index))

@@ -4,6 +4,7 @@ The candidates differ in warps (one: no barrier, and a maximum never leaves the 
 flight (block_n, stages, per_sm) and in how tiles arrive (bulk copies or cp.async).
 """
 
+import itertools
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kernels.bench import arms
 from kernels.bench.arms import Layer, Shape
 from kernels.bench.timing import Captured, capture, interleaved, layers_for, read_only
 from kernels.cases import FP8
-from kernels.launch import Config, plan_splits
+from kernels.launch import Config, configuration, device_facts, plan_splits
 
 Row = dict[str, Any]
 SHAPES: Final = {
@@ -34,6 +35,7 @@ PACKS: Final[dict[str, dict[str, Any]]] = {
     "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
     "dense bf16": {"k": 128},
 }
+BATCHES: Final = (1, 2, 4, 8, 12, 16, 27, 44, 64)
 NARROW: Final = ((128, 1, 3, 6), (64, 1, 4, 8), (128, 2, 3, 6), (256, 2, 3, 4), (128, 1, 4, 8))
 WIDE: Final = ((128, 4, 2, 3), (64, 1, 3, 5), (64, 2, 3, 5), (64, 4, 2, 3), (32, 1, 4, 7))
 EIGHT: Final = ((64, 1, 3, 8), (32, 1, 4, 8), (64, 2, 3, 8), (128, 2, 3, 4), (64, 2, 3, 4))
@@ -64,6 +66,35 @@ def tune(rounds: int = 5) -> Row:
             torch.cuda.empty_cache()
     named = {f"{pack}: {_name(config)}": why for (pack, config), why in refused.items() if why}
     return {"rows": rows, "refused": named}
+
+
+def splits(rounds: int = 3) -> Row:
+    """us a layer over the number of visual splits, with the configurations in use: all batches."""
+    rows = []
+    for pack in ("bf16 k=32", "dense bf16", "k=32, r=32", "k=16, r=16", "fp8 K, fp8 V"):
+        for B, N in itertools.product(BATCHES, (2880, 16384)):
+            shape = replace(Shape(32, 8, B, N), **PACKS[pack])
+            us, planned = _split_times(shape, rounds)
+            rows.append({"pack": pack, "B": B, "N": N, "planned": planned, "us": us})
+            torch.cuda.empty_cache()
+    return {"rows": rows}
+
+
+def _split_times(shape: Shape, rounds: int) -> tuple[dict[int, float], int]:
+    """us by the count of visual splits, and the count that the plan takes."""
+    arch, sms = device_facts(torch.device("cuda"))
+    row = shape.k * shape.keys.itemsize + (shape.r or shape.d) * shape.values.itemsize
+    config = configuration(arch, shape.d, shape.k, row)
+    groups = shape.B * shape.Hkv
+    planned = plan_splits(groups, shape.N, shape.M, sms, config, row, 4 * shape.d).visual_splits
+    tiles = -(-shape.N // config.block_n)
+    wanted = {-(-tiles // -(-tiles // n)) for n in (*range(1, 13), 14, 16, 20, 24, 32, 43, 64)}
+    wanted = {n for n in wanted if n * groups <= 5 * sms * config.per_sm} | {1, planned}
+    count = layers_for(shape.cache_bytes)
+    layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+    graphs = {str(n): _graph(layers, shape, config, n) for n in sorted(wanted)}
+    times = interleaved(graphs, count, rounds, 300)
+    return {int(n): round(t.us, 2) for n, t in times.items()}, planned
 
 
 def _name(config: Config) -> str:
