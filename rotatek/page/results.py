@@ -18,15 +18,15 @@ from rotatek.page.wires import QUIET
 from viz import Drawing, dots, frontier
 from viz.theme import compose
 
-FILES: Final = ("results", "agreement", "kernels", "full_size", "efficiency")
+FILES: Final = ("results", "pages", "kernels", "full_size", "efficiency")
 EVERY: Final = "all"
 SAME: Final = "agreement"
 ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
-EARLIER: Final = "earlier"
+PAGES: Final = "pages"
 MEASURES: Final = {
     "score": "score",
     SAME: "same answer as uncompressed",
-    EARLIER: "same answer, earlier weights",
+    PAGES: "score on whole pages",
 }
 HEADINGS: Final = {
     "answers": ("Results", "What the embedded model answers under each method, on questions it was "
@@ -43,6 +43,7 @@ MISSING: Final = (
     "them."
 )
 
+EARLIER: Final = "Answers of earlier weights. "
 UNCOUNTED: Final = "This table was not counted in this way."
 
 Drawings = dict[str, tuple[str, Drawing]]  # name -> title, figure
@@ -64,23 +65,18 @@ def load(folder: Path) -> dict[str, Any]:
 class Question(NamedTuple):
     """Which answers are counted, and how."""
 
-    measure: str = SAME
+    measure: str = "score"
     category: str = EVERY
 
 
 def measures(files: Files) -> list[str]:
-    """What the evaluations at hand can be read by, the newest first."""
-    newest, other = files.get("results"), files.get("agreement")
-    if newest is None:
-        return [SAME] if other is not None else []
-    weights = [found.get("model", {}).get("weights") for found in (newest, other or newest)]
-    return ["score", SAME] + ([EARLIER] if weights[0] != weights[1] else [])
+    """What the evaluations at hand can be read by."""
+    return ["score", SAME] * ("results" in files) + [PAGES] * ("pages" in files)
 
 
 def source_of(files: Files, measure: str) -> Mapping[str, Any]:
     """The evaluation that a measure is read from; one without tables where there is none."""
-    order = ("agreement", "results") if measure == EARLIER else ("results", "agreement")
-    return next((files[name] for name in order if name in files), {"tables": []})
+    return files.get("pages" if measure == PAGES else "results", {"tables": []})
 
 
 def categories(files: Files) -> list[str]:
@@ -94,7 +90,9 @@ def categories(files: Files) -> list[str]:
 def answers(files: Files, asked: Question) -> Drawings:
     """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
     drawn: Drawings = {}
-    tables = source_of(files, asked.measure)["tables"]
+    source = source_of(files, asked.measure)
+    said = "" if _weights(source) == _weights(files.get("results", source)) else EARLIER
+    tables = source["tables"]
     for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
         rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
         kind = table["name"].partition("-")[0]
@@ -105,8 +103,13 @@ def answers(files: Files, asked: Question) -> Drawings:
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
-        drawn[table["name"]] = (title, drawing._replace(reading=_over(table, drawing.reading)))
+        reading = said + _over(table, drawing.reading)
+        drawn[table["name"]] = (title, drawing._replace(reading=reading))
     return drawn
+
+
+def _weights(source: Mapping[str, Any]) -> str | None:
+    return source.get("model", {}).get("weights")
 
 
 def _over(table: Mapping[str, Any], reading: str) -> str:
@@ -131,10 +134,10 @@ def _measured(row: Mapping[str, Any], asked: Question) -> Measured | None:
     source = row
     if asked.category != EVERY and asked.measure == "score":
         source = row.get("by_category", {}).get(asked.category, {})
-    value = source.get("score" if asked.measure == "score" else SAME)
+    value = source.get(SAME if asked.measure == SAME else "score")
     if value is None:
         return None
-    own = asked.measure == "score" or "score" not in row  # whose interval the row gives
+    own = asked.measure != SAME  # the interval is the score's
     low, high = source.get("interval", (value, value)) if own else (value, value)
     return Measured(row["label"], row["actual_kv"], value, low, high)
 
@@ -356,6 +359,7 @@ def part(folder: Path) -> Results:
         "answers": answers(files, Question()),
         "kernels": kernels(files),
         "models": models(files),
+        "efficiency": efficiency(files),
     }
     given = measures(files)
     with gr.Row(visible=len(given) > 1, elem_id="measures"):
@@ -399,7 +403,7 @@ def every(files: Files) -> Drawings:
 
 def draw(files: Files, measure: str | None, category: str | None) -> str:
     """The payload of every figure of the tab; one that cannot be counted so says so."""
-    asked = Question(measure or SAME, category or EVERY)
+    asked = Question(measure or "score", category or EVERY)
     blank = Drawing(compose([], 120, x={"visible": False}, y={"visible": False}), UNCOUNTED, "")
     empty = {name: (title, blank) for name, (title, _) in every(files).items()}
     found = empty | answers(files, asked) | kernels(files) | models(files) | efficiency(files)

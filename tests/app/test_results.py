@@ -73,15 +73,19 @@ def test_answers_can_be_counted_otherwise(measure: str, category: str, value: fl
     assert figures(sent)["channels"]["reading"].startswith("15 questions of charts, signs. ")
 
 
-def test_an_earlier_evaluation_stays_in_reach(committed: dict) -> None:
-    files = {"results": EVALUATION, "agreement": committed["agreement"]}
-    assert results.measures(files) == ["score", "agreement", "earlier"]
-    assert results.measures({"agreement": committed["agreement"]}) == ["agreement"]
-    earlier = figures(results.draw(files, "earlier", "all"))
+def test_whole_pages_are_a_measure_of_their_own(committed: dict) -> None:
+    files = {"results": EVALUATION | {"model": {"weights": "new"}}, "pages": committed["pages"]}
+    assert results.measures(files) == ["score", "agreement", "pages"]
+    pages = figures(results.draw(files, "pages", "all"))
     now = figures(results.draw(files, "score", "all"))
-    assert "640 questions of documents" in earlier["frontier-fastv"]["reading"]
+    assert pages["frontier-fastv"]["reading"].startswith(
+        "Answers of earlier weights. 200 questions"
+    )
     assert now["frontier-fastv"]["reading"] == results.UNCOUNTED  # no figure is left standing
-    assert now.keys() == earlier.keys()
+    assert now.keys() == pages.keys()
+    same = files | {"results": EVALUATION | {"model": files["pages"]["model"]}}
+    reading = figures(results.draw(same, "pages", "all"))["frontier-fastv"]["reading"]
+    assert reading.startswith("200 questions")
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
