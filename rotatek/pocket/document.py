@@ -58,7 +58,8 @@ class Canvas:
         elif align == "centre":
             x -= width / 2
         x, y = round(x), round(y)
-        self.draw.text((x, y), text, font=face.font, fill=fill)
+        mask, left, top = face.mask(text)
+        self.draw.bitmap((x + left, y + top), mask, fill)
         self._note(text, face, x, y, width)
         self.content.append(text)
         return width

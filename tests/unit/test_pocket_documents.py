@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw
 
 from rotatek.pocket import fonts, formats, tokens, words
 from rotatek.pocket.config import PATCH, UNIT
@@ -224,6 +225,19 @@ def test_comparisons_of_cards_weigh_their_own_figure() -> None:
         ("hours", "highest", "Ash"), ("hours", "highest", "40"),
         ("hours", "lowest", "Birch"), ("hours", "lowest", "7"),
     }  # fmt: skip
+
+
+def test_a_line_of_kept_characters_is_the_line_that_pillow_draws() -> None:
+    rng = random.Random(2)
+    lines = ["", "Jj f", *(words.sentence(rng, words.language(rng))[:40] for _ in range(6))]
+    for slug in list(fonts.slugs())[::7]:
+        face = fonts.face(slug, 19)
+        for line in lines * 2:  # first with unknown characters, then with known ones
+            drawn, put = (Image.new("RGB", (700, 60), (240, 230, 220)) for _ in range(2))
+            ImageDraw.Draw(drawn).text((9, 8), line, font=face.font, fill=(20, 40, 160))
+            mask, left, top = face.mask(line)
+            ImageDraw.Draw(put).bitmap((9 + left, 8 + top), mask, (20, 40, 160))
+            assert drawn.tobytes() == put.tobytes(), (slug, line)
 
 
 def test_some_tables_are_long_and_every_answer_has_room() -> None:
