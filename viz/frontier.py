@@ -89,8 +89,8 @@ def _ceiling(height: float) -> dict:
         "line": {"color": colour("full"), "dash": "dot"},
     }  # fmt: skip
     words = {
-        "x": 1, "xref": "paper", "y": height, "text": "uncompressed", "showarrow": False,
-        "xanchor": "right", "yanchor": "top",
+        "x": 0, "xref": "paper", "y": height, "text": "uncompressed", "showarrow": False,
+        "xanchor": "left", "yanchor": "bottom",
     }  # fmt: skip
     return {"shapes": [rule], "annotations": [words]}
 

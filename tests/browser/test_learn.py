@@ -46,6 +46,19 @@ def test_results_are_drawn_when_their_tab_is_opened(visit, shoot) -> None:
     shoot(page, "results")
 
 
+def test_results_fit_a_phone_and_their_table_scrolls_inside(visit, shoot) -> None:
+    page = visit(width=390, height=844)
+    open_tab(page, "Results")
+    expect(page.locator("#eff-kv-mib-plot.js-plotly-plot, #eff-kv-mib-plot .js-plotly-plot")
+           ).to_be_visible()  # fmt: skip
+    page.locator(".rk-table summary").click()
+    expect(page.locator(".rk-table td").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.locator(".rk-table div")
+    assert box.evaluate("e => e.scrollWidth > e.clientWidth")
+    shoot(page, "results-phone")
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[str]:
     """The program with a model that is not there."""
