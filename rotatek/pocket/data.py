@@ -31,7 +31,8 @@ class Batch:
 
     images uint8 [B, H, W, 3]; text and labels int64 [B, T] (a label is the next token, or -1);
     weights float32 [B, T]; glyph_patch int64 [G] (row * patches + patch, in the model's order) and
-    glyph_class int64 [G].
+    glyph_class int64 [G]. As it is made for several uses, text, labels and weights have B rows for
+    each of them; `echo.uses` takes it apart.
     """
 
     images: torch.Tensor
@@ -118,6 +119,14 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     return patch, g[:, 0].astype(np.int64)
 
 
+def packed(
+    turns: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]],
+) -> Iterator[torch.Tensor]:
+    """Text, labels and weights: all pictures' first packing, then all pictures' second, ..."""
+    rows = [packing for use in zip(*turns, strict=True) for packing in use]
+    return (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+
+
 def draw(
     rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
 ) -> Document:
@@ -134,32 +143,32 @@ def make_batch(
     cost: int,
     pages: Path | None = None,
     world: int = 1,
+    echo: int = 1,
 ) -> Batch:
     """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
 
     ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
-    ``world`` batches of one step are of one size, so that no rank waits long for another.
+    ``world`` batches of one step are of one size, so that no rank waits long for another. The
+    questions are packed for ``echo`` uses; the first is the same whatever their number.
     """
     width, height, names = curriculum(random.Random(f"size/{seed}/{index // world}"), progress)
     rng = random.Random(f"batch/{seed}/{index}")
+    orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
     n = width * height // UNIT**2
     length = text_length(width, height)
     size = max(2, min(176, int(cost / ((n + length / 4) * (1 + n / 2000)))))
     images = np.empty((size, height, width, 3), np.uint8)
-    text, labels, weights, patches, classes = [], [], [], [], []
+    turns, patches, classes = [], [], []
     for i in range(size):
         document = draw(rng, width, height, names, pages)
         images[i] = np.asarray(document.image)
-        t, y, w = pack(rng, document.questions, length)
+        turns.append([pack(order, document.questions, length) for order in orders])
         p, c = glyph_targets(document)
-        text.append(t)
-        labels.append(y)
-        weights.append(w)
         patches.append(p + i * 4 * n)
         classes.append(c)
     return Batch(
         torch.from_numpy(images),
-        *(torch.from_numpy(np.stack(x)) for x in (text, labels, weights)),
+        *packed(turns),
         *(torch.from_numpy(np.concatenate(x)) for x in (patches, classes)),
     )
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .config import PATCH, UNIT
-from .data import EASY, draw, pack
+from .data import EASY, draw, pack, packed
 from .generate import pick_size
 from .llava_tiles import Tiling, glyph_places, order, tiling, views
 from .renderers.look import text_length
@@ -66,14 +66,17 @@ def make_tiles(
     side: int,
     pages: Path | None = None,
     world: int = 1,
+    echo: int = 1,
 ) -> TileBatch:
     """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
 
-    The ``world`` batches of one step are of one size, so that no rank waits long for another.
+    The ``world`` batches of one step are of one size, so that no rank waits long for another. The
+    questions are packed for ``echo`` uses, as in `data.make_batch`.
     """
     size = random.Random(f"tiling/{seed}/{index // world}")
     width, height, names = curriculum(size, progress)
     rng = random.Random(f"tiles/{seed}/{index}")
+    orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
     plan = tiling(width, height, side)
     packing = order(plan)
     length = min(LONGEST_TEXT, text_length(width, height))
@@ -84,10 +87,10 @@ def make_tiles(
         first, rest = views(document.image, plan)
         base.append(first)
         grid.append(rest)
-        turns.append(pack(rng, document.questions, length))
+        turns.append([pack(order, document.questions, length) for order in orders])
         where, which = glyph_places(document.glyphs, plan)
         places.append((where + i * features, which))
-    text, labels, weights = (torch.from_numpy(np.stack(c)) for c in zip(*turns, strict=True))
+    text, labels, weights = packed(turns)
     patch, kind = (torch.from_numpy(np.concatenate(c)) for c in zip(*places, strict=True))
     return TileBatch(
         images=torch.from_numpy(np.stack(base)),

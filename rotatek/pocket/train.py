@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from .config import build_model, model_config, save_model
+from .config import UNIT, build_model, model_config, save_model
 from .data import loader, make_batch
+from .echo import distance, echoed, uses
 from .forward import Forward
 from .glyphs import N_CLASSES
 from .optim import optimisers
@@ -49,6 +51,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--link-minutes", type=float, default=1e9, help="stop this link after that")
     p.add_argument("--skip", type=float, default=0.0, help="enter the curriculum at this point")
     p.add_argument("--cost", type=int, default=52_000, help="size of a batch, one GPU")
+    p.add_argument("--echo", type=int, default=2, help="uses of a picture; the log counts uses")
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)
@@ -153,7 +156,7 @@ class Trainer:
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""
         args = self.args
-        return partial(make_batch, args.seed, cost=args.cost, pages=args.pages)
+        return partial(make_batch, args.seed, cost=args.cost, pages=args.pages, echo=args.echo)
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""
@@ -205,7 +208,7 @@ class Trainer:
 
     def choose(self, source: Any) -> dict[str, float]:
         """Put the averaged weights in place if they answer fresh batches better; both losses."""
-        batches = [next(source).to(self.device) for _ in range(CHECK_BATCHES)]
+        batches = [uses(next(source).to(self.device))[0] for _ in range(CHECK_BATCHES)]
         last = [p.detach().clone() for p in self.model.parameters()]
         losses = {"last": self.loss_on(batches)}
         if self.average:
@@ -236,7 +239,6 @@ class Trainer:
 
     def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """One update; returns answer and glyph loss, unsynchronised."""
-        batch = batch.to(self.device)
         with self.precision():
             answer, glyph = self.forward.losses(batch, self.head)
         (answer + self.args.glyph_weight * glyph).backward()
@@ -268,7 +270,8 @@ class Trainer:
         """Compile, and time a few passes, while no loader wants the processor yet."""
         begun = time.monotonic()
         progress = max(self.args.skip, self.clock.progress)
-        batch = make(index=self.rank, progress=progress, world=self.world).to(self.device)
+        made = make(index=self.rank, progress=progress, world=self.world)
+        batch = uses(made.to(self.device))[0]
         for lap in range(6):
             if lap == 1:
                 _wait()
@@ -306,6 +309,12 @@ class Trainer:
             self.clock.agreed, stop = float(word[0]), bool(word[1] > 0)
         return stop
 
+    def batches(self, source: Iterator[Any]) -> Iterator[Any]:
+        """The loaders' batches on the device and, between them, echoes of earlier ones."""
+        seed = random.Random(f"{self.args.seed}/{self.rank}/{self.clock.step}").getrandbits(48)
+        pixels = self.args.cost * UNIT**2 * 3  # bytes, at most: every visual token costs 1 or more
+        return echoed(source, self.device, distance(pixels, self.args.echo), seed)
+
     def run(self) -> None:
         """Train until the schedule or the link is over."""
         args = self.args
@@ -320,9 +329,10 @@ class Trainer:
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
         count, images = 0, self.images
         source = iter(data)
+        batches = self.batches(source)
         while True:
             asked = time.monotonic()
-            batch = next(source)
+            batch = next(batches)
             waited += time.monotonic() - asked
             losses = self.step(batch)
             sums += torch.stack(losses)
@@ -331,7 +341,8 @@ class Trainer:
             if count >= args.log_every:
                 answer, glyph = (sums / count).tolist()
                 now = time.monotonic()
-                self.report(answer, glyph, (self.images - images) / (now - began), waited)
+                speed = (self.images - images) / (now - began)
+                self.report(answer, glyph, speed, self.longest(waited))
                 began, waited, count, images = now, 0.0, 0, self.images
                 sums.zero_()
             if self.clock.step % AGREE_EVERY == 0:
@@ -348,6 +359,13 @@ class Trainer:
                 self.write(self.model, args.out / "export")
         if self.world > 1:
             dist.barrier()
+
+    def longest(self, seconds: float) -> float:
+        """The largest over the ranks: whoever waits for its loaders, all wait for."""
+        word = torch.tensor(seconds, device=self.device)
+        if self.world > 1:
+            dist.all_reduce(word, dist.ReduceOp.MAX)
+        return word.item()
 
     def report(self, answer: float, glyph: float, speed: float, waited: float) -> None:
         """Note the losses and show them."""

@@ -22,6 +22,7 @@ from rotatek.pocket import tokens
 from rotatek.pocket.config import PATCH
 from rotatek.pocket.data import pack
 from rotatek.pocket.document import Document
+from rotatek.pocket.echo import retouched, uses
 from rotatek.pocket.forward import rms
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.glyphs import N_CLASSES
@@ -172,6 +173,20 @@ def test_batches_come_from_their_seed_and_sizes_grow() -> None:
     assert set(views_at[0.0]) == set(views_at[0.3]) == {2}
     assert np.mean(np.array(views_at[0.5]) == 5) < 0.15
     assert 0.3 < np.mean(np.array(views_at[0.9]) == 5) < 0.65 and set(views_at[0.9]) == {2, 3, 4, 5}
+
+
+def test_an_echo_shows_both_views_of_a_picture_in_one_light() -> None:
+    batch = make_tiles(4, 9, 0.3, 6_000, SMALL, echo=2)
+    first, other = uses(batch)
+    plain = make_tiles(4, 9, 0.3, 6_000, SMALL)
+    assert torch.equal(first.text, plain.text) and torch.equal(first.grid, plain.grid)
+    assert not torch.equal(other.text, first.text) and other.grid is batch.grid
+    again = retouched(other, torch.Generator().manual_seed(1))
+    middle = [
+        (getattr(again, name).float() - getattr(batch, name).float()).flatten(1).median(1)[0]
+        for name in ("images", "grid")
+    ]
+    assert (middle[0] - middle[1]).abs().max() < 4 and middle[0].std() > 2
 
 
 def test_answers_do_not_depend_on_their_batch(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from rotatek.pocket import tokens
 from rotatek.pocket.config import build_model, model_config, save_model
 from rotatek.pocket.data import Batch, make_batch, pack
+from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, wilson
 from rotatek.pocket.examples import EXAMPLES, draw
 from rotatek.pocket.forward import Forward, rms
@@ -144,6 +146,47 @@ def test_orthogonalised_updates_have_singular_values_near_one() -> None:
         assert values.min() > 0.5 and values.max() < 1.4
 
 
+def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
+    plain, several = (make_batch(1, 5, 0.6, 1500, echo=n) for n in (1, 3))
+    first, *later = uses(several)
+    for name, value in vars(plain).items():  # the first use is the batch of a run without echoes
+        assert value.equal(getattr(first, name)) and value.equal(getattr(uses(plain)[0], name))
+    assert len(uses(plain)) == 1 and len(later) == 2
+    for other in later:
+        assert other.images is several.images and other.glyph_patch is several.glyph_patch
+        assert other.text.shape == first.text.shape
+        assert ((other.labels >= 0) == (other.weights > 0)).all()
+        assert (other.text != first.text).any(1).float().mean() > 0.8
+    assert not later[0].text.equal(later[1].text)
+
+
+def test_echoes_come_later_under_another_light_and_are_drawn_again_equally() -> None:
+    made = [make_batch(1, i, 0.0, 300, echo=3) for i in range(6)]
+    runs = [list(echoed(iter(made), torch.device("cpu"), 2, seed=7)) for _ in range(2)]
+    assert all(a.images.equal(b.images) for a, b in zip(*runs, strict=True))
+    batch_of = [next(i for i, m in enumerate(made) if m.glyph_patch.equal(b.glyph_patch))
+                for b in runs[0]]  # fmt: skip
+    assert batch_of == [0, 1, 2, 0, 3, 1, 4, 2, 0, 5, 3, 1]
+    texts = [batch.text for batch, i in zip(runs[0], batch_of, strict=True) if i == 0]
+    assert len(texts) == 3 and not texts[0].equal(texts[1]) and not texts[1].equal(texts[2])
+    alone = list(echoed((make_batch(1, i, 0.0, 300) for i in range(6)), torch.device("cpu"), 3, 7))
+    assert [b.images.equal(m.images) for b, m in zip(alone, made, strict=True)] == [True] * 6
+
+
+def test_a_picture_used_again_keeps_its_colours_within_a_tenth() -> None:
+    batch = make_batch(1, 0, 0.0, 300)
+    again = retouched(batch, torch.Generator().manual_seed(1))
+    change = again.images.float() - batch.images.float()
+    assert change.abs().mean() > 2 and change.abs().max() <= 0.1 * 255 + 10 + 4 + 1
+    assert len({round(float(c), 2) for c in change.mean((1, 2, 3))}) == len(change)
+    assert again.images.dtype == torch.uint8 and again.text is batch.text
+
+
+def test_waiting_pictures_stay_within_their_room() -> None:
+    assert distance(1_000, 2) == DISTANCE and distance(1_000_000_000, 2) == 4
+    assert distance(1_000_000_000, 3) == 2 and distance(10**12, 2) == 1
+
+
 @pytest.mark.slow
 def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--tiny", "--cost", "160", "--workers", "1"]
@@ -160,8 +203,13 @@ import hashlib, sys
 from rotatek.pocket import train
 
 class Noted(train.Trainer):
+    places = []  # where the glyphs of each batch are: an echo's are those of its first use
+
     def step(self, batch):
-        print(hashlib.sha256(batch.images.numpy().tobytes()).hexdigest(), file=sys.stderr)
+        kind = "E" if any(batch.glyph_patch.equal(p) for p in self.places) else "F"
+        self.places.append(batch.glyph_patch)
+        digest = hashlib.sha256(batch.images.numpy().tobytes()).hexdigest()
+        print(kind, digest, file=sys.stderr)
         return super().step(batch)
 
     def run(self):
@@ -172,6 +220,7 @@ class Noted(train.Trainer):
             digest.update(value.detach().float().numpy().tobytes())
         print(self.clock.step, digest.hexdigest())
 
+train.distance = lambda *_: 4
 train.main(sys.argv[1:], Noted)
 """
 
@@ -182,7 +231,7 @@ def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) ->
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-c", NOTED, "--out", str(tmp_path), "--tiny", "--cost", "60"]
-    command += ["--steps", "10", "--workers", "2", "--average-from", "0"]
+    command += ["--steps", "10", "--workers", "2", "--average-from", "0", "--log-every", "5"]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     ranks = [
         subprocess.Popen(
@@ -197,8 +246,13 @@ def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) ->
     said = [rank.communicate(timeout=300) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
     assert said[0][0] == said[1][0] and said[0][0].startswith("10 ")
-    pages = [{line for line in err.split() if len(line) == 64} for _, err in said]
+    seen = [re.findall(r"^([FE]) (\w{64})$", err, re.MULTILINE) for _, err in said]
+    kinds = [[kind for kind, _ in rows] for rows in seen]
+    assert kinds[0] == kinds[1] == ["F"] * 4 + ["F", "E"] * 3
+    pages = [{digest for _, digest in rows} for rows in seen]
     assert len(pages[0]) == len(pages[1]) == 10 and not pages[0] & pages[1]
+    waits = [row["loader_wait_s"] for row in json.loads((tmp_path / "log.json").read_text())]
+    assert len(waits) == 2 and min(waits) >= 0
 
 
 def test_saved_weights_are_the_model(tmp_path: Path) -> None:
