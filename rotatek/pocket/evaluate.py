@@ -50,6 +50,9 @@ class Item:
     confidence: float = 0.0
 
 
+Pair = tuple[np.ndarray, Item]
+
+
 def edit_distance(a: str, b: str) -> int:
     """Levenshtein distance, one vectorised row at a time."""
     x, y = np.array([ord(c) for c in a], np.int64), np.array([ord(c) for c in b], np.int64)
@@ -71,6 +74,13 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, middle - reach), min(1.0, middle + reach)
+
+
+def drawn(size: str, args: argparse.Namespace) -> list[Pair]:
+    """Every split's questions about documents of one size ("448x336")."""
+    width, height = (int(v) for v in size.split("x"))
+    made = (draw_items(s, (width, height), args.documents, args.questions) for s in args.splits)
+    return [(image, item) for each in made for image, items in each for item in items]
 
 
 def draw_items(
@@ -113,50 +123,61 @@ def _choose(rng: random.Random, questions: list[Question], n: int) -> list[Quest
     return [rng.choice(kinds[k]) for k in names[:n]]
 
 
-@torch.no_grad()
-def answer(
-    model: Any, images: np.ndarray, questions: list[str], max_new: int
-) -> list[tuple[str, float]]:
-    """Greedy answers and their confidences (geometric mean of the tokens' probabilities).
-
-    ``images`` uint8 [B, H, W, 3]: one image a question. Uses ``model.generate`` with left padding.
-    """
-    device = model.device
-    rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
-    prompts = [
-        tokens.prefix() + [tokens.IMAGE_PAD] * (rows * columns) + tokens.question_ids(q, first=True)
+def prompts(questions: list[str], image_tokens: int, device: torch.device) -> torch.Tensor:
+    """Token ids [B, T] of one image and one question each, padded on the left."""
+    rows = [
+        tokens.prefix() + [tokens.IMAGE_PAD] * image_tokens + tokens.question_ids(q, first=True)
         for q in questions
     ]
-    longest = max(map(len, prompts))
-    ids = torch.full((len(prompts), longest), tokens.PAD)
-    for i, prompt in enumerate(prompts):
-        ids[i, longest - len(prompt) :] = torch.tensor(prompt)
-    ids = ids.to(device)
-    patches = patchify(torch.from_numpy(images).to(device))  # [B, N, 3 * 196], one frame
-    both = patches.unflatten(-1, (3, 1, 196)).expand(-1, -1, 3, 2, 196)
-    grid = torch.tensor([[1, 2 * rows, 2 * columns]] * len(prompts), device=device)
+    longest = max(map(len, rows))
+    return torch.tensor([[tokens.PAD] * (longest - len(r)) + r for r in rows], device=device)
+
+
+def greedy(model: Any, ids: torch.Tensor, max_new: int, **seen: Any) -> list[tuple[str, float]]:
+    """What ``model.generate`` answers to prompts ``ids``, up to the end of each answer.
+
+    With each answer its confidence: the geometric mean of the tokens' probabilities.
+    """
     out = model.generate(
         input_ids=ids,
         attention_mask=(ids != tokens.PAD).long(),
-        mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
-        pixel_values=both.reshape(-1, 1176).to(model.dtype),
-        image_grid_thw=grid,
         max_new_tokens=max_new,
         do_sample=False,
         output_logits=True,
         return_dict_in_generate=True,
+        **seen,
     )
-    new = out.sequences[:, longest:]
-    logits = torch.stack(out.logits, 1).float()
-    chosen = logits.log_softmax(-1).gather(-1, new[..., None])[..., 0]
-    result = []
-    for row, scores in zip(new.tolist(), chosen.tolist(), strict=True):
-        end = row.index(tokens.IM_END) + 1 if tokens.IM_END in row else len(row)
-        result.append((tokens.decode(row[:end]), math.exp(sum(scores[:end]) / max(1, end))))
-    return result
+    new = out.sequences[:, ids.shape[1] :]
+    scores = torch.stack(out.logits, 1).float().log_softmax(-1).gather(-1, new[..., None])[..., 0]
+    return [_spoken(*row) for row in zip(new.tolist(), scores.tolist(), strict=True)]
 
 
-def run(model: Any, pairs: list[tuple[np.ndarray, Item]], batch: int, longest: int) -> None:
+def _spoken(ids: list[int], scores: list[float]) -> tuple[str, float]:
+    end = ids.index(tokens.IM_END) + 1 if tokens.IM_END in ids else len(ids)
+    return tokens.decode(ids[:end]), math.exp(sum(scores[:end]) / max(1, end))
+
+
+@torch.no_grad()
+def answer(
+    model: Any, images: np.ndarray, questions: list[str], max_new: int
+) -> list[tuple[str, float]]:
+    """Greedy answers and their confidences. ``images`` uint8 [B, H, W, 3]: one a question."""
+    device = model.device
+    rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
+    ids = prompts(questions, rows * columns, device)
+    patches = patchify(torch.from_numpy(images).to(device))  # [B, N, 3 * 196], one frame
+    both = patches.unflatten(-1, (3, 1, 196)).expand(-1, -1, 3, 2, 196)
+    return greedy(
+        model,
+        ids,
+        max_new,
+        mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+        pixel_values=both.reshape(-1, 1176).to(model.dtype),
+        image_grid_thw=torch.tensor([[1, 2 * rows, 2 * columns]] * len(ids), device=device),
+    )
+
+
+def run(model: Any, pairs: list[Pair], batch: int, longest: int) -> None:
     """Answer every item (images of one size) and fill it in, in batches of ``batch``."""
     short = [p for p in pairs if len(p[1].truth.encode()) <= SHORT_BYTES]
     long = sorted(
@@ -168,10 +189,14 @@ def run(model: Any, pairs: list[tuple[np.ndarray, Item]], batch: int, longest: i
             part = group[i : i + batch]
             images = np.stack([image for image, _ in part])
             most = min(limit, max(len(item.truth.encode()) for _, item in part) + 24)
-            answers = answer(model, images, [item.question for _, item in part], most)
-            for (_, item), (text, confidence) in zip(part, answers, strict=True):
-                item.answer, item.confidence = text, round(confidence, 4)
-                item.error = edit_distance(text, item.truth) / max(1, len(item.truth))
+            note(part, answer(model, images, [item.question for _, item in part], most))
+
+
+def note(pairs: list[Pair], answers: list[tuple[str, float]]) -> None:
+    """Fill in what was answered to each item."""
+    for (_, item), (text, confidence) in zip(pairs, answers, strict=True):
+        item.answer, item.confidence = text, round(confidence, 4)
+        item.error = edit_distance(text, item.truth) / max(1, len(item.truth))
 
 
 def summary(items: Iterable[Item]) -> dict[str, Any]:
@@ -270,11 +295,7 @@ def main(argv: list[str] | None = None) -> None:
     batch, began = args.batch or (128 if device == "cuda" else 4), time.monotonic()
     items: list[Item] = []
     for name in args.sizes:
-        size = tuple(int(v) for v in name.split("x"))
-        pairs = []
-        for split in args.splits:
-            drawn = draw_items(split, size, args.documents, args.questions)  # type: ignore[arg-type]
-            pairs += [(image, item) for image, mine in drawn for item in mine]
+        pairs = drawn(name, args)
         run(model, pairs, batch, args.max_new)
         items += [item for _, item in pairs]
         done = summary(items)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -24,15 +23,24 @@ from PIL import Image
 from torch import Tensor
 from transformers import LlavaNextForConditionalGeneration
 
-from . import tokens
 from .config import MEAN, STD
-from .evaluate import SHORT_BYTES, Item, draw_items, edit_distance, markdown, report, summary
+from .evaluate import (
+    SHORT_BYTES,
+    Item,
+    Pair,
+    drawn,
+    greedy,
+    markdown,
+    note,
+    prompts,
+    report,
+    summary,
+)
 from .generate import SPLITS
 from .llava_tiles import join, order, tiling, views
 
 SIZES = ((224, 224), (336, 336), (560, 336), (448, 448), (448, 672), (672, 672))
 LONGEST_TRUTH = 560  # bytes; longer pages never occur in training
-Pair = tuple[np.ndarray, Item]
 
 
 @torch.no_grad()
@@ -45,34 +53,13 @@ def answer(
     """
     height, width = images[0].shape[:2]
     pixels, count = pixel_values(images, model.config.vision_config.image_size)
-    prompts = [
-        tokens.prefix() + [tokens.IMAGE_PAD] * count + tokens.question_ids(q, first=True)
-        for q in questions
-    ]
-    longest = max(map(len, prompts))
-    ids = torch.full((len(prompts), longest), tokens.PAD)
-    for i, prompt in enumerate(prompts):
-        ids[i, longest - len(prompt) :] = torch.tensor(prompt)
-    ids = ids.to(model.device)
-    out = model.generate(
-        input_ids=ids,
-        attention_mask=(ids != tokens.PAD).long(),
+    return greedy(
+        model,
+        prompts(questions, count, model.device),
+        max_new,
         pixel_values=pixels.to(model.device, model.dtype),
-        image_sizes=torch.tensor([[height, width]] * len(prompts), device=model.device),
-        max_new_tokens=max_new,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
+        image_sizes=torch.tensor([[height, width]] * len(questions), device=model.device),
     )
-    new = out.sequences[:, longest:]
-    scores = torch.stack(out.logits, 1).float().log_softmax(-1).gather(-1, new[..., None])[..., 0]
-    return [spoken(*row) for row in zip(new.tolist(), scores.tolist(), strict=True)]
-
-
-def spoken(ids: list[int], scores: list[float]) -> tuple[str, float]:
-    """Text up to the end of the answer, and its confidence."""
-    end = ids.index(tokens.IM_END) + 1 if tokens.IM_END in ids else len(ids)
-    return tokens.decode(ids[:end]), math.exp(sum(scores[:end]) / max(1, end))
 
 
 def pixel_values(images: list[np.ndarray], side: int) -> tuple[Tensor, int]:
@@ -94,10 +81,7 @@ def run(model: Any, pairs: list[Pair], batch: int) -> None:
         most = len(part[-1][1].truth.encode())
         room = most + 24 if most > SHORT_BYTES else SHORT_BYTES
         questions = [item.question for _, item in part]
-        answers = answer(model, [image for image, _ in part], questions, room)
-        for (_, item), (text, confidence) in zip(part, answers, strict=True):
-            item.answer, item.confidence = text, round(confidence, 4)
-            item.error = edit_distance(text, item.truth) / max(1, len(item.truth))
+        note(part, answer(model, [image for image, _ in part], questions, room))
 
 
 def share(pairs: list[Pair], rank: int, world: int) -> list[Pair]:
@@ -142,12 +126,7 @@ def main(argv: list[str] | None = None) -> None:
     model = model.to(device).eval()
     batch, began, items = args.batch or (48 if cuda else 2), time.monotonic(), []
     for name in args.sizes:
-        width, height = (int(v) for v in name.split("x"))
-        pairs: list[Pair] = []
-        for split in args.splits:
-            drawn = draw_items(split, (width, height), args.documents, args.questions)
-            pairs += [(image, item) for image, mine in drawn for item in mine]
-        mine = share(pairs, rank, world)
+        mine = share(drawn(name, args), rank, world)
         run(model, mine, batch)
         items += [item for _, item in mine]
         took = time.monotonic() - began
