@@ -185,7 +185,7 @@ def _outliers(story: Story, view: HeadView) -> Lesson:
         },
         f"The model remembers each piece of the picture as a Key of {raw.shape[1]} numbers. Here "
         f"is one head, layer {story.layer}, head {story.head}: a row a piece, a column a channel. "
-        f"Some columns are bright from top to bottom. {percent(min(shared, 1.0))} of the size of "
+        f"Some columns are brighter than the rest. {percent(min(shared, 1.0))} of the size of "
         "these Keys is their common mean, which moves the scores of all pieces alike and tells "
         "none of them apart. On top of it, rotary position encoding turns channels in pairs as one "
         "goes along the picture, some quickly and some slowly: the ripples.",
