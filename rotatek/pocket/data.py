@@ -15,8 +15,10 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from . import tokens
 from .config import PATCH, UNIT
+from .degrade import degrade
+from .distract import distract
 from .document import Document, Question
-from .generate import make_document, pick_size
+from .generate import DISTRACTED_SHARE, make_document, pick_size
 from .renderers.look import text_length
 
 HARD = frozenset({"highest", "lowest", "reverse", "colour", "list"})
@@ -130,10 +132,14 @@ def packed(
 def draw(
     rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
 ) -> Document:
-    """A document to train on; the early ones, of few renderers, are harmed less."""
+    """A document to train on, harmed fast; the early ones, of few renderers, are harmed less."""
     harm, stored = (0.4, None) if names else (1.0, pages)
     seed = rng.getrandbits(48)
-    return make_document(seed, width, height, "train", names, harm=harm, pages=stored)
+    document = make_document(seed, width, height, "train", names, harm=0, pages=stored)
+    chance = random.Random(f"harm/{seed}")
+    if document.content and chance.random() < DISTRACTED_SHARE:  # stored documents list none
+        document = distract(chance, document)
+    return degrade(chance, document, harm, fast=True)
 
 
 def make_batch(

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter
 
+from . import quick
 from .document import Document
 
 
-def degrade(rng: random.Random, document: Document, amount: float = 1.0) -> Document:
-    """Half of the time leave ``document`` alone, else harm it a little; ``amount`` scales how."""
+def degrade(
+    rng: random.Random, document: Document, amount: float = 1.0, fast: bool = False
+) -> Document:
+    """Half of the time leave ``document`` alone, else harm it a little; ``amount`` scales how.
+
+    ``fast`` is for training: pixels that differ a little in rounding, turned bilinearly only.
+    """
     r = rng.random()
     if r < 0.45:
         return document
     image, glyphs = document.image, document.glyphs
     if r > 0.9 and image.width * image.height > 120_000:
-        image, glyphs = _framed(rng, image, glyphs)
+        image, glyphs = _framed(rng, image, glyphs, fast)
     elif r > 0.75:
-        image, glyphs = _perspective(rng, image, glyphs, amount)
+        image, glyphs = _perspective(rng, image, glyphs, amount, fast)
         if rng.random() < 0.6:
             image = _shadow(rng, image)
     if rng.random() < 0.3:
-        image = _resample(rng, image)
+        image = _resample(rng, image, fast)
     if rng.random() < 0.3:
-        image = _blur(rng.uniform(0.3, 0.85) * amount, image)
+        image = _blur(rng.uniform(0.3, 0.85) * amount, image, fast)
     if rng.random() < 0.3:
         image = ImageEnhance.Brightness(image).enhance(rng.uniform(0.75, 1.15))
         image = ImageEnhance.Contrast(image).enhance(rng.uniform(0.7, 1.15))
@@ -38,9 +45,11 @@ def degrade(rng: random.Random, document: Document, amount: float = 1.0) -> Docu
     return document
 
 
-def _blur(sigma: float, image: Image.Image) -> Image.Image:
+def _blur(sigma: float, image: Image.Image, fast: bool) -> Image.Image:
     """A Gaussian of at most 0.85 pixels, by 3 x 3 weights: a fifth of the usual filter's time."""
     side = np.exp(-0.5 / max(sigma, 0.05) ** 2)
+    if fast:
+        return quick.blurred(image, float(side))
     row = np.array([side, 1, side]) / (1 + 2 * side)
     return image.filter(ImageFilter.Kernel((3, 3), np.outer(row, row).flatten().tolist(), 1))
 
@@ -52,24 +61,38 @@ def _jpeg(image: Image.Image, quality: int) -> Image.Image:
 
 
 def _noise(rng: random.Random, image: Image.Image, sigma: float) -> Image.Image:
-    pixels = np.asarray(image, dtype=np.int16)
+    pixels = np.asarray(image).astype(np.int16)
     generator = np.random.default_rng(rng.getrandbits(32))
     tile = generator.normal(0, sigma, (128, 128)).astype(np.int16)
     h, w = pixels.shape[:2]
-    grain = np.tile(tile, (h // 128 + 1, w // 128 + 1))[:h, :w, None]
-    return Image.fromarray(np.clip(pixels + grain, 0, 255).astype(np.uint8))
+    rows = np.tile(tile.repeat(3, axis=1), (1, w // 128 + 1))[:, : 3 * w]  # red, green, blue alike
+    flat = pixels.reshape(h, 3 * w)
+    for top in range(0, h, 128):
+        flat[top : top + 128] += rows[: h - top]
+    return Image.fromarray(np.clip(pixels, 0, 255, out=pixels).astype(np.uint8))
 
 
-def _resample(rng: random.Random, image: Image.Image) -> Image.Image:
+def _resized(
+    image: Image.Image, sizes: Sequence[quick.Size], method: Image.Resampling, fast: bool
+) -> Image.Image:
+    """``image`` at the last of ``sizes`` by way of the others."""
+    if fast:
+        return quick.resized(image, sizes, method)
+    for size in sizes:
+        image = image.resize(size, method)
+    return image
+
+
+def _resample(rng: random.Random, image: Image.Image, fast: bool) -> Image.Image:
     """Scale down or up and back, as screenshots in documents have been."""
     factor = rng.uniform(0.8, 1.6)
     size = max(8, round(image.width * factor)), max(8, round(image.height * factor))
     method = rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC))
-    return image.resize(size, method).resize(image.size, method)
+    return _resized(image, (size, image.size), method, fast)
 
 
 def _framed(
-    rng: random.Random, image: Image.Image, glyphs: np.ndarray
+    rng: random.Random, image: Image.Image, glyphs: np.ndarray, fast: bool
 ) -> tuple[Image.Image, np.ndarray]:
     """The document smaller, as a window or a sheet on a plain or graded ground."""
     w, h = image.size
@@ -81,7 +104,7 @@ def _framed(
         ramp = Image.linear_gradient("L").resize((w, h))
         other = Image.new("RGB", (w, h), tuple(rng.randint(0, 255) for _ in range(3)))
         ground = Image.composite(ground, other, ramp)
-    ground.paste(image.resize(size, Image.Resampling.BICUBIC), (left, top))
+    ground.paste(_resized(image, (size,), Image.Resampling.BICUBIC, fast), (left, top))
     moved = glyphs.copy()
     moved[:, 1:] = moved[:, 1:] * scale + np.array([left, top], np.float32)
     return ground, moved
@@ -100,7 +123,7 @@ def _shadow(rng: random.Random, image: Image.Image) -> Image.Image:
 
 
 def _perspective(
-    rng: random.Random, image: Image.Image, glyphs: np.ndarray, amount: float
+    rng: random.Random, image: Image.Image, glyphs: np.ndarray, amount: float, fast: bool
 ) -> tuple[Image.Image, np.ndarray]:
     """A page photographed at an angle on a plain desk."""
     w, h = image.size
@@ -122,11 +145,12 @@ def _perspective(
         inverse = np.linalg.inv(forward)
         inverse /= inverse[2, 2]
     desk = tuple(rng.randint(30, 220) for _ in range(3))
+    method = rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC))
     out = image.transform(
         (w, h),
         Image.Transform.PERSPECTIVE,
         tuple(inverse.flatten()[:8]),
-        rng.choice((Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)),
+        Image.Resampling.BILINEAR if fast else method,
         fillcolor=desk,
     )
     if len(glyphs) == 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from . import quick
 from .document import Document, Question
 
 
@@ -89,7 +90,7 @@ def _place(rng: random.Random, document: Document, fit: float, width: int, heigh
     ground = Image.new("RGB", (width, height), image.getpixel((1, 1)))
     left, top = rng.randint(0, width - size[0]), rng.randint(0, height - size[1])
     if size != image.size:
-        image = image.resize(size, Image.Resampling.BICUBIC)
+        image = quick.resized(image, (size,), Image.Resampling.BICUBIC)
     ground.paste(image, (left, top))
     glyphs = document.glyphs.copy()
     glyphs[:, 1] = glyphs[:, 1] * (size[0] / document.image.width) + left

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
-from rotatek.pocket import fonts, formats, tokens, words
+from rotatek.pocket import fonts, formats, quick, tokens, words
 from rotatek.pocket.config import PATCH, UNIT
 from rotatek.pocket.data import curriculum, glyph_targets, make_batch, pack
 from rotatek.pocket.degrade import degrade
@@ -86,6 +86,34 @@ def test_glyphs_follow_a_photograph_at_an_angle() -> None:
         ]
     assert moved >= 3 and len(ink) > 60
     assert np.mean(ink) > 0.93
+
+
+def test_quick_pixel_work_is_pillows_but_for_rounding() -> None:
+    image = make_document(3, 448, 392, harm=0).image
+    for method in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
+        for size in ((600, 500), (300, 280)):
+            wanted = image.resize(size, method).resize(image.size, method)
+            got = quick.resized(image, (size, image.size), method)
+            assert _apart(got, wanted).max() <= 6 and _apart(got, wanted).mean() < 0.01
+    for side in (0.05, 0.3, 0.5):
+        row = np.array([side, 1, side]) / (1 + 2 * side)
+        kernel = ImageFilter.Kernel((3, 3), np.outer(row, row).flatten().tolist(), 1)
+        assert _apart(quick.blurred(image, side), image.filter(kernel)).max() <= 3
+
+
+def _apart(one: Image.Image, other: Image.Image) -> np.ndarray:
+    return np.abs(np.asarray(one, np.int16) - np.asarray(other, np.int16))
+
+
+def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
+    """The same harm, but for rounding, and the same places."""
+    for seed in range(24):
+        careful, fast = (
+            degrade(random.Random(seed), make_document(seed, 448, 448, harm=0), fast=fast)
+            for fast in (False, True)
+        )
+        assert np.array_equal(careful.glyphs, fast.glyphs)
+        assert _apart(careful.image, fast.image).mean() < 3
 
 
 def test_targets_name_the_patch_in_the_order_of_the_vision_tower() -> None:
