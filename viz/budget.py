@@ -38,7 +38,7 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
             "y": np.arange(len(titles)), "x": values, "marker": {"color": fill},
             "text": [size(v) if v > 0.13 * widest else "" for v in values],
             "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-            "textfont": {"color": ink, "size": 12}, "constraintext": "none",
+            "textfont": {"color": ink, "size": 12}, "constraintext": "inside",
             "customdata": [size(v) for v in values],
             "hovertemplate": name + ": %{customdata}<extra></extra>",
         })  # fmt: skip
@@ -55,6 +55,7 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
         left=12,
         bottom=8,
         barmode="stack",
+        uniformtext={"mode": "hide", "minsize": 12},  # on a phone, where it does not fit
     )  # fmt: skip
     return Drawing(figure, _reading(titles, totals, columns), _summary(titles, columns))
 
@@ -70,10 +71,11 @@ def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str
     first, chosen = titles[0], titles[1]
     saved = 1.0 - totals[chosen] / max(totals[first], 1)
     parts = columns[chosen]
-    largest = max(PARTS, key=lambda part: parts.get(part, 0))
+    most = max(parts.values(), default=0)
+    largest = " and ".join(PARTS[part][0] for part in PARTS if parts.get(part, 0) == most)
     return (
         f"{chosen} stores {size(totals[chosen])} where {first} stores {size(totals[first])}, "
-        f"{percent(saved)} less; most of what is left is {PARTS[largest][0]}."
+        f"{percent(saved)} less; most of what is left is {largest}."
     )
 
 
