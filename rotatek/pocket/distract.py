@@ -36,13 +36,18 @@ def _free(document: Document) -> np.ndarray:
     """Cells of CELL pixels that are flat, hold no glyph and have none beside them."""
     pixels = np.asarray(document.image.convert("L"))
     rows, columns = pixels.shape[0] // CELL, pixels.shape[1] // CELL
-    cells = pixels[: rows * CELL, : columns * CELL].reshape(rows, CELL, columns, CELL)
+    strips = pixels[: rows * CELL, : columns * CELL].reshape(rows, CELL, -1)
+    highest = strips.max(1).reshape(rows, columns, CELL).max(2)
+    lowest = strips.min(1).reshape(rows, columns, CELL).min(2)
     corner = int(pixels[2, 2])
-    free = (cells.max((1, 3)) <= corner + 3) & (cells.min((1, 3)) >= corner - 3)
-    for _, x, y in document.glyphs:
-        r, c = int(y) // CELL, int(x) // CELL
-        free[max(0, r - 1) : r + 2, max(0, c - 1) : c + 2] = False
-    return free
+    flat = (highest <= corner + 3) & (lowest >= corner - 3)
+    places = document.glyphs[:, :0:-1].astype(np.int64) // CELL  # row, column; -2: off the page
+    r, c = places.clip(-2, [rows + 1, columns + 1]).T + 2
+    near = np.zeros((rows + 4, columns + 4), bool)
+    near[r, c] = True
+    near = near[:-2] | near[1:-1] | near[2:]
+    near = near[:, :-2] | near[:, 1:-1] | near[:, 2:]
+    return flat & ~near[1:-1, 1:-1]
 
 
 def _room(rng: random.Random, free: np.ndarray) -> tuple[int, int, int, int] | None:

@@ -60,7 +60,7 @@ class Canvas:
         x, y = round(x), round(y)
         mask, left, top = face.mask(text)
         self.draw.bitmap((x + left, y + top), mask, fill)
-        self._note(text, face, x, y, width)
+        self._note(text, face, x, y)
         self.content.append(text)
         return width
 
@@ -84,16 +84,13 @@ class Canvas:
                 self._points.append((CLASS_OF[ch], px, py))
         self.content.append(text)
 
-    def _note(self, text: str, face: Face, x: float, y: float, width: float) -> None:
+    def _note(self, text: str, face: Face, x: float, y: float) -> None:
         """Remember the centres of ``text`` whose left top corner is (x, y)."""
-        middle = face.ascent * 0.64
-        advances = face.advances(text)
-        scale = width / max(sum(advances), 1e-6)
-        for ch, advance in zip(text, advances, strict=True):
-            step = advance * scale
+        middle = y + face.ascent * 0.64
+        for ch, advance in zip(text, face.advances(text), strict=True):
             if ch in CLASS_OF:
-                self._points.append((CLASS_OF[ch], x + step / 2, y + middle))
-            x += step
+                self._points.append((CLASS_OF[ch], x + advance / 2, middle))
+            x += advance
 
     def box(
         self,
