@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from rotatek.pocket import fonts, formats, quick, tokens, words
 from rotatek.pocket.config import PATCH, UNIT
-from rotatek.pocket.data import curriculum, glyph_targets, make_batch, pack
+from rotatek.pocket.data import bucket, curriculum, glyph_targets, make_batch, pack
 from rotatek.pocket.degrade import degrade
 from rotatek.pocket.distract import distract
 from rotatek.pocket.generate import make_document, pick_size
@@ -147,6 +147,19 @@ def test_batches_are_equal_when_drawn_again_and_grow_with_the_curriculum() -> No
     sizes = [curriculum(random.Random(i), 0.9)[:2] for i in range(200)]
     tokens_of = [w * h // UNIT**2 for w, h in sizes]
     assert min(tokens_of) < 120 and 700 < max(tokens_of) <= 1024
+
+
+def test_a_runs_pictures_have_few_counts_of_tokens_and_keep_their_extremes() -> None:
+    sizes = [curriculum(random.Random(f"size/{i}"), i / 4000)[:2] for i in range(4000)]
+    sides = [(w // UNIT, h // UNIT) for w, h in sizes]
+    counts = {w * h for w, h in sides}
+    assert len(counts) <= 120
+    assert min(counts) == 64 and 1000 < max(counts) <= 1024
+    assert {w for w, _ in sides} >= set(range(8, 40)) and {h for _, h in sides} >= set(range(8, 36))
+    for w in range(8, 32):
+        for h in range(8, 1024 // w + 1):
+            near = bucket(w * UNIT, h * UNIT, max(160, w * h))
+            assert all(abs(n // UNIT - side) <= 2 for n, side in zip(near, (w, h), strict=True))
 
 
 def test_unseen_fonts_and_renderers_stay_out_of_training() -> None:
