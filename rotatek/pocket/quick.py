@@ -15,12 +15,12 @@ MODES = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicub
 
 def resized(image: Image.Image, sizes: Sequence[Size], method: Image.Resampling) -> Image.Image:
     """``image`` (RGB) at the last of ``sizes`` (width, height), by way of the others."""
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+    pixels = torch.from_numpy(np.array(image))[None].permute(0, 3, 1, 2)  # channels stay last
     for width, height in sizes:
         pixels = F.interpolate(
             pixels, (height, width), mode=MODES[method], antialias=True, align_corners=False
         )
-    return Image.fromarray(pixels[0].permute(1, 2, 0).contiguous().numpy())
+    return Image.fromarray(pixels.permute(0, 2, 3, 1)[0].numpy())
 
 
 def blurred(image: Image.Image, side: float) -> Image.Image:
