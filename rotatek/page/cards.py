@@ -16,6 +16,9 @@ FASTV_NOTE = (
     "FastV chose which tokens stay by the first question; a later one may need others, which are "
     "gone."
 )
+CUT_NOTE = (
+    "An answer took all the tokens it may have. For the rest, allow more under More and ask again."
+)
 INSIDE = (
     "Look inside",
     "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
@@ -46,7 +49,15 @@ def _notes(run: Run, on_cpu: bool) -> list[str]:
         c.settings.prunes_tokens and c.settings.tokens == "fastv" for c in run.columns.values()
     )
     notes = [FASTV_NOTE] if fastv and run.previous is not None else []
+    if any(_cut(column, run) for column in run.columns.values()):
+        notes.append(CUT_NOTE)
     return [*notes, CPU_NOTE] if on_cpu else notes
+
+
+def _cut(column: Column, run: Run) -> bool:
+    """Whether the answer took all the tokens it may have."""
+    done = column.finished
+    return done is not None and not run.stopped and done.new_tokens >= run.max_new_tokens
 
 
 def _card(column: Column, run: Run) -> str:
@@ -109,12 +120,13 @@ def _answer(column: Column) -> str:
 def _verdict(column: Column, run: Run) -> str:
     if column.failure is not None:
         return ""
+    cut = f", cut at {run.max_new_tokens} tokens" if _cut(column, run) else ""
     if column.title == BASELINE:
-        return "the reference"
+        return f"the reference{cut}"
     if column.diverged_at is not None:
-        return f"first differs at token {column.diverged_at + 1}"
+        return f"first differs at token {column.diverged_at + 1}{cut}"
     if column.finished is not None:
-        return "token for token the same"
+        return f"token for token the same{cut}"
     return "stopped" if run.stopped else ""
 
 

@@ -105,3 +105,16 @@ def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
     sure = caution.share_right(0.999, bins)
     assert sure is not None and sure > caution.DOUBT
     assert caution.load_bins(tmp_path) == {}
+
+
+@pytest.mark.parametrize("most,cut", [(4, True), (5, False)])
+def test_an_answer_that_took_all_its_tokens_says_so(
+    document: np.ndarray, most: int, cut: bool
+) -> None:
+    run = answered(document, 0.99)
+    run.max_new_tokens = most
+    shown = cards.answers(run, on_cpu=False)
+    assert (f"cut at {most} tokens" in shown) is cut
+    assert (cards.CUT_NOTE in shown) is cut
+    run.stopped = True
+    assert cards.CUT_NOTE not in cards.answers(run, on_cpu=False)
