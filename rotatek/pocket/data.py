@@ -16,10 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from . import tokens
 from .config import PATCH, UNIT
-from .degrade import degrade
-from .distract import distract
 from .document import Document, Question
-from .generate import DISTRACTED_SHARE, make_document, pick_size
+from .generate import make_document, pick_size
 from .renderers.look import text_length
 
 HARD = frozenset({"highest", "lowest", "reverse", "colour", "list"})
@@ -136,11 +134,7 @@ def draw(
     """A document to train on, harmed fast; the early ones, of few renderers, are harmed less."""
     harm, stored = (0.4, None) if names else (1.0, pages)
     seed = rng.getrandbits(48)
-    document = make_document(seed, width, height, "train", names, harm=0, pages=stored)
-    chance = random.Random(f"harm/{seed}")
-    if document.content and chance.random() < DISTRACTED_SHARE:  # stored documents list none
-        document = distract(chance, document)
-    return degrade(chance, document, harm, fast=True)
+    return make_document(seed, width, height, "train", names, harm, stored, fast=True)
 
 
 def make_batch(

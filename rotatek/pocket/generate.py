@@ -27,18 +27,19 @@ def make_document(
     renderers: Sequence[str] | None = None,
     harm: float = 1.0,
     pages: Path | None = None,
+    fast: bool = False,
 ) -> Document:
     """The document of ``seed``: the same arguments give the same pixels.
 
     ``split``: ``train`` (and ``own``, the same with seeds that training does not use), ``fonts``
     (families training never sees) or ``renderers`` (renderers it never sees). ``pages`` is a folder
-    of stored documents, mixed in at ``STORED_SHARE``.
+    of stored documents, mixed in at ``STORED_SHARE``; ``fast`` is how `degrade` takes it.
     """
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
     if pages is not None and rng.random() < STORED_SHARE:
         document = stored.draw(rng, pages, width, height)
         if document is not None:
-            return degrade(rng, document, harm) if harm > 0 else document
+            return degrade(rng, document, harm, fast) if harm > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
     weights = [REGISTRY[n].weight for n in fit]
@@ -51,7 +52,7 @@ def make_document(
             document.renderer = name
             if harm > 0 and rng.random() < DISTRACTED_SHARE:
                 document = distract(rng, document)
-            return degrade(rng, document, harm) if harm > 0 else document
+            return degrade(rng, document, harm, fast) if harm > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
