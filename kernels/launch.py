@@ -71,7 +71,8 @@ class Plan:
 
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
-# an H200 by `python -m kernels.bench tune` and `splits`: assets/results/kernels-tune.json
+# an H200: by `python -m kernels.bench tune` and `splits` (assets/results/kernels-tune.json), those
+# of 288, 352 and 384 bytes in an earlier sweep
 CONFIGS: dict[tuple[int, int, int, int], Config] = {
     (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),

@@ -36,9 +36,14 @@ class Shape:
         return self.d**-0.5
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of one token's Keys and Values, scales not counted."""
+        return self.k * self.keys.itemsize + (self.r or self.d) * self.values.itemsize
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes a layer's call must read from the cache (scales counted, R and q not)."""
-        row = self.k * self.keys.itemsize + (self.r or self.d) * self.values.itemsize
+        row = self.row_bytes
         if self.values.itemsize == 1:
             row += 2  # a float16 scale a token
         return self.B * self.Hkv * (self.N * row + self.M * 2 * self.d * 2)

@@ -83,10 +83,8 @@ def splits(rounds: int = 3) -> Row:
 def _split_times(shape: Shape, rounds: int) -> tuple[dict[int, float], int]:
     """us by the count of visual splits, and the count that the plan takes."""
     arch, sms = device_facts(torch.device("cuda"))
-    row = shape.k * shape.keys.itemsize + (shape.r or shape.d) * shape.values.itemsize
-    config = configuration(arch, shape.d, shape.k, row)
-    groups = shape.B * shape.Hkv
-    planned = plan_splits(groups, shape.N, shape.M, sms, config, row, 4 * shape.d).visual_splits
+    config = configuration(arch, shape.d, shape.k, shape.row_bytes)
+    groups, planned = shape.B * shape.Hkv, _planned(shape, config, sms)
     tiles = -(-shape.N // config.block_n)
     wanted = {-(-tiles // -(-tiles // n)) for n in (*range(1, 13), 14, 16, 20, 24, 32, 43, 64)}
     wanted = {n for n in wanted if n * groups <= 5 * sms * config.per_sm} | {1, planned}
@@ -132,9 +130,13 @@ def _graph(layers: list[Layer], shape: Shape, config: Config, splits: int) -> Ca
 
 def _splits(shape: Shape, config: Config) -> list[int]:
     """Visual splits: the plan's, and those that fill one or two waves with a text split each."""
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    groups = shape.B * shape.Hkv
-    row = shape.k * shape.keys.itemsize + (shape.r or shape.d) * shape.values.itemsize
-    planned = plan_splits(groups, shape.N, shape.M, sms, config, row, 4 * shape.d).visual_splits
-    waves = [wave * sms * config.per_sm // groups - 1 for wave in (1, 2)]
-    return sorted({planned, *(n for n in waves if n >= 1)})
+    _, sms = device_facts(torch.device("cuda"))
+    waves = [wave * sms * config.per_sm // (shape.B * shape.Hkv) - 1 for wave in (1, 2)]
+    return sorted({_planned(shape, config, sms), *(n for n in waves if n >= 1)})
+
+
+def _planned(shape: Shape, config: Config, sms: int) -> int:
+    """The visual splits that a launch takes."""
+    groups, text_bytes = shape.B * shape.Hkv, 4 * shape.d
+    plan = plan_splits(groups, shape.N, shape.M, sms, config, shape.row_bytes, text_bytes)
+    return plan.visual_splits

@@ -17,6 +17,8 @@ try:
 except ImportError:  # no GPU build: the plain form below is the only one
     triton = None
 
+ROWS = 32  # vectors a program
+
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, N, heads, d] turned by the angles of cos, sin [N, d], whose two halves are equal."""
@@ -55,7 +57,6 @@ def _back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 
 
 _turned.register_autograd(_back, setup_context=_keep)
-ROWS = 32  # vectors a program
 
 if triton is not None:
 

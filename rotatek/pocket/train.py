@@ -69,11 +69,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return p.parse_args(argv)
 
 
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 class Clock:
     """Progress in [0, 1] through the schedule, over all links."""
 
@@ -267,21 +262,21 @@ class Trainer:
         torch._foreach_copy_(grads, [m.view_as(g) for m, g in zip(mean, grads, strict=True)])
 
     def warm_up(self, make: Callable[..., Any]) -> None:
-        """Compile, and time a few passes, while no loader wants the processor yet."""
+        """On a GPU: compile, and time a few passes, while no loader wants the processor yet."""
         begun = time.monotonic()
         progress = max(self.args.skip, self.clock.progress)
         made = make(index=self.rank, progress=progress, world=self.world)
         batch = uses(made.to(self.device))[0]
         for lap in range(6):
             if lap == 1:
-                _wait()
+                torch.cuda.synchronize(self.device)
                 started = time.monotonic()
             with self.precision():
                 answer, glyph = self.forward.losses(batch, self.head)
             (answer + glyph).backward()
             if self.world > 1:
                 self.share_gradients()
-        _wait()
+        torch.cuda.synchronize(self.device)
         for p in self.params:
             p.grad = None
         took = time.monotonic() - started
