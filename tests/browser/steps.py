@@ -92,6 +92,16 @@ def changes(page: Page, name: str, before: str) -> float:
     return time.monotonic() - started
 
 
+def open_drawer(page: Page, name: str) -> None:
+    """Open one of the closed groups by its heading, and let it settle.
+
+    Gradio mounts what is inside on the first opening and sets its values once more within a
+    tenth of a second: a key pressed in between is undone. No person is that fast, a test is.
+    """
+    page.locator(f"#{name}").get_by_role("button").first.click()
+    page.evaluate("() => new Promise(done => setTimeout(() => requestIdleCallback(done), 500))")
+
+
 def press(page: Page, slider: str, key: str) -> None:
     """Move a slider by the keyboard."""
     handle = page.locator(f"#{slider} input[type=range]")

@@ -15,6 +15,7 @@ from tests.browser.steps import (
     changes,
     drawn,
     ledger,
+    open_drawer,
     plot_data,
     press,
     upload,
@@ -102,7 +103,7 @@ def test_stop_ends_a_long_answer_at_once(visit) -> None:
     page = visit()
     upload(page, ledger())
     expect(page.locator("#token-reading")).to_contain_text("of 320 tokens")
-    page.locator("#more").get_by_role("button").first.click()
+    open_drawer(page, "more")
     page.locator("#length input[type=number]").fill("1024")
     page.locator("#length input[type=number]").blur()
     page.locator("#question textarea").fill("Transcribe the table as Markdown.")

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.app.test_caution import landscape
-from tests.browser.steps import DONE, answered, ask, press, upload, watch
+from tests.browser.steps import DONE, answered, ask, open_drawer, press, upload, watch
 
 pytestmark = pytest.mark.browser
 FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"
@@ -32,11 +32,6 @@ def kilobytes(text: str) -> float:
 def held(page: Page, card: int) -> float:
     """The bytes on a card's badge, in kilobytes."""
     return kilobytes(page.locator(DONE).nth(card).locator('[data-badge="kv"] dd').inner_text())
-
-
-def open_drawer(page: Page, name: str) -> None:
-    """Open one of the closed groups by its heading."""
-    page.locator(f"#{name}").get_by_role("button").first.click()
 
 
 def follow(page: Page, question: str) -> None:
