@@ -16,7 +16,7 @@ from .renderers import REGISTRY, pick_look
 
 STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
-SPLITS = ("own", "fonts", "renderers")
+SPLITS = ("own", "fonts", "renderers", "topics")
 
 
 def make_document(
@@ -32,8 +32,9 @@ def make_document(
     """The document of ``seed``: the same arguments give the same pixels.
 
     ``split``: ``train`` (and ``own``, the same with seeds that training does not use), ``fonts``
-    (families training never sees) or ``renderers`` (renderers it never sees). ``pages`` is a folder
-    of stored documents, mixed in at ``STORED_SHARE``; ``fast`` is how `degrade` takes it.
+    (families training never sees), ``renderers`` (renderers it never sees) or ``topics`` (subjects
+    it never sees, asked about freely). ``pages`` is a folder of stored documents, mixed in at
+    ``STORED_SHARE``; ``fast`` is how `degrade` takes it.
     """
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
     if pages is not None and rng.random() < STORED_SHARE:
@@ -57,7 +58,9 @@ def make_document(
 
 
 def _names(split: str) -> list[str]:
-    return [n for n, r in REGISTRY.items() if r.held_out == (split == "renderers")]
+    if split == "train":
+        return [n for n, r in REGISTRY.items() if not r.held_out]
+    return [n for n, r in REGISTRY.items() if split in r.splits]
 
 
 def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from . import (
     forms,
     grids,
     invoices,
+    leaflets,
     lines,
     listings,
     menus,
@@ -39,11 +40,12 @@ __all__ = ["REGISTRY", "Look", "Renderer", "pick_look"]
 
 @dataclass(frozen=True)
 class Renderer:
-    """One way to draw documents."""
+    """One way to draw documents; ``splits`` that measure the model draw it too."""
 
     draw: Callable[[random.Random, Look], Document]
     weight: float
     held_out: bool = False
+    splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
 
 
@@ -66,6 +68,8 @@ REGISTRY: dict[str, Renderer] = {
     "meters": Renderer(meters.draw, 0.6),
     "schedules": Renderer(schedules.draw, 0.8, smallest=280),
     "consoles": Renderer(consoles.draw, 1.1),
-    "tickets": Renderer(tickets.draw, 1.0, held_out=True),
-    "boards": Renderer(boards.draw, 1.0, held_out=True),
+    "leaflets": Renderer(leaflets.draw, 4.5, splits=()),
+    "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
+    "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
+    "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
 }
