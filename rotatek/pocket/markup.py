@@ -13,6 +13,7 @@ from . import markup_more as more
 from . import words
 from .document import Question
 from .markup_charts import columns, meters, pie
+from .markup_topics import leaflet
 from .questions import absent, ask, yes_no
 from .renderers import forms, menus, pages, receipts, tables
 from .renderers.look import Look, number
@@ -258,7 +259,10 @@ TEMPLATES: dict[str, Template] = {
     "chat": more.chat, "settings": more.settings, "sheet": more.sheet, "slide": more.slide,
     "letter": more.letter, "board": more.board, "results": more.results, "site": more.site,
     "stats": more.stats, "facts": cards.facts, "gallery": cards.gallery, "roster": cards.roster,
-    "ranking": cards.ranking,
+    "ranking": cards.ranking, "leaflet": leaflet,
 }  # fmt: skip
 HELD_OUT: dict[str, Template] = {"tiles": tiles, "shop": shop}
-OFTEN = {"facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2, "bill": 2}
+OFTEN = {
+    "leaflet": 30, "facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2,
+    "bill": 2,
+}  # fmt: skip
