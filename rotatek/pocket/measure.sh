@@ -10,16 +10,16 @@ one() {
     jobs="$jobs $!" part=$((part + 1))
 }
 for sizes in "896x896" "728x728 224x224" "672x448 336x588 448x448"; do
-    for split in own fonts renderers; do
+    for split in own fonts renderers topics; do
         # shellcheck disable=SC2086
         one --splits $split --sizes $sizes
     done
 done
 one --splits --pages "$pages"
 for job in $jobs; do wait "$job" || { tail -n 5 /tmp/"$name"-*.log; exit 1; }; done
-python3 -m rotatek.pocket.evaluate --merge /tmp/"$name"-[0-9].json --json "$result/$name.json" \
+python3 -m rotatek.pocket.evaluate --merge /tmp/"$name"-[0-9]*.json --json "$result/$name.json" \
     >"$result/$name.md"
-python3 - "$result/$name-items.json" /tmp/"$name"-[0-9].json <<'JOIN'
+python3 - "$result/$name-items.json" /tmp/"$name"-[0-9]*.json <<'JOIN'
 import json, sys
 json.dump([i for path in sys.argv[2:] for i in json.load(open(path))], open(sys.argv[1], "w"))
 JOIN

@@ -283,6 +283,8 @@ def _write(fill: Filler, fact: Mapping[str, Any], value: str, layout: str) -> Fa
         says = [s for s in says if s not in labelled]
     say = fill.rng.choice(says)
     found = LABELLED.match(say)
+    if say.endswith("{v}.") and value.endswith("."):
+        say = say[:-1]
     return Fact(fill(say, {"v": value}), found[1] if found else "", value)
 
 
@@ -300,25 +302,39 @@ def _records(fill: Filler, spec: Mapping[str, Any], made: Plan, room: int) -> No
     """Rows with different keys, and what may be asked about them."""
     rng, cols = fill.rng, list(spec["cols"])
     least, most = spec["n"]
-    rows: list[dict[str, str]] = []
-    for i in range(min(rng.randint(least, most), room)):
-        rank = {"rank": str(i + 1)}
-        rows.append({c: fill(spec["cols"][c], rank) for c in cols})
-    shown = _columns(rng, spec, cols)
+    rows: dict[str, dict[str, str]] = {}
+    for _ in range(min(rng.randint(least, most), room)):
+        rank = {"rank": str(len(rows) + 1)}
+        row = {c: fill(spec["cols"][c], rank) for c in cols}
+        rows.setdefault(row[cols[0]].lower(), row)
+    kept = list(rows.values())
+    shown = _columns(rng, cols) if made.layout == "table" else cols
     made.heads = [rng.choice(spec["heads"][c]) for c in shown]
-    made.rows = [[row[c] for c in shown] for row in rows]
-    if shown == cols:
-        made.lines = [fill(spec["say"], row) for row in rows]
+    made.rows = [[row[c] for c in shown] for row in kept]
+    say = rng.choice(spec["say"])
+    made.lines = [fill(say, row) for row in kept] if shown == cols else []
+    _ask_records(fill, spec, made, kept, shown)
+
+
+def _ask_records(
+    fill: Filler,
+    spec: Mapping[str, Any],
+    made: Plan,
+    rows: list[dict[str, str]],
+    shown: list[str],
+) -> None:
+    """Questions about single rows, about all of them, and their number."""
+    rng = fill.rng
     for text, answer in rng.sample(spec["ask"], min(7, len(spec["ask"]))):
         made.questions += _about(fill, rows, shown, text, answer)
     for form, sign in (("most", 1), ("least", -1)):
         for text, by, answer in spec.get(form, ()):
             made.questions += _extreme(fill, rows, shown, (text, by, answer), sign)
-    for text in spec.get("count", ())[:1] and [rng.choice(spec["count"])]:
-        made.questions.append(_typed(rng, text, str(len(rows)), "count"))
+    if "count" in spec:
+        made.questions.append(_typed(rng, rng.choice(spec["count"]), str(len(rows)), "count"))
 
 
-def _columns(rng: random.Random, spec: Mapping[str, Any], cols: list[str]) -> list[str]:
+def _columns(rng: random.Random, cols: list[str]) -> list[str]:
     """The columns shown: all, mostly; a wide table loses one at times."""
     if len(cols) > 3 and rng.random() < 0.25:
         gone = rng.choice(cols[1:])
