@@ -24,6 +24,7 @@ from .glyphs import CLASS_OF
 from .markup import HELD_OUT, OFTEN, TEMPLATES, style
 from .markup_plotly import figure, package_data
 from .renderers import pick_look
+from .renderers.charted import draw_plot
 
 SIZES = (
     (448, 448), (336, 588), (560, 420), (420, 560), (672, 448), (392, 784), (784, 560), (616, 784),
@@ -90,6 +91,15 @@ def picture(page: Any, found: dict, questions: list[Question], name: str) -> Doc
     return Document(pixels, glyphs, questions, name) if questions else None
 
 
+def render_matplotlib(seed: int) -> Document:
+    """A chart by matplotlib: no browser's work, but too slow to be drawn while training."""
+    rng = random.Random(f"matplotlib/{seed}")
+    width, height = rng.choice(SIZES)
+    document = draw_plot(rng, pick_look(rng, width, height, "train", fancy=0))
+    document.renderer = "matplotlib"
+    return document
+
+
 def render_plotly(page: Any, seed: int) -> Document | None:
     """The plotly chart of ``seed`` on a page that has plotly.js loaded."""
     rng = random.Random(f"plotly/{seed}")
@@ -147,6 +157,7 @@ def main() -> None:
     p.add_argument("--first", type=int, default=0)
     p.add_argument("--split", choices=("train", "unseen"), default="train")
     p.add_argument("--plotly", type=float, default=0.0, help="share of plotly's charts")
+    p.add_argument("--matplotlib", type=float, default=0.0, help="share of matplotlib's charts")
     p.add_argument("--quality", type=int, nargs=2, default=(70, 85), help="range of WebP's quality")
     p.add_argument("--shard", type=int, default=300)
     args = p.parse_args()
@@ -162,8 +173,11 @@ def main() -> None:
         page, seed = browser.new_page(), args.first
         charts = plotly_page(browser) if args.plotly else None
         while done < args.count:
-            if charts and random.Random(f"which/{seed}").random() < args.plotly:
+            which = random.Random(f"which/{seed}").random()
+            if charts and which < args.plotly:
                 document = render_plotly(charts, seed)
+            elif which > 1 - args.matplotlib:
+                document = render_matplotlib(seed)
             else:
                 document = render(page, seed, args.split)
             seed += 1

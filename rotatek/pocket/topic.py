@@ -12,6 +12,10 @@
   the column of its answer; ``{col}`` is the row's value), ``most`` and ``least`` (question, column
   compared, column of the answer) and ``count``.
 
+``charts.toml`` holds subjects of charts: ``titles``, ``unit``, ``noun``, ``of`` (a list of entries,
+a template, or months, weekdays, quarters, years), ``range`` of the values and their ``decimals``,
+``series``, and the questions ``value``, ``value2``, ``most`` and ``least``.
+
 Templates hold generators in braces, ``{person}`` or ``{int 1 40}``; see `GENERATORS`. A topic with
 ``held = true`` is never trained on.
 """
@@ -165,8 +169,15 @@ def topics(held: bool = False) -> tuple[Mapping[str, Any], ...]:
     """The topics to train on, or those held out."""
     found: list[Mapping[str, Any]] = []
     for path in sorted(Path(__file__).with_name("topics").glob("*.toml")):
-        found += tomllib.loads(path.read_text(encoding="utf-8"))["topic"]
+        found += tomllib.loads(path.read_text(encoding="utf-8")).get("topic", [])
     return tuple(t for t in found if t.get("held", False) == held)
+
+
+@lru_cache(maxsize=1)
+def charts() -> tuple[Mapping[str, Any], ...]:
+    """What charts are about."""
+    path = Path(__file__).with_name("topics") / "charts.toml"
+    return tuple(tomllib.loads(path.read_text(encoding="utf-8"))["chart"])
 
 
 class Filler:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rotatek.pocket import topic
+from rotatek.pocket.renderers import charted, charts
 from rotatek.pocket.topic import GENERATORS, LAYOUTS, SLOT, SPECIAL
 
 ALL = [*topic.topics(), *topic.topics(held=True)]
@@ -85,3 +86,30 @@ def test_the_extreme_of_records_is_the_rows() -> None:
 )  # fmt: skip
 def test_figures_are_read_as_written(text: str, value: float | None) -> None:
     assert topic.figure(text) == value
+
+
+@pytest.mark.parametrize("about", topic.charts(), ids=[c["titles"][0] for c in topic.charts()])
+def test_a_chart_holds_what_its_subject_says(about: dict[str, Any]) -> None:
+    wanted = {"titles", "unit", "noun", "of", "range", "value", "most", "least"}
+    assert wanted <= set(about) <= wanted | {"decimals", "series", "value2"}
+    assert ("series" in about) == ("value2" in about)
+    rng = random.Random(about["titles"][0])
+    for n in (2, 5, 10):
+        for series in (1, 2):
+            data = charted.maker(about)(rng, n, series)
+            assert len(set(data.categories)) == len(data.categories) == n
+            assert [len(row) for row in data.values] == [n] * series == [len(t) for t in data.texts]
+            assert all(len(set(row)) == n for row in data.values)  # a tie has no highest
+            assert all(
+                topic.figure(t) == v for t, v in zip(data.texts[0], data.values[0], strict=True)
+            )
+
+
+def test_a_question_about_a_chart_is_answered_by_its_figures() -> None:
+    about = topic.charts()[0]
+    data = charted.maker(about)(random.Random(1), 5)
+    asked = charts.questions(random.Random(2), data, shown=True)
+    best = data.categories[max(range(5), key=data.values[0].__getitem__)]
+    natural = {form.rstrip("?").lower() for form in about["most"]}
+    found = [q for q in asked if any(n in q.text.lower() for n in natural)]
+    assert found and all(q.answer == best for q in found)

@@ -12,6 +12,7 @@ from ..theme import on, series_colours
 from .charts import (
     Data,
     Frame,
+    Maker,
     ground,
     make_data,
     nice_step,
@@ -23,7 +24,7 @@ from .charts import (
 from .look import Look
 
 
-def draw(rng: random.Random, look: Look) -> Document:
+def draw(rng: random.Random, look: Look, make: Maker = make_data) -> Document:
     """One bar chart."""
     canvas = look.canvas()
     series = rng.choice((1, 1, 1, 2, 2, 3)) if look.width >= 280 else 1
@@ -35,7 +36,7 @@ def draw(rng: random.Random, look: Look) -> Document:
     kind = "horizontal bar chart" if lying else "bar chart"
     stacked = series > 1 and not lying and rng.random() < 0.35
     sort = "stacked " if stacked else "grouped " if series > 1 else ""
-    data = make_data(rng, n, series, sort + kind)
+    data = make(rng, n, series, sort + kind)
     if series == 1 and rng.random() < 0.5:
         data.colours = data.colours * n
     elif series == 1:

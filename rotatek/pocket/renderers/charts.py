@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .. import words
 from ..document import Canvas, Colour, Question
@@ -29,10 +31,15 @@ class Data:
     x_label: str = ""
     y_label: str = ""
     texts: list[list[str]] = field(default_factory=list)
+    about: Mapping[str, Any] | None = None  # a chart of `topic.py`: how people ask about it
+    coarse: bool = False  # few round values, which can be read off an axis
 
     def text(self, s: int, c: int) -> str:
         """Value ``c`` of series ``s`` as it is written."""
         return self.texts[s][c]
+
+
+Maker = Callable[..., Data]  # as `make_data`
 
 
 def make_data(
@@ -195,7 +202,7 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
         if label:
             out.append(ask(rng, "axis", label, f=axis, kind="title"))
     noun = rng.choice(("category", "one", "entry", "group", "label"))
-    for _ in range(4 if shown else 0):
+    for _ in range(4 if shown or data.coarse else 0):
         s, c = rng.randrange(len(data.series)), rng.randrange(n)
         if single and rng.random() < 0.4:
             unit, name = data.unit.lower(), cats[c]
@@ -216,6 +223,8 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
                 ask(rng, "value2", data.text(s, c), f=data.series[s], g=cats[c], kind="value")
             )
     out += _comparisons(rng, data, shown, noun)
+    if data.about is not None:
+        out += _natural(rng, data, data.about, shown)
     if not single:
         s = rng.randrange(len(data.series))
         out.append(
@@ -271,6 +280,26 @@ def questions(rng: random.Random, data: Data, shown: bool, coloured: bool = True
                 text,
             )
         )
+    return out
+
+
+def _natural(
+    rng: random.Random, data: Data, about: Mapping[str, Any], shown: bool
+) -> list[Question]:
+    """Questions as people ask about this subject."""
+    out, cats = list[Question](), data.categories
+    single = len(data.series) == 1
+    forms = about["value"] if single else about.get("value2", ())
+    for _ in range(3 if forms and (shown or data.coarse) else 0):
+        s, c = rng.randrange(len(data.series)), rng.randrange(len(cats))
+        text = rng.choice(forms).replace("{c}", cats[c]).replace("{s}", data.series[s])
+        out.append(Question("value", careless(rng, text), data.text(s, c)))
+    if single:
+        order, low, high = ranked(data.values[0], shown)
+        for form, told, best in (("most", high, order[-1]), ("least", low, order[0])):
+            if told:
+                kind = "highest" if form == "most" else "lowest"
+                out.append(Question(kind, careless(rng, rng.choice(about[form])), cats[best]))
     return out
 
 

@@ -9,6 +9,7 @@ from ..document import Document
 from .bars import tick
 from .charts import (
     Frame,
+    Maker,
     ground,
     make_data,
     nice_step,
@@ -20,15 +21,17 @@ from .charts import (
 from .look import Look
 
 
-def draw(rng: random.Random, look: Look) -> Document:
+def draw(rng: random.Random, look: Look, make: Maker = make_data) -> Document:
     """One line chart; a series is named in a legend or at its end."""
     canvas, t = look.canvas(), look.theme
     series = rng.choice((1, 1, 2, 3)) if look.width >= 280 else 1
     small = look.family.regular(max(10, look.size * rng.uniform(0.8, 1)))
     n = max(3, min(rng.randint(3, 9), int(look.width / (small.width("000000") + 8))))
-    data = make_data(rng, n, series, "line chart")
+    data = make(rng, n, series, "line chart")
     start, step = rng.randint(1960, 2020), rng.choice((1, 1, 2, 5))
-    if rng.random() < 0.5:
+    if data.about is not None:
+        pass  # its categories are the subject's
+    elif rng.random() < 0.5:
         data.categories = [str(start + i * step) for i in range(n)]
     elif rng.random() < 0.5:
         data.categories = [words.MONTHS[i % 12][:3] for i in range(n)]

@@ -9,15 +9,15 @@ from ..document import Canvas, Document, Question
 from ..fonts import Face
 from ..questions import ask
 from ..theme import on, series_colours
-from .charts import Data, make_data, put_title, questions
+from .charts import Data, Maker, make_data, put_title, questions
 from .look import Look
 
 
-def draw(rng: random.Random, look: Look) -> Document:
+def draw(rng: random.Random, look: Look, make: Maker = make_data) -> Document:
     """One pie; its shares are written on the slices or in the legend."""
     canvas, t = look.canvas(), look.theme
     n = rng.randint(2, 6 if look.width > 300 else 4)
-    data = make_data(rng, n, 1, "pie chart", top=100)
+    data = make(rng, n, 1, "pie chart", top=100)
     parts = [rng.uniform(1, 4) ** 1.5 + 0.5 * i for i in range(n)]
     rng.shuffle(parts)
     shares = [round(100 * p / sum(parts)) for p in parts]

@@ -16,7 +16,7 @@ from ..document import Document, Question
 from ..glyphs import CLASS_OF
 from ..questions import ask
 from ..theme import NAMED, series_colours
-from .charts import Data, make_data, questions
+from .charts import Data, Maker, make_data, questions
 from .look import Look
 
 STYLES = (
@@ -43,7 +43,7 @@ def _font_names() -> dict[str, str]:
     return names
 
 
-def draw(rng: random.Random, look: Look) -> Document:
+def draw(rng: random.Random, look: Look, maker: Maker = make_data) -> Document:
     """One matplotlib figure: bars, lines, pie, scatter, or stacked bars."""
     import matplotlib  # noqa: PLC0415 - needed for charts only
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
@@ -63,8 +63,9 @@ def draw(rng: random.Random, look: Look) -> Document:
         figure = Figure(figsize=(look.width / dpi, look.height / dpi), dpi=dpi)
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_subplot(111)
-        make = rng.choice((_bars, _bars, _lines, _lines, _pie, _stacked, _scatter))
-        out = make(rng, look, axes)
+        ways = (_bars, _bars, _lines, _lines, _pie, _stacked, _scatter)
+        way = rng.choice(ways if maker is make_data else ways[:-1])
+        out = way(rng, look, axes, maker)
         if rng.random() < 0.8:
             figure.tight_layout()
         canvas.draw()
@@ -156,12 +157,12 @@ def asker(rng: random.Random, data: Data, shown: bool, coloured: bool = True) ->
     return build
 
 
-def _bars(rng: random.Random, look: Look, axes: Any) -> Asker:
+def _bars(rng: random.Random, look: Look, axes: Any, make: Maker) -> Asker:
     series = rng.choice((1, 1, 1, 2, 3))
     lying = rng.random() < 0.35
     n = rng.randint(2, max(3, min(9, look.width // (55 + 20 * series))))
     kind = ("grouped " if series > 1 else "") + ("horizontal bar chart" if lying else "bar chart")
-    data = make_data(rng, n, series, kind)
+    data = make(rng, n, series, kind)
     colours, at = _colours(data), np.arange(n)
     width = 0.8 / series
     shown = rng.random() < 0.75
@@ -199,9 +200,9 @@ def _bars(rng: random.Random, look: Look, axes: Any) -> Asker:
     return asker(rng, data, shown, series > 1)
 
 
-def _stacked(rng: random.Random, look: Look, axes: Any) -> Asker:
+def _stacked(rng: random.Random, look: Look, axes: Any, make: Maker) -> Asker:
     n, series = rng.randint(2, 5), rng.choice((2, 3))
-    data = make_data(rng, n, series, "stacked bar chart")
+    data = make(rng, n, series, "stacked bar chart")
     base = np.zeros(n)
     shown = rng.random() < 0.8
     for s in range(series):
@@ -224,15 +225,16 @@ def _stacked(rng: random.Random, look: Look, axes: Any) -> Asker:
     return asker(rng, data, shown)
 
 
-def _lines(rng: random.Random, look: Look, axes: Any) -> Asker:
+def _lines(rng: random.Random, look: Look, axes: Any, make: Maker) -> Asker:
     series, n = rng.choice((1, 1, 2, 3)), rng.randint(3, 9)
-    data = make_data(rng, n, series, "line chart")
+    data = make(rng, n, series, "line chart")
     start = rng.randint(1960, 2015)
-    data.categories = (
-        [str(start + i) for i in range(n)]
-        if rng.random() < 0.6
-        else [m[:3] for m in words.MONTHS[:n]]
-    )
+    if data.about is None:
+        data.categories = (
+            [str(start + i) for i in range(n)]
+            if rng.random() < 0.6
+            else [m[:3] for m in words.MONTHS[:n]]
+        )
     shown = series == 1 and rng.random() < 0.6
     for s in range(series):
         axes.plot(
@@ -263,9 +265,9 @@ def _lines(rng: random.Random, look: Look, axes: Any) -> Asker:
     return asker(rng, data, shown)
 
 
-def _pie(rng: random.Random, look: Look, axes: Any) -> Asker:
+def _pie(rng: random.Random, look: Look, axes: Any, make: Maker) -> Asker:
     n = rng.randint(2, 6)
-    data = make_data(rng, n, 1, "pie chart", top=100)
+    data = make(rng, n, 1, "pie chart", top=100)
     shares = [int(v) + 3 + i for i, v in enumerate(data.values[0])]
     shares = [round(100 * s / sum(shares)) for s in shares]
     shares[shares.index(max(shares))] += 100 - sum(shares)
@@ -311,7 +313,7 @@ def _pie(rng: random.Random, look: Look, axes: Any) -> Asker:
     return build
 
 
-def _scatter(rng: random.Random, look: Look, axes: Any) -> Asker:
+def _scatter(rng: random.Random, look: Look, axes: Any, make: Maker) -> Asker:
     groups, size = rng.choice((1, 2, 3)), rng.randint(4, 10)
     names = words.unique(rng, words.label, groups)
     colour_names = rng.sample([c for c in NAMED if c not in ("white", "black", "grey")], groups)
