@@ -8,7 +8,7 @@ model.generate(**inputs, past_key_values=cache)
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -194,12 +194,7 @@ class PlannedLayer(CompressedLayer):
             self.settle()
             self.plan.observe(self.index, query, key, scale)
             return out
-        sliding = getattr(module, "sliding_window", None)
-        if sliding is not None and self.logical > sliding:
-            raise ModeUnsupported(
-                f"The conversation is longer than this model's sliding window of {sliding} tokens, "
-                "which a compressed cache does not follow. Use a shorter prompt or answer."
-            )
+        check_window(module, self.logical)
         recorder = self.filling.recorder
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
             recorder.step(self.index, query)
@@ -207,30 +202,50 @@ class PlannedLayer(CompressedLayer):
         visual = None if self.store is None else self.store.read()
         return attend(query, visual, self.text.read(), scale).transpose(1, 2)
 
-    def absorb(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Keep one prefill's states: visual tokens compressed, the others at full width."""
+    def absorb(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        states: Prefill | None = None,
+    ) -> Prefill | None:
+        """Keep one prefill's states: visual tokens compressed, the others at full width.
+
+        states: the visual ones, where another cache has gathered them; returns them if any.
+        """
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths, text.ragged)
-        if visual.index.shape[1] > 0:
-            metric = None
-            if self.filling.settings.values == "rotate":
-                metric = self.filling.metrics.of(self.index, module, key)
-            prefill = Prefill(
-                visual.gather(key),
-                visual.gather(value),
-                visual.lengths,
-                window.gather(query),
-                window.alive,
-                self.index,
-                metric,
-                None if self.filling.bases is None else self.filling.bases[self.index],
-            )
-            self.store = self.filling.compress(prefill)
+        if visual.index.shape[1] == 0:
+            return None
+        if states is None:
+            kept = visual.gather(key), visual.gather(value), visual.lengths
+            states = Prefill(*kept, window.gather(query), window.alive, self.index)
+        filling, metric = self.filling, None
+        if filling.settings.values == "rotate":
+            metric = filling.metrics.of(self.index, module, key)
+        basis = None if filling.bases is None else filling.bases[self.index]
+        self.store = filling.compress(replace(states, value_metric=metric, basis=basis))
+        return states
 
     def settle(self) -> None:
         """After the last layer: what all of them share."""
         if self.index == self.plan.layers - 1:
             self.filling.finish()
+
+
+def check_window(module: nn.Module, tokens: int) -> None:
+    """Refuse a conversation that outgrew its attention's window.
+
+    Raises:
+        ModeUnsupported: with the window's length.
+    """
+    sliding = getattr(module, "sliding_window", None)
+    if sliding is not None and tokens > sliding:
+        raise ModeUnsupported(
+            f"The conversation is longer than this model's sliding window of {sliding} tokens, "
+            "which a compressed cache does not follow. Use a shorter prompt or answer."
+        )
 
 
 def synchronise(device: torch.device) -> None:
@@ -300,6 +315,7 @@ class RotateKCache(Cache):
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
         return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
 
+    @torch.inference_mode()  # as the prefill that made the lengths
     def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
         """Forget the text added since `counters` were taken; buffers and addresses stay."""
         for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
@@ -331,7 +347,7 @@ class _SharedLayer(CompressedLayer):
     """One layer of a `SharedPrefill`: runs full attention once and fills every member's layer."""
 
     def __init__(
-        self, index: int, plan: TokenPlan, members: Sequence[Any], compress_ms: list[float]
+        self, index: int, plan: TokenPlan, members: Sequence[Any], compress_ms: list[float] | None
     ) -> None:
         super().__init__(index, plan.length)
         self.plan, self.members, self.compress_ms = plan, members, compress_ms
@@ -347,38 +363,46 @@ class _SharedLayer(CompressedLayer):
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
         """Attention output [B, T, Hq, d]."""
-        out = full()
+        out, states = full(), None
         for number, layer in enumerate(self.members):
-            synchronise(key.device)
-            started = time.perf_counter()
+            started = self._clock(key)
             if isinstance(layer, PlannedLayer):
-                layer.absorb(module, query, key, value)
+                made = layer.absorb(module, query, key, value, states)
+                states = made if self.compress_ms is None else None
                 layer.settle()
             else:
                 layer.update(key, value)
-            synchronise(key.device)
-            self.compress_ms[number] += 1000 * (time.perf_counter() - started)
+            if self.compress_ms is not None:
+                self.compress_ms[number] += 1000 * (self._clock(key) - started)
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         self.plan.observe(self.index, query, key, scale)
         return out
+
+    def _clock(self, key: Tensor) -> float:
+        """Seconds, with all work done where members are timed."""
+        if self.compress_ms is not None:
+            synchronise(key.device)
+        return time.perf_counter()
 
 
 class SharedPrefill(Cache):
     """One prefill that fills several caches of the same token plan; decode with the members.
 
     members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
-    compress_ms: milliseconds each member added to the prefill they share.
+    compress_ms: milliseconds each member added to the prefill they share, where they are timed; if
+    not, nothing waits, and what two of them would compute alike is computed once.
     """
 
-    def __init__(self, plan: TokenPlan, members: Sequence[Cache]) -> None:
+    def __init__(self, plan: TokenPlan, members: Sequence[Cache], *, timed: bool = True) -> None:
         self.plan = plan
         self.compress_ms = [0.0] * len(members)
+        clocks = self.compress_ms if timed else None
         for cache in members:
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         super().__init__(
             layers=[
-                _SharedLayer(i, plan, [cache.layers[i] for cache in members], self.compress_ms)
+                _SharedLayer(i, plan, [cache.layers[i] for cache in members], clocks)
                 for i in range(plan.layers)
             ]
         )

@@ -1,8 +1,9 @@
 """Prefill and greedy decoding, one token at a time, over any cache."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -105,6 +106,37 @@ def decode(
         ms = 1000 * (time.perf_counter() - started)
 
 
+class Rewindable(Protocol):
+    """A cache that can forget the text of a trial."""
+
+    def counters(self) -> Any:
+        """What `rewind` needs."""
+        ...
+
+    def rewind(self, counters: Any) -> None:
+        """Forget the text added since."""
+        ...
+
+
+@torch.inference_mode()
+def captured(
+    device: torch.device, cache: Rewindable, work: Callable[[], None]
+) -> torch.cuda.CUDAGraph:
+    """`work`, one step on `cache`, as a graph; the cache is left as it was."""
+    counters = cache.counters()
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):  # a first run outside the graph sets up what is lazy
+        work()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    cache.rewind(counters)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    cache.rewind(counters)
+    return graph
+
+
 class GraphedStep:
     """One decoding step captured as a CUDA graph and replayed: the host no longer sets the pace.
 
@@ -119,20 +151,10 @@ class GraphedStep:
         self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
         self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
         cache.make_static(room + 1)
-        counters = cache.counters()
-        stream = torch.cuda.Stream(vlm.device)
-        stream.wait_stream(torch.cuda.current_stream(vlm.device))
-        with torch.cuda.stream(stream):  # a first run outside the graph sets up what is lazy
-            self._forward()
-        torch.cuda.current_stream(vlm.device).wait_stream(stream)
-        cache.rewind(counters)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.logits = self._forward()
-        cache.rewind(counters)
+        self.graph = captured(vlm.device, cache, self._forward)
 
-    def _forward(self) -> Tensor:
-        return _forward_one(self.vlm, self.tokens, self.position, self.cache, None)
+    def _forward(self) -> None:
+        self.logits = forward_one(self.vlm, self.tokens, self.position, self.cache, None)
 
     @torch.inference_mode()
     def __call__(self, tokens: Tensor, position: Tensor) -> Tensor:
@@ -150,15 +172,16 @@ def decode_one_token(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
 ) -> Tensor:
     """Feed tokens [B] at positions [B]; next-token logits [B, vocabulary], work completed."""
-    logits = _forward_one(vlm, tokens, position, cache, mask)
+    logits = forward_one(vlm, tokens, position, cache, mask)
     synchronise(vlm.device)
     return logits
 
 
 @torch.inference_mode()
-def _forward_one(
+def forward_one(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
 ) -> Tensor:
+    """As `decode_one_token`, the work queued."""
     out = vlm.model(
         input_ids=tokens[:, None],
         position_ids=vlm.positions_at(position),

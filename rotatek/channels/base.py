@@ -1,8 +1,8 @@
 """What every channel method gets at the end of a layer's prefill, and what it must give back."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ class Prefill:
     most recent prompt rows, of which window_alive [B, W] are real. layer: index from 0.
     value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where it is not known.
     basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+    made: what follows from the states alone, where several caches are filled from them.
     """
 
     keys: Tensor
@@ -29,6 +30,13 @@ class Prefill:
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
+    made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, called by the first who asks for `what` of these states."""
+        if what not in self.made:
+            self.made[what] = make()
+        return self.made[what]
 
 
 class ChannelMethod(Protocol):

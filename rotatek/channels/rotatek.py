@@ -16,6 +16,7 @@ Source: arXiv 2605.19218, algorithms 1 and 2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +51,9 @@ class RotateK:
     def compress(self, prefill: Prefill, settings: Settings) -> Store:
         """Rotate one layer's visual Keys (and Values) and keep the leading channels."""
         keys, dtype = prefill.keys, prefill.keys.dtype
-        mean, covariance = rotation.centred_covariance(keys, prefill.lengths)
+        mean, covariance = prefill.once(
+            "covariance", lambda: rotation.centred_covariance(keys, prefill.lengths)
+        )
         sigma = _weights(prefill, settings)
         forward, back, energy = _key_bases(prefill, settings, covariance, sigma)
         visual = full_visual(prefill)._replace(
@@ -98,16 +101,27 @@ def _key_bases(
     d = covariance.shape[-1]
     k = channels_kept(d, settings.keep_channels)
     weighted = rotation.weighted(covariance, sigma)
-    energy = None
+    energy, asked = None, ("keys", settings.weighting == "none")
     if settings.widths == "adaptive":
-        basis, energy = rotation.nested_basis(weighted, min(d, ADAPTIVE_CAP * k))
+        cap = min(d, ADAPTIVE_CAP * k)
+        basis, energy = prefill.once((*asked, cap), lambda: rotation.nested_basis(weighted, cap))
     elif prefill.basis is not None:
         basis = prefill.basis[..., :k].to(covariance).expand(*covariance.shape[:2], d, k)
     else:
-        basis = rotation.top_basis(weighted, k, settings.solver)
+        basis = _top_basis(prefill, asked, weighted, k, settings.solver)
     if settings.weighting != "consistent":
         return basis, basis, energy
     return sigma[..., None] * basis, basis / sigma[..., None], energy
+
+
+def _top_basis(
+    prefill: Prefill, asked: tuple[Any, ...], covariance: Tensor, k: int, solver: str
+) -> Tensor:
+    """`rotation.top_basis`, found once; every k is a slice of one eigendecomposition."""
+    if solver == "eigh" or k >= covariance.shape[-1]:
+        vectors, _ = prefill.once((*asked, "eigh"), lambda: rotation.full_basis(covariance))
+        return vectors[..., :k].contiguous()
+    return prefill.once((*asked, k, solver), lambda: rotation.top_basis(covariance, k, solver))
 
 
 def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) -> None:
@@ -115,15 +129,19 @@ def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) ->
     values, dtype = prefill.values, prefill.values.dtype
     d = values.shape[-1]
     r = channels_kept(d, settings.keep_values)
-    mean, covariance = rotation.centred_covariance(values, prefill.lengths)
+    mean, covariance = prefill.once(
+        "value covariance", lambda: rotation.centred_covariance(values, prefill.lengths)
+    )
     root = inverse = torch.eye(d, device=values.device)
     if prefill.value_metric is not None:
         root, inverse = prefill.value_metric
+    weighted, asked = root @ covariance @ root, ("values",)
     if settings.widths == "adaptive":
         cap = min(d, ADAPTIVE_CAP * r)
-        basis, store.value_energy = rotation.nested_basis(root @ covariance @ root, cap)
+        found = prefill.once((*asked, cap), lambda: rotation.nested_basis(weighted, cap))
+        basis, store.value_energy = found
     else:
-        basis = rotation.top_basis(root @ covariance @ root, r, settings.solver)
+        basis = _top_basis(prefill, asked, weighted, r, settings.solver)
     store.visual = store.visual._replace(
         values=rotation.project(values, mean, root @ basis, prefill.lengths),
         value_basis=(basis.transpose(-1, -2) @ inverse).to(dtype),

@@ -41,6 +41,16 @@ def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(blocks), offsets
 
 
+def take_samples(
+    flat: Tensor, widths: Tensor, tokens: int, samples: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """What `narrow` made of some samples, from what it made of all: blocks and offsets."""
+    ends = (widths.long().sum(1) * tokens).cumsum(0).tolist()
+    sizes = widths[list(samples)].long() * tokens
+    offsets = sizes.flatten().cumsum(0).view_as(sizes) - sizes
+    return torch.cat([flat[(ends[b - 1] if b else 0) : ends[b]] for b in samples]), offsets
+
+
 def head_mask(widths: Tensor, width: int | None = None) -> Tensor:
     """[B, Hkv, width] bool: the directions each head keeps; `width` is the widest's by default."""
     width = int(widths.max()) if width is None else width

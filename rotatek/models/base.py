@@ -136,7 +136,11 @@ class VisionLanguageModel(ABC):
         """Projected visual tokens of all images, [N, hidden]."""
 
     @abstractmethod
-    def zipped(self, pixels: Pixels, settings: Settings) -> tuple[Tensor, Tensor]:
+    def watched(self, pixels: Pixels) -> Any:
+        """Run the vision tower for VisionZip: what `zipped` needs, whatever the settings."""
+
+    @abstractmethod
+    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
         """Visual tokens [N, hidden] with VisionZip's merges in place, and kept [N] bool."""
 
     @abstractmethod
@@ -162,12 +166,21 @@ class VisionLanguageModel(ABC):
         return Prompt(tensor, tensor == self.image_token, pixels)
 
     @torch.inference_mode()
-    def look(self, pixels: Pixels, settings: Settings | None = None) -> Seen:
-        """Run the vision tower; under an encoder-stage pruner, say which tokens stay."""
-        zips = settings is not None and settings.prunes_tokens and settings.tokens == "visionzip"
-        if zips and settings is not None:
-            return self.zipped(pixels, settings)
-        return self.features(pixels), None
+    def watch(self, pixels: Pixels) -> Any:
+        """`watched`, for several `look`s at the same pictures."""
+        return self.watched(pixels)
+
+    @torch.inference_mode()
+    def look(
+        self, pixels: Pixels, settings: Settings | None = None, watched: Any | None = None
+    ) -> Seen:
+        """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
+
+        watched: what `watch` made of the same pictures, which saves the tower's run.
+        """
+        if settings is None or not settings.prunes_tokens or settings.tokens != "visionzip":
+            return self.features(pixels), None
+        return self.zipped(pixels, settings, watched or self.watched(pixels))
 
     @torch.inference_mode()
     def embed(
@@ -178,15 +191,22 @@ class VisionLanguageModel(ABC):
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        features, kept = seen or self.look(prompt.pixels, settings)
-        embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
-        visual = prompt.visual
+        bare = Embedded(embeds, positions, prompt.visual, torch.ones_like(prompt.visual), after)
+        return self.place(bare, seen or self.look(prompt.pixels, settings))
+
+    @torch.inference_mode()
+    def place(self, prompt: Embedded, seen: Seen) -> Embedded:
+        """The same whole prompt, of one request, with these visual tokens."""
+        features, kept = seen
+        embeds, visual, positions = prompt.embeds, prompt.visual, prompt.positions
+        embeds = embeds.masked_scatter(visual[..., None], features.to(embeds))
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
             embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
             kept = kept.cpu()
+        after = prompt.next_position
         return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept)
 
     def positions_at(self, position: Tensor) -> Tensor:

@@ -94,20 +94,24 @@ class LlavaNext(VisionLanguageModel):
         out = self.model.get_image_features(**pixels.tensors, return_dict=True)
         return torch.cat(tuple(out.pooler_output))
 
-    def zipped(self, pixels: Pixels, settings: Settings) -> tuple[Tensor, Tensor]:
-        """Zip every tile on its own by its CLS attention; newlines always stay."""
-        network, config = self.model.model, self.model.config
-        marks, counts, sizes = self._blank_tiles(pixels.tensors)
+    def watched(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
+        """CLS attention, Keys and states of every tile."""
+        network, layer = self.model.model, self.model.config.vision_feature_layer
+        counts = self._blank_tiles(pixels.tensors)[1]
         views = pixels.tensors["pixel_values"]
         views = torch.cat([view[:count] for view, count in zip(views, counts, strict=True)])
-        layer = config.vision_feature_layer
         tap = ZipTap(_clip_layers(network.vision_tower)[layer].self_attn, cls=True)
         with tapped(tap):
             tower = network.vision_tower(views, output_hidden_states=True, return_dict=True)
-        states = tower.hidden_states[layer][:, 1:]
+        return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
+
+    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
+        """Zip every tile on its own by its CLS attention; newlines always stay."""
+        network = self.model.model
+        marks, counts, sizes = self._blank_tiles(pixels.tensors)
         zipped = [
             zip_tokens(score, key, state, settings)
-            for score, key, state in zip(tap.scores[0], tap.keys[0], states, strict=True)
+            for score, key, state in zip(*watched, strict=True)
         ]
         states = network.multi_modal_projector(torch.stack([state for _, state in zipped]))
         marks = torch.stack([kept for kept, _ in zipped])[..., None].float()

@@ -1,7 +1,7 @@
 """Qwen2.5-VL: native resolution, 2x2 merged patches, M-RoPE positions."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -42,8 +42,8 @@ class Qwen25VL(VisionLanguageModel):
         out = self.model.get_image_features(**pixels.tensors, return_dict=True)
         return torch.cat(tuple(out.pooler_output))
 
-    def zipped(self, pixels: Pixels, settings: Settings) -> tuple[Tensor, Tensor]:
-        """Score by the last vision block, per 2x2 unit, out of window order; zip each image."""
+    def watched(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores and Keys of the last vision block, per 2x2 unit, out of window order; tokens."""
         tower = self.model.model.visual
         tap = ZipTap(tower.blocks[-1].attn, cls=False)
         with tapped(tap):
@@ -58,11 +58,13 @@ class Qwen25VL(VisionLanguageModel):
         order = window.to(states.device).argsort()
         scores = torch.cat(tap.scores, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
         keys = torch.cat(tap.keys, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
+        return scores, keys, states
+
+    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
+        """Zip each image."""
         parts = [
             zip_tokens(s, k, e, settings)
-            for s, k, e in zip(
-                *(t.split(list(pixels.counts)) for t in (scores, keys, states)), strict=True
-            )
+            for s, k, e in zip(*(t.split(list(pixels.counts)) for t in watched), strict=True)
         ]
         return torch.cat([e for _, e in parts]), torch.cat([kept for kept, _ in parts])
 

@@ -14,7 +14,7 @@ from kernels.reference import Visual
 from rotatek.channels import CHANNELS
 from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
 from rotatek.config import Settings
-from rotatek.decode import decode, prefill
+from rotatek.decode import decode, decode_one_token, prefill
 from rotatek.errors import SettingError
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
@@ -186,6 +186,23 @@ def test_shared_prefill_equals_separate_ones(family: str, picture: Picture) -> N
     for member, wanted in zip(members, apart, strict=True):
         steps = [step.tokens[0] for step in decode(vlm, prompt, member, logits, NEW)]
         assert steps == wanted[0]
+
+
+def test_a_trial_step_is_forgotten(picture: Picture) -> None:
+    """As a graph's capture does, outside of inference mode: lengths go back in place."""
+    vlm = _model("qwen2_5_vl")
+    prompt = _embed(vlm, picture, Settings(), 1)
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings())
+    logits, _ = prefill(vlm, prompt, cache)
+    cache.make_static(NEW + 1)
+    before, places = cache.counters(), [la.text.lengths.data_ptr() for la in cache.layers]
+    decode_one_token(vlm, logits.argmax(-1), prompt.next_position, cache, None)
+    assert cache.counters()[0][:2] != before[0][:2]
+    cache.rewind(before)
+    for layer, (logical, longest, lengths) in zip(cache.layers, before, strict=True):
+        assert (layer.logical, layer.text.longest) == (logical, longest)
+        assert torch.equal(layer.text.lengths, lengths)
+    assert places == [la.text.lengths.data_ptr() for la in cache.layers]
 
 
 @pytest.mark.parametrize("family", TINY)
