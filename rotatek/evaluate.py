@@ -15,7 +15,8 @@ from tqdm import tqdm
 from rotatek.config import BASELINE, Settings
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import jobs, report
-from rotatek.evaluation.run import Journal, Runner, Unit, size, weights_id
+from rotatek.evaluation.journal import Journal, weights_id
+from rotatek.evaluation.run import Runner, Unit, size
 from rotatek.evaluation.suite import (
     LONG_TOKENS,
     QUESTIONS,

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from rotatek.errors import SettingError, UserError
-from rotatek.evaluation.run import Answers, Journal, read_answers, read_header
+from rotatek.evaluation.journal import Answers, Journal, read_answers, read_header
 
 _OWN = {"jobs", "part", "report", "no_report", "draw", "run"}  # not handed on
 _PARTS = "journal-part-*.jsonl"

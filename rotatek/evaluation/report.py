@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rotatek.budget import nominal_kv
 from rotatek.config import BASELINE
+from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval
-from rotatek.evaluation.run import Answer, setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 

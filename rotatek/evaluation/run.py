@@ -1,19 +1,17 @@
-"""Answering a suite under many settings: one prefill serves every setting that prunes alike.
+"""Answering a suite under many settings, in few and large pieces of work.
 
-Batches of questions go through the model together. What was answered is in a journal, one JSON
-object a line, so an interrupted run continues where it stopped.
+A batch of questions is encoded once. One prefill serves every setting that drops the same tokens,
+and the caches of all settings are decoded side by side (`rotatek.evaluation.stack`). What was
+answered is in a journal, so an interrupted run continues where it stopped.
 """
 
-import contextlib
-import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek import recovery
@@ -29,117 +27,19 @@ from rotatek.compression import (
 from rotatek.config import Settings
 from rotatek.decode import decode, prefill
 from rotatek.errors import UserError
+from rotatek.evaluation.batch import Asked
+from rotatek.evaluation.journal import Answer, Journal, setting_id
+from rotatek.evaluation.stack import Stack, answers
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.inputs import Request, make_request
-from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels, collate
-from rotatek.models.memory import is_out_of_memory
-from rotatek.tokens import TOKENS
+from rotatek.inputs import Request
+from rotatek.models import VisionLanguageModel
+from rotatek.models.base import collate
+from rotatek.models.memory import free_bytes, is_out_of_memory
 
-MEMBERS: Final = 24  # caches that share one prefill: bounds the memory of a batch
-# The same where several processes divide the work, of short answers and of pages: their shares come
-# out even, and what decodes a page for hundreds of steps hardly notices a prefill.
-FEW_MEMBERS: Final = (6, 2)
-EIGH_STEPS: Final = 12  # decoding steps that take as long as one question's eigh, on a GPU's host
+CACHES: Final = 40  # decoded side by side, at most
+MEMORY: Final = 4  # one part in four of what is free is for them
 
-Unit = tuple[list[Item], list[Settings]]  # a batch of questions, and settings that prune alike
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one setting said to one question. tokens: new tokens, the end not counted; kv_share:
-    bytes of the batch's caches after prefill over those of uncompressed ones, text included."""
-
-    setting: str
-    item: str
-    answer: str
-    tokens: int
-    kv_share: float
-
-
-def setting_id(settings: Settings) -> str:
-    """A short, stable name of one setting."""
-    values = settings.as_dict()
-    if values["cache_dtype"] == "model":  # journals written before there was a choice stay good
-        del values["cache_dtype"]
-    text = json.dumps(values, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def weights_id(vlm: VisionLanguageModel) -> str:
-    """A fingerprint of the weights: names, shapes and sums of every parameter."""
-    digest = hashlib.sha256()
-    with torch.inference_mode():
-        for name, value in vlm.model.named_parameters():
-            total = float(value.abs().sum(dtype=torch.float64)) if value.is_floating_point() else 0
-            digest.update(f"{name} {tuple(value.shape)} {total:.4e}".encode())
-    return digest.hexdigest()[:16]
-
-
-Answers = dict[tuple[str, str], Answer]  # by setting and item
-
-
-def read_header(path: Path) -> dict[str, Any]:
-    """What a journal's answers belong to."""
-    with path.open(encoding="utf-8") as file:
-        return json.loads(file.readline())
-
-
-def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
-    """The answers of a journal, none if it is not there; the file stays as it is.
-
-    A line that was cut short by a crash is forgotten.
-
-    Raises:
-        UserError: if its first line is not `header`.
-    """
-    lines = _lines(path)
-    if lines and lines[0] != header:
-        changed = sorted(k for k in {*header, *lines[0]} if header.get(k) != lines[0].get(k))
-        raise UserError(
-            f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
-            "--out, or delete the journal."
-        )
-    answers = [Answer(**line) for line in lines[1:]]
-    return {(answer.setting, answer.item): answer for answer in answers}
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]
-
-
-class Journal:
-    """Answers on disk. The first line says what they belong to; another run's journal is refused.
-
-    earlier: a journal of the same run, whose answers count as given and are not written again.
-    """
-
-    def __init__(self, path: Path, header: dict[str, Any], earlier: Path | None = None) -> None:
-        self.path, self.header = path, header
-        own = read_answers(path, header)
-        self.answers = {**(read_answers(earlier, header) if earlier else {}), **own}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._write([header, *(asdict(answer) for answer in own.values())])
-
-    def add(self, answers: Iterable[Answer]) -> None:
-        """Append and flush."""
-        fresh = list(answers)
-        self.answers.update({(answer.setting, answer.item): answer for answer in fresh})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
-
-    def _write(self, lines: list[dict[str, Any]]) -> None:
-        """Replace the file in one step."""
-        draft = self.path.with_suffix(".partial")
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self.path)
+Unit = tuple[list[Item], list[Settings]]  # a batch of questions, and what it is asked under
 
 
 class Runner:
@@ -185,89 +85,64 @@ class Runner:
     def units(
         self, wanted: Sequence[tuple[Settings, str]], part: tuple[int, int] = (0, 1)
     ) -> list[Unit]:
-        """What is missing, in portions of one prefill each: short questions first, pages last.
+        """What is missing, in batches: short questions first, pages last.
 
-        part: (i, n) is the i-th of n equal shares, for n processes side by side. All of them work
-        on the same questions, so that a run cut short leaves some that every setting has answered.
+        part: (i, n) is the i-th of n equal shares, for n processes side by side: of the questions,
+        or of the settings where there are fewer questions than processes. A batch has all its
+        answers before the next begins, so a run cut short leaves questions that are complete. Each
+        process begins with other settings, so that no two compile the same kernels.
         """
         index, count = part
-        found: list[Unit] = []
-        for batch in _batches(self.missing(wanted), self.batch):
-            items = [item for item, _ in batch]
-            members = MEMBERS if count == 1 else FEW_MEMBERS[items[0].long]
-            for group in _groups(batch[0][1]):
-                starts = range(0, len(group), members)
-                found += [(items, group[start : start + members]) for start in starts]
+        found = [
+            unit
+            for items, owed in _alike(self.missing(wanted))
+            for unit in _cut(items, owed, self.batch, count)
+        ]
         loads, mine = [0] * count, []
-        for unit in found:
+        for items, owed in found:
             lightest = loads.index(min(loads))
-            loads[lightest] += self._steps(unit)
+            loads[lightest] += size([(items, owed)]) * self._limit(items)
             if lightest == index:
-                mine.append(unit)
+                first = len(owed) * index // count
+                mine.append((items, owed[first:] + owed[:first]))
         return mine
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
-        """Answer `units`; yields how many answers each one added or gave up."""
-        asked: list[Item] = []
-        for items, group in units:
-            if items is not asked:
-                asked, prompts = items, self._prompts(items)
-                whole = self._embed(items, prompts)
-            embedded = whole
-            if TOKENS[group[0].tokens].stage == "encoder" and group[0].prunes_tokens:
-                embedded = self._embed(items, prompts, group[0])
-            full = self.vlm.full_bytes(whole.valid.numel())
-            self._answer(items, embedded, full, group)
-            yield size([(items, group)])
+        """Answer `units`; yields how many answers each step added or gave up."""
+        for items, owed in units:
+            asked = Asked(self.vlm, self.suite, items, self.suffix, self._limit(items))
+            for group in self._stacks(asked, owed):
+                self._answer(asked, group)
+                yield size([(items, group)])
 
-    def _steps(self, unit: Unit) -> int:
-        """How long a unit takes at most, in decoding steps."""
-        items, group = unit
-        solved = sum(s.channels == "rotatek" and s.solver == "eigh" for s in group)
-        return self._limit(items) * len(group) + EIGH_STEPS * len(items) * solved
+    def _stacks(self, asked: Asked, owed: Sequence[Settings]) -> list[list[Settings]]:
+        """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
+        tokens = asked.whole.valid.numel() + len(asked.items) * asked.limit
+        room = free_bytes(str(self.vlm.device)) // MEMORY // self.vlm.full_bytes(tokens)
+        many = max(1, min(CACHES, room))
+        stacks = []
+        for slow in (False, True):
+            chosen = [s for s in owed if (setting_id(s) in self.eager) == slow]
+            ordered = [settings for group in _groups(chosen) for settings in group]
+            stacks += _even(ordered, -(-len(ordered) // many))
+        return stacks
 
-    def _prompts(self, items: Sequence[Item]) -> list[Prompt]:
-        """Encoded questions; a picture asked several times is read and preprocessed once."""
-        images = {item.document: self.suite.image(item.document) for item in items}
-        pixels: dict[int, Pixels] = {}
-        prompts = []
-        for item in items:
-            text = item.question + self.suffix
-            request = make_request(images[item.document], text, self._limit(items))
-            prompts.append(self.vlm.prompt(request, pixels=pixels.get(item.document)))
-            pixels[item.document] = prompts[-1].pixels
-        return prompts
-
-    def _embed(
-        self, items: Sequence[Item], prompts: Sequence[Prompt], settings: Settings | None = None
-    ) -> Embedded:
-        """One padded batch; the vision tower sees each picture once."""
-        pixels = {item.document: p.pixels for item, p in zip(items, prompts, strict=True)}
-        seen = {document: self.vlm.look(p, settings) for document, p in pixels.items()}
-        return collate(
-            [
-                self.vlm.embed(prompt, settings, seen[item.document])
-                for item, prompt in zip(items, prompts, strict=True)
-            ]
-        )
-
-    def _answer(
-        self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
-    ) -> None:
-        """Prefill once, decode under every setting of a group, write the answers down."""
-        group = [settings for settings in group if self._is_owed(settings, items)]
+    def _answer(self, asked: Asked, group: list[Settings]) -> None:
+        """Write down what a group of settings answers; in halves where it does not go together."""
+        group = [settings for settings in group if self._is_owed(settings, asked.items)]
         try:
-            self._answer_group(items, embedded, full, group)
+            self._answer_group(asked, group)
             return
         except Exception as error:
             if not self._is_worth_another_try(error, group):
                 raise
         recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
-        for settings in group:  # one by one: who was refused, or less memory at once
-            self._answer(items, embedded, full, [settings])
+        left = [settings for settings in group if self._is_owed(settings, asked.items)]
+        for half in _even(left, min(2, len(left))):
+            self._answer(asked, half)
 
     def _is_worth_another_try(self, error: Exception, group: list[Settings]) -> bool:
-        """Always, one by one, for several settings; a single one is refused or loses its graph."""
+        """Always, in halves, for several settings; a single one is refused or loses its graph."""
         if len(group) > 1:
             return True
         name = setting_id(group[0])
@@ -288,51 +163,82 @@ class Runner:
         answered = all((name, item.name) in self.journal.answers for item in items)
         return name not in self.refused and not answered
 
-    def _answer_group(
-        self, items: Sequence[Item], embedded: Embedded, full: int, group: list[Settings]
-    ) -> None:
-        if not group:
-            return
-        model, inputs = self.vlm.model, embedded.inputs()
-        layers = len(decoder_layers(model))
-        plan = TokenPlan(layout_of(model, inputs), group[0], layers)
-        caches = [
+    def _answer_group(self, asked: Asked, group: list[Settings]) -> None:
+        """Prefill what drops the same tokens together, then decode all of it side by side."""
+        filled: list[tuple[Settings, RotateKCache, float]] = []
+        logits: list[Tensor] = []
+        try:
+            for alike in _groups(group):
+                caches, first = self._fill(asked, alike)
+                for settings, cache in zip(alike, caches, strict=True):
+                    share = cache_bytes(cache).total / asked.full_bytes
+                    if isinstance(cache, RotateKCache):
+                        filled.append((settings, cache, share))
+                        logits.append(first)
+                    else:
+                        self._uncompressed(asked, settings, cache, first, share)
+            if filled:
+                self._side_by_side(asked, filled, torch.cat(logits))
+        finally:
+            for _, cache, _ in filled:
+                release(cache)
+
+    def _fill(self, asked: Asked, alike: list[Settings]) -> tuple[list[Cache], Tensor]:
+        """Caches that one prefill filled, and its logits."""
+        model, embedded = self.vlm.model, asked.under(alike[0])
+        inputs = embedded.inputs()
+        plan = TokenPlan(layout_of(model, inputs), alike[0], len(decoder_layers(model)))
+        caches: list[Cache] = [
             DynamicCache()
             if s.is_baseline
             else RotateKCache(model, inputs, s, metrics=self.vlm.metrics, plan=plan)
-            for s in group
+            for s in alike
         ]
-        try:
-            logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches))
-            shares = [cache_bytes(cache).total / full for cache in caches]
-            for settings, cache, share in zip(group, caches, shares, strict=True):
-                limit = self._limit(items)
-                graph = self.graph and setting_id(settings) not in self.eager
-                steps = decode(self.vlm, embedded, cache, logits, limit, graph=graph)
-                rows = [step.tokens for step in steps]
-                self.journal.add(self._answers(items, settings, rows, share))
-                release(cache)
-        finally:
-            for cache in caches:
-                release(cache)
+        logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches, timed=False))
+        return caches, logits
+
+    def _uncompressed(
+        self, asked: Asked, settings: Settings, cache: Cache, logits: Tensor, share: float
+    ) -> None:
+        """The reference decodes by itself, on transformers' own cache and attention."""
+        steps = [s.tokens for s in decode(self.vlm, asked.whole, cache, logits, asked.limit)]
+        self._write(asked, settings, _said(self.vlm, steps), share)
+        release(cache)
+
+    def _side_by_side(
+        self, asked: Asked, filled: list[tuple[Settings, RotateKCache, float]], logits: Tensor
+    ) -> None:
+        """Decode filled caches; each setting's answers are written as its last one ends."""
+        stack = Stack([cache for _, cache, _ in filled])
+        for _, cache, _ in filled:
+            release(cache)
+        position = asked.whole.next_position.repeat(len(filled))
+        graph = self.graph and not any(setting_id(s) in self.eager for s, _, _ in filled)
+        for part, said in answers(self.vlm, stack, logits, position, asked.limit, graph=graph):
+            settings, _, share = filled[part]
+            self._write(asked, settings, said, share)
 
     def _limit(self, items: Sequence[Item]) -> int:
         return self.limits[any(item.long for item in items)]
 
-    def _answers(
-        self, items: Sequence[Item], settings: Settings, rows: list[list[int]], share: float
-    ) -> list[Answer]:
-        """Token rows [steps][B] as texts."""
-        answers = []
-        for item, tokens in zip(items, _said(self.vlm, rows), strict=True):
-            text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
-            answers.append(Answer(setting_id(settings), item.name, text, len(tokens), share))
-        return answers
+    def _write(
+        self, asked: Asked, settings: Settings, said: Sequence[list[int]], share: float
+    ) -> None:
+        """Tokens of each question as texts, into the journal."""
+        name = setting_id(settings)
+        self.journal.add(
+            Answer(name, item.name, _text(self.vlm, tokens), len(tokens), share)
+            for item, tokens in zip(asked.items, said, strict=True)
+        )
 
 
 def size(units: Iterable[Unit]) -> int:
     """How many answers there are to give."""
     return sum(len(items) * len(group) for items, group in units)
+
+
+def _text(vlm: VisionLanguageModel, tokens: Sequence[int]) -> str:
+    return vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
 
 
 def _said(vlm: VisionLanguageModel, rows: list[list[int]]) -> list[list[int]]:
@@ -357,7 +263,7 @@ def generate(
         said = _said(vlm, [step.tokens for step in steps])
     finally:
         release(cache)
-    return [vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in said]
+    return [_text(vlm, tokens) for tokens in said]
 
 
 def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
@@ -371,16 +277,30 @@ def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
     return list(groups.values())
 
 
-def _batches(
-    todo: list[tuple[Item, list[Settings]]], size: int
-) -> Iterator[list[tuple[Item, list[Settings]]]]:
-    """Neighbours that owe the same settings and are of one length, at most `size` at once."""
-    batch: list[tuple[Item, list[Settings]]] = []
+def _alike(
+    todo: list[tuple[Item, list[Settings]]],
+) -> list[tuple[list[Item], list[Settings]]]:
+    """Neighbours of one length that owe the same settings."""
+    found: list[tuple[list[Item], list[Settings]]] = []
     for item, owed in todo:
-        fits = batch and batch[0][1] == owed and batch[0][0].long == item.long
-        if batch and (not fits or len(batch) == size):
-            yield batch
-            batch = []
-        batch.append((item, owed))
-    if batch:
-        yield batch
+        if found and found[-1][1] == owed and found[-1][0][0].long == item.long:
+            found[-1][0].append(item)
+        else:
+            found.append(([item], owed))
+    return found
+
+
+def _cut(items: list[Item], owed: list[Settings], batch: int, parts: int) -> list[Unit]:
+    """Batches of at most `batch`, as many for every one of `parts`."""
+    many = -(-len(items) // batch)
+    if len(items) >= parts:
+        many = min(len(items), -(-many // parts) * parts)
+        return [(some, owed) for some in _even(items, many)]
+    shares = _even(owed, min(parts, len(owed)))
+    return [(some, share) for some in _even(items, many) for share in shares]
+
+
+def _even(things: Sequence[Any], parts: int) -> list[list[Any]]:
+    """Cut into `parts` runs whose lengths differ by one at most."""
+    bounds = [len(things) * part // parts for part in range(parts + 1)] if parts else []
+    return [list(things[start:end]) for start, end in pairwise(bounds)]

@@ -26,7 +26,7 @@ from rotatek.chat import Conversation
 from rotatek.compression import RotateKCache
 from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
-from rotatek.evaluation.run import Journal
+from rotatek.evaluation.journal import Journal
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import load

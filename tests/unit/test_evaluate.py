@@ -12,26 +12,24 @@ from PIL import Image
 
 from rotatek import evaluate
 from rotatek.config import BASELINE, Settings
-from rotatek.decode import decode
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
-from rotatek.evaluation import report
 from rotatek.evaluation import suite as suites
-from rotatek.evaluation.run import Answer, Journal, Runner, setting_id, size
+from rotatek.evaluation.journal import Journal, setting_id
+from rotatek.evaluation.run import Runner, size
+from rotatek.evaluation.stack import Stack
 from rotatek.evaluation.suite import (
     EmbeddedSuite,
     FileSuite,
-    Item,
     StoredSuite,
     describe,
     draw,
     fingerprint,
 )
-from rotatek.evaluation.tables import PAPER_BUDGETS, Claim, Row, Table, joint, tables, wanted
+from rotatek.evaluation.tables import PAPER_BUDGETS, Table, tables, wanted
 from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.models.base import Pixels, Seen
 from rotatek.pocket.config import build_model, model_config, save_model
 from tests.tiny import TINY
 
@@ -170,24 +168,26 @@ def test_parts_divide_the_units_short_questions_first(
         assert pages == sorted(pages)
 
 
-def test_shares_come_out_even(vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path) -> None:
-    """In steps, of which a page and an eigendecomposition take many."""
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=1)
+@pytest.mark.parametrize("count", [2, 7])
+def test_shares_come_out_even(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, count: int
+) -> None:
+    """In new tokens: of the questions, or of the settings where there are fewer questions."""
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=64)
     rows = [(settings, "all") for table in tables().values() for settings in settings_of(table)]
-    units = runner.units(list(dict.fromkeys(rows)))
-    solved = [s for _, group in units for s in group if s.solver == "eigh"]
-    assert solved and runner._steps((suite.items[:1], solved[:1])) == 96 + 12
-    shares = [
-        sum(map(runner._steps, runner.units(list(dict.fromkeys(rows)), (i, 7)))) for i in range(7)
-    ]
+    parts = [runner.units(list(dict.fromkeys(rows)), (i, count)) for i in range(count)]
+    shares = [sum(size([unit]) * runner._limit(unit[0]) for unit in part) for part in parts]
     assert max(shares) < 1.05 * min(shares)
+    assert max(map(len, parts)) == 2  # one batch of short questions, one of pages
+    firsts = {setting_id(part[0][1][0]) for part in parts}
+    assert len(firsts) == count  # nobody compiles what another one does
 
 
 def settings_of(table: Table) -> list[Settings]:
     return [row.settings for row in table.rows]
 
 
-def test_settings_that_do_not_fit_together_are_answered_one_by_one(
+def test_settings_that_do_not_fit_together_are_answered_apart(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
@@ -202,46 +202,78 @@ def test_settings_that_do_not_fit_together_are_answered_one_by_one(
 
     monkeypatch.setattr(runner, "_answer_group", answer_group)
     list(runner.run(runner.units(WANTED[:3])))
-    assert sizes == [3, 1, 1, 1, 3, 1, 1, 1] and len(runner.journal.answers) == 15
+    assert sizes == [3, 1, 2, 1, 1] * 2 and len(runner.journal.answers) == 15
     assert not runner.refused
 
 
 def test_a_setting_that_no_graph_holds_is_decoded_without(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, bad = Journal(tmp_path / "journal.jsonl", {}), setting_id(WANTED[1][0])
+    """The others keep theirs, and are not tried beside it again."""
+    bad, graphs = WANTED[1][0], []
+    journal = Journal(tmp_path / "journal.jsonl", {})
     runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, graph=True)
-    graphs: list[bool] = []
+    real = runner._side_by_side
 
-    def steps(*args: Any, graph: bool) -> Any:
-        graphs.append(graph)
-        if graph and getattr(args[2], "settings", None) == WANTED[1][0]:
+    def side_by_side(asked: Any, filled: list, logits: Any) -> None:
+        names = [setting_id(settings) for settings, *_ in filled]
+        graph = not runner.eager & set(names)
+        graphs.append((len(names), graph))
+        if graph and setting_id(bad) in names:
             raise RuntimeError("operation not permitted when stream is capturing")
-        return decode(*args)
+        real(asked, filled, logits)
 
-    monkeypatch.setattr("rotatek.evaluation.run.decode", steps)
+    monkeypatch.setattr(runner, "_side_by_side", side_by_side)
     list(runner.run(runner.units(WANTED[:3])))
-    assert runner.eager == {bad} and len(journal.answers) == 15 and not runner.refused
-    assert graphs == [True, True, True, False, True] + [True, False, True]
+    assert runner.eager == {setting_id(bad)} and len(journal.answers) == 15
+    assert not runner.refused
+    assert graphs == [(2, True), (1, True), (1, False), (1, True)] + [(1, True), (1, False)]
+
+
+STORED = [
+    Settings(channels="spark", keep_channels=0.25),
+    Settings(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
+    Settings(keep_channels=0.25, cache_dtype="int8"),
+    Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+]
+
+
+def test_rows_leave_a_stack_as_they_end(
+    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a method stores, what stays goes on as it would have alone."""
+    ends = frozenset(range(0, vlm.text_config.vocab_size, 9))
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
+    kept: list[Any] = []
+    real = Stack.keep
+    monkeypatch.setattr(Stack, "keep", lambda *args: (kept.append(args[1]), real(*args)))
+    said = []
+    for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
+        assert not kept  # a single row just ends
+        journal = Journal(tmp_path / f"{batch}.jsonl", {})
+        runner = Runner(vlm, suite, journal, batch=batch, limits=(24, 30))
+        for group in groups:
+            assert sum(runner.run(runner.units([(s, "all") for s in group]))) == 5 * len(group)
+        said.append({key: (a.answer, a.tokens) for key, a in journal.answers.items()})
+    assert said[0] == said[1]
+    assert len(kept) > 2 and len({tokens for _, tokens in said[0].values()}) > 4
 
 
 def test_the_vision_tower_sees_a_picture_once(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Questions about one picture share its visual tokens, zipped or not."""
-    seen: list[bool] = []
-    real = vlm.look
-
-    def look(pixels: Pixels, settings: Settings | None = None) -> Seen:
-        seen.append(settings is not None)
-        return real(pixels, settings)
-
-    monkeypatch.setattr(vlm, "look", look)
+    seen: list[str] = []
+    for name in ("features", "watched"):
+        real = getattr(vlm, name)
+        monkeypatch.setattr(vlm, name, lambda p, n=name, r=real: (seen.append(n), r(p))[1])
     runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
     short = [(settings, "all") for settings, _ in WANTED if settings.tokens != "fastv"]
+    short.append((Settings(tokens="visionzip", keep_tokens=0.3), "all"))
     units = [unit for unit in runner.units(short) if not unit[0][0].long]
     assert sum(runner.run(units)) == 4 * len(short)
-    assert sorted(seen) == [False] * 2 + [True] * 2
+    qwen = vlm.family == "qwen2_5_vl"  # watches while it makes its features
+    assert (seen.count("watched"), seen.count("features")) == (2, 4 if qwen else 2)
 
 
 def test_another_runs_journal_is_refused(journal: Journal) -> None:
@@ -260,56 +292,6 @@ def test_an_unsupported_setting_is_left_out_and_said(
     assert list(runner.refused) == [setting_id(unknown)]
     assert len(said) == 1 and "channels must be one of" in said[0]
     assert len(journal.answers) == 1
-
-
-def answers_like(scores: dict[Settings, list[str]]) -> dict[tuple[str, str], Answer]:
-    return {
-        (setting_id(settings), f"q{n}"): Answer(setting_id(settings), f"q{n}", text, 1, 0.5)
-        for settings, texts in scores.items()
-        for n, text in enumerate(texts)
-    }
-
-
-def test_a_report_by_hand() -> None:
-    items = [Item(f"q{n}", n, "ab"[n % 2], "?", ("yes",), "exact_match") for n in range(40)]
-    first, second = joint("rotatek", 0.25), joint("think", 0.25)
-    answers = answers_like(
-        {BASELINE: ["yes"] * 40, first: ["yes"] * 38 + ["no"] * 2, second: ["no"] * 40}
-    )
-    rows = (Row("base", BASELINE), Row("ours", first), Row("theirs", second))
-    missing = Row("missing", joint("spark", 0.25))
-    claims = (Claim("ours", "theirs"), Claim("theirs", "ours"), Claim("ours", "missing"))
-    table = Table("t", "A table", (*rows, missing), claims)
-    suite = {"name": "s", "questions": 40, "documents": 40, "categories": {"a": 20, "b": 20}}
-    header = {"model": {"name": "m"}, "suite": {**suite, "metrics": {"a": "exact_match"}}}
-    built = report.build([table], items, answers, header)
-    made = built["tables"][0]
-    assert [row["label"] for row in made["rows"]] == ["base", "ours", "theirs"]
-    ours = made["rows"][1]
-    assert ours["score"] == ours["agreement"] == 0.95 and ours["difference"] == -0.05
-    assert ours["by_category"]["a"]["score"] == ours["by_category"]["b"]["score"] == 0.95
-    assert ours["nominal_kv"] == 0.625 and ours["actual_kv"] == 0.5
-    assert [claim["verdict"] for claim in made["claims"]] == ["holds", "fails"]
-    page = report.markdown(built)
-    assert "| ours | 0.625 | 0.500 | 95.0 (" in page and "ours at least theirs" in page
-    assert json.loads(json.dumps(built)) == built
-
-
-@pytest.mark.parametrize(
-    ("relation", "low", "high", "expected"),
-    [
-        ("at least", 0.01, 0.1, "holds"),
-        ("at least", 0.0, 0.0, "holds"),
-        ("at least", -0.1, 0.1, "open"),
-        ("at least", -0.1, -0.01, "fails"),
-        ("about", -0.01, 0.01, "holds"),
-        ("about", -0.1, 0.1, "open"),
-        ("about", -0.1, -0.03, "fails"),
-        ("about", 0.03, 0.1, "fails (better)"),
-    ],
-)
-def test_verdicts(relation: str, low: float, high: float, expected: str) -> None:
-    assert report.verdict(relation, low, high) == expected
 
 
 def test_tables_are_sound() -> None:

@@ -169,12 +169,13 @@ def test_a_part_runs_alone_and_is_reported(
     assert command(*words, "--draw") == 0
     drawn = os.stat(tmp_path / "out" / suites.QUESTIONS).st_mtime_ns
     assert command(*words, "--part", "1/2") == 0
-    assert "/4 [" in capsys.readouterr().err  # two of the five questions, both settings
+    # two of four short questions under both settings, and one of them for the page
+    assert "/5 [" in capsys.readouterr().err
     assert command(*words, "--report") == 0
     built = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [row["label"] for row in built["tables"][0]["rows"]] == ["Uncompressed", "ThinK 16"]
     assert built["tables"][0]["questions"] == 2 and built["tables"][0]["of"] == 5
     assert command(*words, "--no-report") == 0
-    assert "/6 [" in capsys.readouterr().err  # the part was merged first
+    assert "/5 [" in capsys.readouterr().err  # the part was merged first
     assert count_lines(tmp_path / "out" / "journal.jsonl") == 1 + 10
     assert os.stat(tmp_path / "out" / suites.QUESTIONS).st_mtime_ns == drawn

@@ -1,0 +1,61 @@
+"""A batch of questions as the model reads them: each picture is preprocessed and seen once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rotatek.config import Settings
+from rotatek.evaluation.suite import Item, Suite
+from rotatek.inputs import make_request
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels, collate
+from rotatek.tokens import TOKENS
+
+
+class Asked:
+    """Questions encoded once, whatever the settings.
+
+    suffix: appended to every question; limit: new tokens of an answer. whole: the padded batch with
+    every visual token; full_bytes: of an uncompressed cache of it.
+    """
+
+    def __init__(
+        self, vlm: VisionLanguageModel, suite: Suite, items: Sequence[Item], suffix: str, limit: int
+    ) -> None:
+        self.vlm, self.items, self.limit = vlm, items, limit
+        self._pixels: dict[int, Pixels] = {}
+        self._watched: dict[int, Any] = {}
+        prompts = self._prompts(suite, suffix)
+        seen = {document: vlm.look(pixels) for document, pixels in self._pixels.items()}
+        self._singles = [
+            vlm.embed(prompt, None, seen[item.document])
+            for item, prompt in zip(items, prompts, strict=True)
+        ]
+        self.whole = collate(self._singles)
+        self.full_bytes = vlm.full_bytes(self.whole.valid.numel())
+
+    def _prompts(self, suite: Suite, suffix: str) -> list[Prompt]:
+        """Encoded questions."""
+        images = {item.document: suite.image(item.document) for item in self.items}
+        prompts = []
+        for item in self.items:
+            request = make_request(images[item.document], item.question + suffix, self.limit)
+            prompts.append(self.vlm.prompt(request, pixels=self._pixels.get(item.document)))
+            self._pixels[item.document] = prompts[-1].pixels
+        return prompts
+
+    def under(self, settings: Settings) -> Embedded:
+        """The padded batch that these settings prefill."""
+        if TOKENS[settings.tokens].stage != "encoder" or not settings.prunes_tokens:
+            return self.whole
+        if not self._watched:
+            self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}
+        seen = {
+            document: self.vlm.look(pixels, settings, self._watched[document])
+            for document, pixels in self._pixels.items()
+        }
+        return collate(
+            [
+                self.vlm.place(single, seen[item.document])
+                for item, single in zip(self.items, self._singles, strict=True)
+            ]
+        )

@@ -1,0 +1,112 @@
+"""What was answered, on disk: one JSON object a line, so that an interrupted run goes on."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rotatek.config import Settings
+from rotatek.errors import UserError
+from rotatek.models import VisionLanguageModel
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one setting said to one question. tokens: new tokens, the end not counted; kv_share:
+    bytes of the batch's caches after prefill over those of uncompressed ones, text included."""
+
+    setting: str
+    item: str
+    answer: str
+    tokens: int
+    kv_share: float
+
+
+def setting_id(settings: Settings) -> str:
+    """A short, stable name of one setting."""
+    values = settings.as_dict()
+    if values["cache_dtype"] == "model":  # journals written before there was a choice stay good
+        del values["cache_dtype"]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def weights_id(vlm: VisionLanguageModel) -> str:
+    """A fingerprint of the weights: names, shapes and sums of every parameter."""
+    digest = hashlib.sha256()
+    with torch.inference_mode():
+        for name, value in vlm.model.named_parameters():
+            total = float(value.abs().sum(dtype=torch.float64)) if value.is_floating_point() else 0
+            digest.update(f"{name} {tuple(value.shape)} {total:.4e}".encode())
+    return digest.hexdigest()[:16]
+
+
+Answers = dict[tuple[str, str], Answer]  # by setting and item
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """What a journal's answers belong to."""
+    with path.open(encoding="utf-8") as file:
+        return json.loads(file.readline())
+
+
+def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
+    """The answers of a journal, none if it is not there; the file stays as it is.
+
+    A line that was cut short by a crash is forgotten.
+
+    Raises:
+        UserError: if its first line is not `header`.
+    """
+    lines = _lines(path)
+    if lines and lines[0] != header:
+        changed = sorted(k for k in {*header, *lines[0]} if header.get(k) != lines[0].get(k))
+        raise UserError(
+            f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
+            "--out, or delete the journal."
+        )
+    answers = [Answer(**line) for line in lines[1:]]
+    return {(answer.setting, answer.item): answer for answer in answers}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
+
+
+class Journal:
+    """Answers on disk. The first line says what they belong to; another run's journal is refused.
+
+    earlier: a journal of the same run, whose answers count as given and are not written again.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], earlier: Path | None = None) -> None:
+        self.path, self.header = path, header
+        own = read_answers(path, header)
+        self.answers = {**(read_answers(earlier, header) if earlier else {}), **own}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write([header, *(asdict(answer) for answer in own.values())])
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        """Append and flush."""
+        fresh = list(answers)
+        self.answers.update({(answer.setting, answer.item): answer for answer in fresh})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        """Replace the file in one step."""
+        draft = self.path.with_suffix(".partial")
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(self.path)

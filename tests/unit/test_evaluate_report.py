@@ -1,0 +1,61 @@
+"""The evaluation's report: tables by hand, verdicts."""
+
+import json
+
+import pytest
+
+from rotatek.config import BASELINE, Settings
+from rotatek.evaluation import report
+from rotatek.evaluation.journal import Answer, setting_id
+from rotatek.evaluation.suite import Item
+from rotatek.evaluation.tables import Claim, Row, Table, joint
+
+
+def answers_like(scores: dict[Settings, list[str]]) -> dict[tuple[str, str], Answer]:
+    return {
+        (setting_id(settings), f"q{n}"): Answer(setting_id(settings), f"q{n}", text, 1, 0.5)
+        for settings, texts in scores.items()
+        for n, text in enumerate(texts)
+    }
+
+
+def test_a_report_by_hand() -> None:
+    items = [Item(f"q{n}", n, "ab"[n % 2], "?", ("yes",), "exact_match") for n in range(40)]
+    first, second = joint("rotatek", 0.25), joint("think", 0.25)
+    answers = answers_like(
+        {BASELINE: ["yes"] * 40, first: ["yes"] * 38 + ["no"] * 2, second: ["no"] * 40}
+    )
+    rows = (Row("base", BASELINE), Row("ours", first), Row("theirs", second))
+    missing = Row("missing", joint("spark", 0.25))
+    claims = (Claim("ours", "theirs"), Claim("theirs", "ours"), Claim("ours", "missing"))
+    table = Table("t", "A table", (*rows, missing), claims)
+    suite = {"name": "s", "questions": 40, "documents": 40, "categories": {"a": 20, "b": 20}}
+    header = {"model": {"name": "m"}, "suite": {**suite, "metrics": {"a": "exact_match"}}}
+    built = report.build([table], items, answers, header)
+    made = built["tables"][0]
+    assert [row["label"] for row in made["rows"]] == ["base", "ours", "theirs"]
+    ours = made["rows"][1]
+    assert ours["score"] == ours["agreement"] == 0.95 and ours["difference"] == -0.05
+    assert ours["by_category"]["a"]["score"] == ours["by_category"]["b"]["score"] == 0.95
+    assert ours["nominal_kv"] == 0.625 and ours["actual_kv"] == 0.5
+    assert [claim["verdict"] for claim in made["claims"]] == ["holds", "fails"]
+    page = report.markdown(built)
+    assert "| ours | 0.625 | 0.500 | 95.0 (" in page and "ours at least theirs" in page
+    assert json.loads(json.dumps(built)) == built
+
+
+@pytest.mark.parametrize(
+    ("relation", "low", "high", "expected"),
+    [
+        ("at least", 0.01, 0.1, "holds"),
+        ("at least", 0.0, 0.0, "holds"),
+        ("at least", -0.1, 0.1, "open"),
+        ("at least", -0.1, -0.01, "fails"),
+        ("about", -0.01, 0.01, "holds"),
+        ("about", -0.1, 0.1, "open"),
+        ("about", -0.1, -0.03, "fails"),
+        ("about", 0.03, 0.1, "fails (better)"),
+    ],
+)
+def test_verdicts(relation: str, low: float, high: float, expected: str) -> None:
+    assert report.verdict(relation, low, high) == expected
