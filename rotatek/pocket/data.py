@@ -1,4 +1,4 @@
-"""From documents to training batches: packed turns, loss weights, glyph targets, loader workers."""
+"""From documents to training batches: the curriculum, glyph targets, loader workers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from . import tokens
+from .coach import revised
 from .config import PATCH, UNIT
-from .document import Document, Question
+from .degrade import stretched
+from .document import Document
 from .generate import make_document, pick_size
 from .renderers.look import text_length
+from .turns import Row, pack
 
-HARD = frozenset({"highest", "lowest", "reverse", "colour", "list"})
-HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 2.0, "colour": 2.5, "value": 1.5, "cell": 1.5,
-          "count": 1.5, "list": 1.3, "field": 1.3}  # fmt: skip
+STRETCHED_SHARE, STRETCH = 0.15, 1.2
 EASY = ("signs", "pages", "forms", "screens", "tables")
 
 
@@ -52,63 +52,6 @@ class Batch:
         return Batch(**{k: v.pin_memory() for k, v in vars(self).items()})
 
 
-def pack(
-    rng: random.Random, questions: list[Question], length: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As many turns as fit into ``length`` tokens: text, labels (-1 where no loss), weights.
-
-    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
-    """
-    text = np.full(length, tokens.PAD, np.int64)
-    labels = np.full(length, -1, np.int64)
-    weights = np.zeros(length, np.float32)
-    at = 0
-    for question in balanced(rng, questions):
-        head = tokens.question_ids(question.text, first=at == 0)
-        answer = tokens.answer_ids(question.answer)
-        end = at + len(head) + len(answer)
-        if end > length:
-            continue
-        text[at:end] = head + answer
-        start = at + len(head) - 1
-        labels[start : end - 1] = answer
-        weight = len(answer) ** -0.5 * HARDER.get(question.kind, 1.0)
-        weights[start : end - 1] = weight
-        weights[start : start + 2] = 2 * weight  # where the decision falls; the rest is copying
-        at = end
-        if length - at < 24:
-            break
-    return text, labels, weights
-
-
-def balanced(rng: random.Random, questions: list[Question]) -> list[Question]:
-    """An order of the turns: kind by kind, so that rare kinds come early.
-
-    Hard kinds come before easy ones two times in three. The transcription leads at times, mostly
-    so on pages without a comparison, where it seldom finds room behind the others; else it comes
-    last and a comparison leads, so that comparing is learned from pixels and not from figures
-    that an earlier turn has read out.
-    """
-    kinds: dict[str, list[Question]] = {}
-    for question in questions:
-        kinds.setdefault(question.kind, []).append(question)
-    for group in kinds.values():
-        rng.shuffle(group)
-    long = kinds.pop("transcribe", [])
-    turns: list[Question] = []
-    eager = rng.random() < 0.67
-    while kinds:
-        turn = [group.pop() for group in kinds.values()]
-        turn.sort(key=lambda q: rng.random() + (eager and q.kind not in HARD))
-        turns += turn
-        kinds = {kind: group for kind, group in kinds.items() if group}
-    lead = 0.45 if any(q.kind in ("highest", "lowest") for q in turns) else 0.75
-    if long and rng.random() < lead:
-        long.sort(key=lambda q: -len(q.answer))  # the whole page, before a part of it
-        return long[:1] + turns + long[1:]
-    return turns + long
-
-
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     """Patch (in the model's order: 2 x 2 blocks, row by row) and class of each visible glyph."""
     width, height = document.image.size
@@ -121,7 +64,7 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
 
 
 def packed(
-    turns: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]],
+    turns: list[list[Row]],
 ) -> Iterator[torch.Tensor]:
     """Text, labels and weights: all pictures' first packing, then all pictures' second, ..."""
     rows = [packing for use in zip(*turns, strict=True) for packing in use]
@@ -131,10 +74,18 @@ def packed(
 def draw(
     rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
 ) -> Document:
-    """A document to train on, harmed fast; the early ones, of few renderers, are harmed less."""
+    """A document to train on, harmed fast; the early ones, of few renderers, are harmed less.
+
+    Some are squeezed or stretched along one side, as pictures are that a page has resized.
+    """
     harm, stored = (0.4, None) if names else (1.0, pages)
-    seed = rng.getrandbits(48)
-    return make_document(seed, width, height, "train", names, harm, stored, fast=True)
+    seed, w, h = rng.getrandbits(48), width, height
+    if rng.random() < STRETCHED_SHARE:
+        by = rng.uniform(1 / STRETCH, STRETCH)
+        w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
+    document = make_document(seed, w, h, "train", names, harm, stored, fast=True)
+    document.questions = revised(rng, document.questions)
+    return stretched(document, width, height)
 
 
 def make_batch(

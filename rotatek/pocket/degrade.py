@@ -45,6 +45,18 @@ def degrade(
     return document
 
 
+def stretched(document: Document, width: int, height: int) -> Document:
+    """``document`` at ``width`` x ``height`` pixels, whatever its shape was."""
+    before = document.image.size
+    if before != (width, height):
+        size = ((width, height),)
+        document.image = quick.resized(document.image, size, Image.Resampling.BICUBIC)
+        glyphs = document.glyphs.copy()
+        glyphs[:, 1:] *= np.array([width / before[0], height / before[1]], np.float32)
+        document.glyphs = glyphs
+    return document
+
+
 def _blur(sigma: float, image: Image.Image, fast: bool) -> Image.Image:
     """A Gaussian of at most 0.85 pixels, by 3 x 3 weights: a fifth of the usual filter's time."""
     side = np.exp(-0.5 / max(sigma, 0.05) ** 2)

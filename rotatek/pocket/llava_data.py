@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .config import PATCH, UNIT
-from .data import EASY, draw, pack, packed
+from .data import EASY, draw, packed
 from .generate import pick_size
 from .llava_tiles import Tiling, glyph_places, order, tiling, views
 from .renderers.look import text_length
+from .turns import pack
 
 LONGEST_TEXT = 640  # tokens: beyond, a picture's questions cost more than its tiles
 

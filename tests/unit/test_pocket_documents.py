@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from rotatek.pocket import fonts, formats, quick, tokens, words
 from rotatek.pocket.config import PATCH, UNIT
-from rotatek.pocket.data import bucket, curriculum, glyph_targets, make_batch, pack
+from rotatek.pocket.data import bucket, curriculum, glyph_targets, make_batch
 from rotatek.pocket.degrade import degrade
 from rotatek.pocket.distract import distract
 from rotatek.pocket.generate import make_document, pick_size
@@ -17,6 +17,7 @@ from rotatek.pocket.questions import ABSENT
 from rotatek.pocket.renderers import REGISTRY, grids, listings, pick_look
 from rotatek.pocket.renderers.charts import ranked
 from rotatek.pocket.renderers.look import text_length
+from rotatek.pocket.turns import pack
 
 READ = {"value", "cell", "title", "field", "total", "nth", "find", "reverse", "highest", "lowest"}
 

@@ -136,7 +136,7 @@ def draw(rng: random.Random, look: Look) -> Document:
     if rng.random() < 0.15:
         made.pairs = [(k.upper(), v) for k, v in made.pairs]
     rows = arrange(rng, style, made.pairs, (x0, x1, y, look.height - m))
-    _paint(rng, canvas, look, style, rows, (x0, x1))
+    paint(rng, canvas, look, style, rows, (x0, x1))
     shown = [(c.key, c.value) for row in rows for c in row]
     kept = dict(zip([k for k, _ in made.pairs], made.numbers, strict=False))
     numbers = [kept[k] for k, _ in shown] if kept else []
@@ -195,10 +195,11 @@ def _stretched(row: list[Cell], x1: float) -> list[Cell]:
     return [Cell(c.key, c.value, c.x + i * more, c.y, c.width + more) for i, c in enumerate(row)]
 
 
-def _paint(
+def paint(
     rng: random.Random, canvas: Canvas, look: Look, style: Style, rows: list[list[Cell]],
     sides: tuple[float, float],
 ) -> None:  # fmt: skip
+    """Draw the cells and what frames them; ``sides``: left and right end of whole rows."""
     t, h, (x0, x1) = look.theme, style.height, sides
     radius, ground = rng.choice((0, 0, 4, 8)), t.panel if t.panel != t.page else t.rule
     tints = [shade(rng, n) for n in rng.sample(SERIES_NAMES, 4)]

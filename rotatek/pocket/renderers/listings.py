@@ -121,6 +121,9 @@ def deck(rng: random.Random, n: int, most: int = 3) -> Deck:
     return Deck(noun, plural, names, fields, tags)
 
 
+Maker = Callable[[random.Random, int, int], Deck]
+
+
 def caption(rng: random.Random) -> str:
     """A title over cards or fields, at times none."""
     r = rng.random()
@@ -156,9 +159,9 @@ def draw(rng: random.Random, look: Look) -> Document:
     canvas = look.canvas()
     title, y = forms.put_title(rng, canvas, look)
     if look.width > 300 and rng.random() < 0.3:
-        made = _strips(rng, canvas, look, y)
+        made = strips(rng, canvas, look, y)
     else:
-        made = _grid(rng, canvas, look, y)
+        made = grid(rng, canvas, look, y)
     return canvas.document(questions(rng, title, made, look.budget))
 
 
@@ -193,10 +196,10 @@ def _card(rng: random.Random, look: Look) -> Card:
     )
 
 
-def _grid(rng: random.Random, canvas: Canvas, look: Look, y: float) -> Deck:
+def grid(rng: random.Random, canvas: Canvas, look: Look, y: float, make: Maker = deck) -> Deck:
     """Equal cards in one to four columns, as many as the page holds."""
     style, m = _card(rng, look), look.margin
-    made = deck(rng, 28)
+    made = make(rng, 28, 3)
     gap = look.size * rng.uniform(0.3, 1)
     if style.mini:
         for f in made.fields:
@@ -326,11 +329,11 @@ def _pill(
     return wide
 
 
-def _strips(rng: random.Random, canvas: Canvas, look: Look, y: float) -> Deck:
+def strips(rng: random.Random, canvas: Canvas, look: Look, y: float, make: Maker = deck) -> Deck:
     """Cards one below the other: the name left, its figures and tag at the right."""
     t, m, s = look.theme, look.margin, look.size
     name, body = look.family.bold(s), look.family.regular(max(10, s * 0.9))
-    made, left = deck(rng, 24, 2), m + 6.0
+    made, left = make(rng, 24, 2), m + 6.0
     under = rng.random() < 0.5 and len(made.fields) > 1  # the second figure stands below the name
     tall = name.line + body.line * under + s * rng.uniform(0.5, 1.4)
     face, mark = rng.random() < 0.35, tall * 0.7

@@ -1,0 +1,121 @@
+"""Questions that only training asks: their answers, recomputed from what the document holds."""
+
+import random
+
+import pytest
+
+from rotatek.pocket import coach
+from rotatek.pocket.document import Question
+from rotatek.pocket.generate import make_document
+from rotatek.pocket.questions import ABSENT
+from rotatek.pocket.renderers import REGISTRY, listings, offers, swatches, tables
+
+TAUGHT = ("notes", "offers", "stubs", "swatches")
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_answers_stand_in_the_documents_that_only_training_sees(name: str) -> None:
+    asked = 0
+    for seed in range(25):
+        document = make_document(seed, 448, 392, renderers=[name], harm=0)
+        shown = " ".join(" ".join(document.content).split())
+        for q in document.questions:
+            if q.answer == ABSENT or q.kind in ("yes_no", "count", "colour", "transcribe", "list"):
+                continue
+            asked += 1
+            assert all(part in shown for part in q.answer.split()), q
+    assert asked > 20
+
+
+def test_what_only_training_sees_measures_nothing() -> None:
+    assert all(REGISTRY[name].splits == () and not REGISTRY[name].held_out for name in TAUGHT)
+    for split in ("own", "fonts", "renderers"):
+        drawn = {make_document(s, 336, 336, split, harm=0).renderer for s in range(60)}
+        assert not drawn & set(TAUGHT)
+
+
+def test_the_extremes_of_a_table_are_those_of_its_columns() -> None:
+    compared = set()
+    for seed in range(150):
+        rng = random.Random(seed)
+        grid = tables.make_grid(rng, rng.randint(2, 5), rng.randint(2, 9), 0.6)
+        names = [row[0] for row in grid.rows]
+        cells = zip(*grid.rows, strict=True)
+        if {i for i, c in enumerate(cells) if i and coach.numbers(list(c))} != set(grid.values):
+            continue
+        expected = {
+            (kind, names[values.index(end(values))])
+            for values in grid.values.values()
+            for kind, end in (("highest", max), ("lowest", min))
+            if values.count(end(values)) == 1
+        }
+        asked = coach.from_table(rng, grid.markdown())
+        assert {(q.kind, q.answer) for q in asked} <= expected
+        compared |= {(seed, q.kind) for q in asked}
+    assert len(compared) > 100
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (["1,250", "80"], [1250, 80]), (["€ 3,20", "€ 1.200,00"], [3.2, 1200]),
+        (["-4 °C", "12 °C"], [-4, 12]), (["1'200.50", "0.75"], [1200.5, 0.75]),
+        (["80%", "7%"], [80, 7]), (["3 kg", "2 g"], None), (["12:30", "1"], None),
+        (["12.03.2024", "1.1.2020"], None), (["A1", "7"], None), (["", "7"], None),
+        (["0123 456 789", "1"], None),
+    ],
+)  # fmt: skip
+def test_figures_of_a_column_are_read_as_written(
+    column: list[str], values: list[float] | None
+) -> None:
+    assert coach.numbers(column) == values
+
+
+def test_fields_are_asked_for_in_other_words_where_one_is_meant() -> None:
+    text = "# Bill\n\nAmount: €12.00\nDue date: 1 May\nDoctor: Ann Lee"
+    asked = {q.answer for s in range(9) for q in coach.from_fields(random.Random(s), text)}
+    assert asked == {"€12.00", "1 May", "Ann Lee"}
+    twice = text + "\nTotal price: €14.00\nDoctor 2: Bo Ek"
+    asked = {q.answer for s in range(9) for q in coach.from_fields(random.Random(s), twice)}
+    assert asked == {"1 May"}
+
+
+def test_a_question_that_means_two_things_is_left_out() -> None:
+    unclear = Question("lowest", "lowest price?", "Green tea")
+    clear = [Question("lowest", "lowest price?", "€ 2.10"),
+             Question("lowest", "Which tea has the lowest price?", "Green tea")]  # fmt: skip
+    for seed in range(20):
+        kept = coach.revised(random.Random(seed), [unclear, *clear])
+        assert [q.answer for q in kept] == ["€ 2.10", "Green tea"]
+
+
+def test_the_cheapest_and_the_best_are_the_cards_own() -> None:
+    seen = set()
+    for seed in range(30):
+        price = listings.Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
+        score = listings.Field("score", "rated {v}", ["3.1", "2.0", "1.5"], [3.1, 2.0, 1.5])
+        made = listings.Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, score], [])
+        for q in offers.questions(random.Random(seed), made):
+            if q.kind in ("highest", "lowest"):
+                text = q.text.lower()
+                sold = "score" not in text and "rated" not in text
+                seen.add((sold, q.kind, q.answer))
+    assert seen == {
+        (True, "highest", "Birch"), (True, "highest", "€11.00"), (True, "highest", "Ash"),
+        (True, "lowest", "Cedar"), (True, "lowest", "€2.50"), (True, "lowest", "Ash"),
+        (False, "highest", "Ash"), (False, "lowest", "Cedar"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("style", list(swatches.STYLES))
+def test_a_colour_asked_for_is_drawn_in_that_colour(style: str) -> None:
+    page = (255, 255, 255)
+    made = swatches.items(random.Random(4), ["Ash", "Elm", "Oak", "Fir"], style, page)
+    assert len(made) == 4
+    for _, colour, drawn in made:
+        nearest = min(
+            swatches.NAMED,
+            key=lambda n: min(sum((a - b) ** 2 for a, b in zip(s, drawn, strict=True))
+                              for s in swatches.NAMED[n]),
+        )  # fmt: skip
+        assert nearest == colour
