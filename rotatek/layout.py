@@ -1,40 +1,49 @@
 """Which rows of a prompt are visual, which are text, and which are padding, per sample."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True)
 class Rows:
     """Row numbers of some tokens: index [B, n] int64, in order, padded with 0; lengths [B].
 
-    ragged: whether samples differ in length. Known to the host, so that no layer has to ask.
+    ragged: whether samples differ in length. longest: the longest's. Known to the host, so that no
+    layer has to ask.
     """
 
     index: Tensor
     lengths: Tensor
     ragged: bool
+    longest: int
 
     @classmethod
     def where(cls, mask: Tensor) -> "Rows":
         """The rows at which `mask` [B, L] is true."""
         lengths = mask.sum(-1)
         order = mask.long().argsort(dim=-1, descending=True, stable=True)
-        shortest, longest = (int(bound) for bound in lengths.aminmax())
+        shortest, longest = torch.stack(lengths.aminmax()).tolist()
         index = order[:, :longest]
         alive = torch.arange(index.shape[1], device=mask.device) < lengths[:, None]
         index = index.masked_fill(~alive, 0)
-        return cls(index, lengths.to(torch.int32), shortest != longest)
+        return cls(index, lengths.to(torch.int32), shortest != longest, longest)
 
     def to(self, device: torch.device) -> "Rows":
         """The same rows on another device."""
         if self.index.device == device:
             return self
-        return Rows(self.index.to(device), self.lengths.to(device), self.ragged)
+        return replace(self, index=self.index.to(device), lengths=self.lengths.to(device))
 
-    @property
+    def padded(self, step: int) -> "Rows":
+        """The same rows with n a multiple of `step`: what is gathered has room for more."""
+        return replace(self, index=pad(self.index, (0, -self.index.shape[1] % step)))
+
+    @cached_property
     def alive(self) -> Tensor:
         """[B, n] bool: the entries that name a real row."""
         return torch.arange(self.index.shape[1], device=self.index.device) < self.lengths[:, None]
@@ -63,6 +72,10 @@ class Layout:
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual tokens, text tokens, and the last `window` ones, whose queries weigh channels."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> tuple[Rows, Rows, Rows]:
         last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
         return (
             Rows.where(self.visual & self.valid),

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from rotatek.compression import layout_of
 from rotatek.config import Settings
 from rotatek.evaluation.suite import Item, Suite
 from rotatek.inputs import make_request
+from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels, collate
+from rotatek.models.base import Pixels, Seen, collate
 from rotatek.tokens import TOKENS
 
 
@@ -26,11 +30,13 @@ class Asked:
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
         seen = {document: vlm.look(pixels) for document, pixels in self._pixels.items()}
-        self._singles = [
-            vlm.embed(prompt, None, seen[item.document])
-            for item, prompt in zip(items, prompts, strict=True)
-        ]
-        self.whole = collate(self._singles)
+        self.whole = collate(
+            [
+                vlm.embed(prompt, None, seen[item.document])
+                for item, prompt in zip(items, prompts, strict=True)
+            ]
+        )
+        self._layout = layout_of(vlm.model, self.whole.inputs())
         self.full_bytes = vlm.full_bytes(self.whole.valid.numel())
 
     def _prompts(self, suite: Suite, suffix: str) -> list[Prompt]:
@@ -43,19 +49,33 @@ class Asked:
             self._pixels[item.document] = prompts[-1].pixels
         return prompts
 
-    def under(self, settings: Settings) -> Embedded:
-        """The padded batch that these settings prefill."""
+    def under(self, settings: Settings) -> tuple[Embedded, Layout]:
+        """The padded batch that these settings prefill, and where its tokens are."""
         if TOKENS[settings.tokens].stage != "encoder" or not settings.prunes_tokens:
-            return self.whole
+            return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}
         seen = {
             document: self.vlm.look(pixels, settings, self._watched[document])
             for document, pixels in self._pixels.items()
         }
-        return collate(
-            [
-                self.vlm.place(single, seen[item.document])
-                for item, single in zip(self.items, self._singles, strict=True)
-            ]
+        return self._zipped([seen[item.document] for item in self.items])
+
+    @torch.inference_mode()
+    def _zipped(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:
+        """The whole batch less what an encoder-stage pruner drops; positions stay."""
+        whole = self.whole
+        features = torch.cat([tokens for tokens, _ in seen])
+        kept = torch.cat([kept for _, kept in seen if kept is not None])
+        embeds = whole.embeds.masked_scatter(whole.visual[..., None], features.to(whole.embeds))
+        stays = (~whole.visual).masked_scatter(whole.visual, kept) & whole.valid
+        layout, source = self._layout.take(stays)
+        width = embeds.shape[-1]
+        embedded = Embedded(
+            embeds.gather(1, source[..., None].expand(-1, -1, width)),
+            whole.positions.gather(-1, source.expand(*whole.positions.shape[:-1], -1)),
+            layout.visual,
+            layout.valid,
+            whole.next_position,
         )
+        return embedded, layout

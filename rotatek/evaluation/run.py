@@ -21,7 +21,6 @@ from rotatek.compression import (
     SharedPrefill,
     TokenPlan,
     cache_bytes,
-    layout_of,
     release,
 )
 from rotatek.config import Settings
@@ -185,9 +184,9 @@ class Runner:
 
     def _fill(self, asked: Asked, alike: list[Settings]) -> tuple[list[Cache], Tensor]:
         """Caches that one prefill filled, and its logits."""
-        model, embedded = self.vlm.model, asked.under(alike[0])
+        model, (embedded, layout) = self.vlm.model, asked.under(alike[0])
         inputs = embedded.inputs()
-        plan = TokenPlan(layout_of(model, inputs), alike[0], len(decoder_layers(model)))
+        plan = TokenPlan(layout, alike[0], len(decoder_layers(model)))
         caches: list[Cache] = [
             DynamicCache()
             if s.is_baseline
@@ -213,7 +212,11 @@ class Runner:
         for _, cache, _ in filled:
             release(cache)
         position = asked.whole.next_position.repeat(len(filled))
-        graph = self.graph and not any(setting_id(s) in self.eager for s, _, _ in filled)
+        graph = (
+            self.graph
+            and self.vlm.device.type == "cuda"
+            and not any(setting_id(s) in self.eager for s, _, _ in filled)
+        )
         for part, said in answers(self.vlm, stack, logits, position, asked.limit, graph=graph):
             settings, _, share = filled[part]
             self._write(asked, settings, said, share)

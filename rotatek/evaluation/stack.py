@@ -228,9 +228,8 @@ def answers(
     """Greedy tokens of every row behind logits [rows, vocabulary], before its end or the limit.
 
     position: [rows] of the first token. Yields (part, its rows' tokens) as parts are done. graph:
-    replay a captured step; ignored without CUDA.
+    replay a captured step, on CUDA.
     """
-    graph = graph and vlm.device.type == "cuda"
     if graph:
         stack.make_static(limit + 1)
     greedy = _Greedy(vlm, stack, logits, position, graph)

@@ -191,22 +191,15 @@ class VisionLanguageModel(ABC):
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
+        features, kept = seen or self.look(prompt.pixels, settings)
+        embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
-        bare = Embedded(embeds, positions, prompt.visual, torch.ones_like(prompt.visual), after)
-        return self.place(bare, seen or self.look(prompt.pixels, settings))
-
-    @torch.inference_mode()
-    def place(self, prompt: Embedded, seen: Seen) -> Embedded:
-        """The same whole prompt, of one request, with these visual tokens."""
-        features, kept = seen
-        embeds, visual, positions = prompt.embeds, prompt.visual, prompt.positions
-        embeds = embeds.masked_scatter(visual[..., None], features.to(embeds))
+        visual = prompt.visual
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
             embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
             kept = kept.cpu()
-        after = prompt.next_position
         return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept)
 
     def positions_at(self, position: Tensor) -> Tensor:

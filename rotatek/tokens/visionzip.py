@@ -64,19 +64,20 @@ def zip_tokens(
 ) -> tuple[Tensor, Tensor]:
     """Zip one image or tile. scores: [n]; keys: [n, c], compared by cosine; states: [n, h].
 
-    Returns kept [n] bool and states [n, h] with each contextual target's merged value in place.
+    Returns kept [n] bool and states [n, h] with each contextual target's merged value in place. All
+    shapes are known to the host, which never waits.
     """
     dominant, contextual = split_keep(scores.shape[0], settings)
     order = scores.argsort(descending=True, stable=True)
     kept = torch.zeros_like(scores, dtype=torch.bool)
     kept[order[:dominant]] = True
-    rest = (~kept).nonzero()[:, 0]
+    rest = order[dominant:].sort().values
     if contextual == 0 or rest.numel() == 0:
         return kept, states
     places = torch.arange(contextual, device=rest.device) * rest.numel() // contextual
     is_target = torch.zeros(rest.numel(), dtype=torch.bool, device=rest.device)
     is_target[places] = True
-    targets, others = rest[is_target], rest[~is_target]
+    targets, others = rest[places], rest[is_target.long().argsort(stable=True)[:-contextual]]
     kept[targets] = True
     if others.numel() == 0:
         return kept, states
@@ -84,9 +85,9 @@ def zip_tokens(
     nearest = (unit[others] @ unit[targets].T).argmax(-1)
     sums = torch.zeros(targets.numel(), states.shape[1], device=states.device)
     sums.index_add_(0, nearest, states[others].float())
-    counts = torch.bincount(nearest, minlength=targets.numel()).clamp(min=1)
+    counts = torch.zeros_like(sums[:, 0]).index_add_(0, nearest, torch.ones_like(nearest).float())
     merged = states.clone()
-    merged[targets] += (sums / counts[:, None]).to(states.dtype)
+    merged[targets] += (sums / counts[:, None].clamp(min=1)).to(states.dtype)
     return kept, merged
 
 

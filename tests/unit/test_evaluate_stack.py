@@ -1,0 +1,107 @@
+"""Caches decoded side by side: under a graph's rules, and in the company of others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers.cache_utils import Cache
+
+from rotatek.compression import RotateKCache
+from rotatek.config import Settings
+from rotatek.decode import prefill
+from rotatek.evaluation import stack as stacks
+from rotatek.evaluation.stack import ALIGNED, Stack, answers
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.models.base import Embedded, collate
+from tests.tiny import TINY
+
+STORED = [
+    Settings(channels="spark", keep_channels=0.25),
+    Settings(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
+    Settings(keep_channels=0.25, cache_dtype="int8"),
+    Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+]
+LIMIT = 53
+
+
+@pytest.fixture(params=sorted(TINY))
+def vlm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> VisionLanguageModel:
+    """A random model whose answers end now and then."""
+    made = TINY[request.param]()
+    ends = frozenset(range(0, made.text_config.vocab_size, 23))
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
+    return made
+
+
+@pytest.fixture
+def batch(vlm: VisionLanguageModel) -> Embedded:
+    """Three questions of unequal length."""
+    pixels = np.random.default_rng(3).integers(0, 256, (28, 35, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels).resize((280, 224))
+    asked = ("Total?", "What is the name?", "How many items are there?")
+    return collate([vlm.embed(vlm.prompt(make_request(picture, text, LIMIT))) for text in asked])
+
+
+class Trial:
+    """Stands in for a captured step: `replay` does the work, on the addresses it has."""
+
+    made: list["Trial"]
+
+    def __init__(self, device: torch.device, cache: Any, work: Callable[[], None]) -> None:
+        counters = cache.counters()
+        work()
+        cache.rewind(counters)
+        self.work = work
+        self.places = [la.joined.keys.data_ptr() for la in cache.layers]
+        self.cache = cache
+        Trial.made.append(self)
+
+    def replay(self) -> None:
+        self.work()
+        assert [la.joined.keys.data_ptr() for la in self.cache.layers] == self.places
+
+
+def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph: bool) -> Any:
+    caches: list[Cache] = []
+    logits = []
+    for settings in chosen:
+        cache = RotateKCache(vlm.model, batch.inputs(), settings)
+        logits.append(prefill(vlm, batch, cache)[0])
+        caches.append(cache)
+    position = batch.next_position.repeat(len(chosen))
+    stack = Stack(caches)
+    said = dict(answers(vlm, stack, torch.cat(logits), position, LIMIT, graph=graph))
+    return [said[part] for part in range(len(chosen))]
+
+
+def test_a_captured_step_says_the_same(
+    vlm: VisionLanguageModel, batch: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of replays, a limit inside a block, whole parts that leave, static buffers."""
+    Trial.made = []
+    monkeypatch.setattr(stacks, "captured", Trial)
+    monkeypatch.setattr(stacks, "WORTH", 0)
+    alone = [run(vlm, batch, [settings], False)[0] for settings in STORED]
+    assert run(vlm, batch, STORED, True) == run(vlm, batch, STORED, False) == alone
+    assert len(Trial.made) > 1 and len({len(tokens) for part in alone for tokens in part}) > 3
+
+
+def test_lengths_start_where_kernels_expect_them(vlm: VisionLanguageModel, batch: Embedded) -> None:
+    """Each part's lengths are those of its rows, at a multiple of sixteen bytes."""
+    caches = [RotateKCache(vlm.model, batch.inputs(), settings) for settings in STORED]
+    for cache in caches:
+        prefill(vlm, batch, cache)
+    layer = Stack(caches).layers[0]
+    layer.keep([[2], [0, 1, 2], [], [0, 2]])
+    assert layer.counts == [1, 3, 2] and all(place % ALIGNED == 0 for place in layer.places)
+    lengths = layer.joined.lengths[layer.order]
+    own = caches[0].layers[0].text.lengths.tolist()
+    found = [
+        lengths[place : place + count].tolist()
+        for place, count in zip(layer.places, layer.counts, strict=True)
+    ]
+    assert found == [[own[2]], own, [own[0], own[2]]]
