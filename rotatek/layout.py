@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from functools import cached_property
 
 import torch
 from torch import Tensor
