@@ -319,7 +319,6 @@ def split_kernel(
             o_r = tl.arange(0, RP // PACK)
             # 8-bit Keys: the first block is the even channels of every pair, the second the odd
             STRIDE: tl.constexpr = 1 if KEY_PAIRS is None else 2
-            SECOND: tl.constexpr = KP1 if KEY_PAIRS is None else 1
             LOAD2: tl.constexpr = KP2 if KEY_PAIRS is None else 0
             K1_FULL: tl.constexpr = (p_key_widths is None) and (KP1 * STRIDE <= K)
             K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
@@ -334,16 +333,24 @@ def split_kernel(
             b_v = _load_columns(p_v, o_n, s_vn, o_r, r, left, R_FULL)
             if PDL:
                 gdc_wait()
-            b_q1 = _project(
-                p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, STRIDE * o_k1, K,
-                D, DP, GP, PT, KPREC, WIDEN, s_qh,
-            )  # fmt: skip
-            b_q2 = b_q1
-            if KP2:
-                b_q2 = _project(
-                    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g,
-                    SECOND + STRIDE * tl.arange(0, KP2), K, D, DP, GP, PT, KPREC, WIDEN, s_qh,
+            if KEY_PAIRS is None:
+                b_q1 = _project(
+                    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k1, K,
+                    D, DP, GP, PT, KPREC, WIDEN, s_qh,
                 )  # fmt: skip
+                b_q2 = b_q1
+                if KP2:
+                    b_q2 = _project(
+                        p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g,
+                        KP1 + tl.arange(0, KP2), K, D, DP, GP, PT, KPREC, WIDEN, s_qh,
+                    )  # fmt: skip
+            else:  # whole rows of R: reading every other channel takes 2 bytes at a time
+                b_q = _project(
+                    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, tl.arange(0, 2 * KP1), K,
+                    D, DP, GP, PT, KPREC, WIDEN, s_qh,
+                )  # fmt: skip
+                b_q = tl.permute(tl.reshape(b_q, [KP1, 2, GP]), [0, 2, 1])
+                b_q1, b_q2 = tl.split(b_q)
             b_f = tl.full([GP], 1.0, tl.float32) * scale_log2
             if p_key_scale is not None:  # float16 operands: bring every row's largest to one
                 b_top = tl.maximum(tl.max(tl.abs(b_q1), 0), tl.max(tl.abs(b_q2), 0))

@@ -11,7 +11,7 @@ import importlib.util
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,12 @@ from kernels.reference import Text, Visual, attend_reference
 log = logging.getLogger(__name__)
 
 TRITON, REFERENCE = "triton", "reference"
+SOLVERS: Final = {
+    "subspace": "kernels.solver",
+    "covariance": "kernels.moments",
+    "project": "kernels.moments",
+    "weigh": "kernels.moments",
+}
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
@@ -65,7 +71,7 @@ class Dispatcher:
         return attend_reference(q, visual, text, scale)
 
     def solve(self, work: str, first: Tensor, *rest: Any) -> Any | None:
-        """Run `kernels.solver.<work>` on the GPU; None where the caller's own code must do it.
+        """Run one of `SOLVERS` on the GPU; None where the caller's own code must do it.
 
         A failure moves the solver alone to plain PyTorch: attention keeps its kernels.
         """
@@ -74,7 +80,7 @@ class Dispatcher:
         if first.device.type != "cuda" or self._fault or self._solver_fault:
             return None
         try:
-            return getattr(importlib.import_module("kernels.solver"), work)(first, *rest)
+            return getattr(importlib.import_module(SOLVERS[work]), work)(first, *rest)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -135,25 +141,30 @@ class Dispatcher:
             self.self_test(device)
 
     def _solver_agrees(self, device: torch.device) -> None:
-        """Compare one covariance and its basis with plain PyTorch; on a disagreement, use that."""
+        """Compare covariance, basis and weights with plain PyTorch; on a disagreement, use that."""
         keys = torch.randn(1, 2, 96, 128, generator=torch.Generator().manual_seed(0)) ** 3
         found = self.solve("covariance", keys.to(device))
         centred = keys.double() - keys.double().mean(2, keepdim=True)
         want = centred.mT @ centred
         best = torch.linalg.eigvalsh(want)[..., -32:].sum(-1)
         basis = None if found is None else self.solve("subspace", want.float().to(device), 32)
-        if found is None or basis is None:
+        sigma = self.solve("weigh", keys.to(device), 1, None, 0.0, 0.0)
+        if found is None or basis is None or sigma is None:
             return
         basis = basis.double().cpu()
         slip = (basis.mT @ basis - torch.eye(32)).abs().max()
         held = ((want @ basis) * basis).sum((-1, -2)) / best
         off = (found[1].double().cpu() - want).norm() / want.norm()
+        norms = keys.square().sum((1, 2)).sqrt()[:, None]
+        off = torch.maximum(off, (sigma.cpu() / norms - 1).abs().max())
         if not bool((slip <= 1e-4) & (off <= 1e-3) & (held >= 0.98).all()):
             self._solver_fault = (
                 "The GPU solver disagreed with plain PyTorch in its self-test: bases come from "
                 "plain PyTorch."
             )
-            log.error("self-test: basis off by %g, covariance by %g", float(slip), float(off))
+            log.error(
+                "self-test: basis off by %g, covariance or weights by %g", float(slip), float(off)
+            )
 
     def _refusal(self, launch, q: Tensor, visual: Visual | None, text: Text) -> str | None:
         """Why this call goes to the reference; said once in the log and kept for `status`."""

@@ -8,6 +8,7 @@ CUDA graph.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 import triton
@@ -24,6 +25,8 @@ QUANTISED = (torch.float8_e4m3fn, torch.int8)
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
+SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
+SLICED_TURNED = 0  # the same where Values are rotated up
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -35,7 +38,9 @@ class Config:
     multiprocessor at once; tma: load whole tiles with the bulk copy engine; interleaved: a split
     takes every n-th tile, so that rows of any length spread over all splits; tail: the least share
     of a whole wave's time that a partly filled one takes; partials: tiles that a wave's partial
-    results are worth, written and merged.
+    results are worth, written and merged; single: warps of a split that is a single tile, as at
+    small batches (0: never such splits); regs: the most registers a thread may take, so that per_sm
+    programs do fit.
     """
 
     block_n: int = 64
@@ -47,6 +52,8 @@ class Config:
     interleaved: bool = True
     tail: float = 0.75
     partials: float = 1.0
+    single: int = 2
+    regs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,13 @@ class Plan:
 CONFIGS: dict[tuple[int, int, int, int], Config] = {
     (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3),
+    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3, regs=168),  # 186 without
     (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 128, 512): Config(64, warps=4, stages=2, per_sm=3, tail=0.8, partials=2),
-    (90, 128, 32, 128): Config(128, warps=1, stages=4, per_sm=8, tma=True, tail=0.35, partials=3),
-    (90, 128, 16, 64): Config(128, warps=1, stages=4, per_sm=8, tail=0.35, partials=6),
-    (90, 128, 32, 160): Config(64, warps=1, stages=3, per_sm=8, tail=0.7, partials=12),  # 8 bits
-    (90, 128, 32, 192): Config(64, warps=1, stages=3, per_sm=8, tail=0.7, partials=12),
+    (90, 128, 32, 128): Config(128, 1, 4, per_sm=8, tma=True, tail=0.35, partials=3, single=0),
+    (90, 128, 16, 64): Config(128, 1, 4, per_sm=8, tail=0.35, partials=6, single=0),
+    (90, 128, 32, 160): Config(64, 1, 3, per_sm=8, tail=0.7, partials=12, single=0),  # 8 bits
+    (90, 128, 32, 192): Config(64, 1, 3, per_sm=8, tail=0.7, partials=12, single=0),
     (90, 128, 128, 256): Config(block_n=128, warps=2, stages=3, per_sm=3, tma=True),
 }
 ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
@@ -108,9 +115,9 @@ def _one_tile(
     """For small batches on sm_90: every split a single tile, loaded before the query is ready."""
     splits = -(-N // ONE_TILE.block_n)
     programs = groups * (splits + 1)
-    if arch != 90 or config.warps == 1 or programs > ONE_TILE.per_sm * sms:
+    if arch != 90 or not config.single or programs > ONE_TILE.per_sm * sms:
         return config, None
-    return (ONE_TILE if programs > sms else replace(ONE_TILE, warps=4)), splits
+    return replace(ONE_TILE, warps=config.single if programs > sms else 4), splits
 
 
 def _rounded(tokens: int, block: int) -> int:
@@ -325,7 +332,9 @@ def _launch(
     first, second = (_padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
     values, packed = _paired(visual.values, r)
     descriptors = _descriptors((keys, values), config.block_n) if config.tma else (None, None)
-    extra = {"launch_pdl": True} if pdl else {}
+    extra: dict[str, Any] = {"launch_pdl": True} if pdl else {}
+    if config.regs is not None:
+        extra["maxnreg"] = config.regs
     split_kernel[plan.splits, B * Hkv](
         q, keys, values, visual.lengths,
         basis, visual.index, visual.key_scale, visual.value_scale, visual.value_top,
@@ -371,7 +380,8 @@ def _merge(
     Hkv = text.keys.shape[1]
     padded = max(2, triton.next_power_of_2(plan.splits))
     up = visual.value_basis
-    block = _padded(d) if up is not None or B * Hq > 256 else min(_padded(d), 32)
+    sliced = B * Hq <= (SLICED if up is None else SLICED_TURNED)
+    block = min(_padded(d), 32) if sliced else _padded(d)
     extra = {"launch_pdl": True} if pdl else {}
     merge_kernel[B * Hq, triton.cdiv(d, block)](
         *partials, out, q, visual.lengths, text.lengths,

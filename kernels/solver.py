@@ -1,9 +1,6 @@
-"""The rotation's basis on the GPU: covariance in one pass over K, subspace iteration in one launch.
+"""The rotation's basis on the GPU: subspace iteration in one launch.
 
-covariance: every split centres its tokens on the mean of its first tile, and the splits are joined
-by Chan's formula, so nothing cancels even when the mean dwarfs the spread (K^T K - N mu mu^T does).
-
-subspace: one program a matrix holds C through all iterations. The paper's Cholesky-QR does not
+One program a matrix holds C through all iterations. The paper's Cholesky-QR does not
 return orthonormal columns (the condition number is squared, and the factorisation fails once
 lambda_1 / lambda_k passes ~1e3-1e4). Here columns stay ordered from one iteration to the next and
 are scaled to unit length first, so that their Gram matrix is near the identity; a dependent column
@@ -18,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch import LARGE, device_facts
+from kernels.moments import padded
 
 TINY = 1e-30
 MOST_PRODUCTS = 8
@@ -27,80 +25,23 @@ SEED = 0
 
 
 @triton.jit
-def covariance_kernel(
-    p_k, p_lengths, p_mean, p_cov, s_kb, s_kh, s_kn, N, size, Hkv,
-    D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """One split's mean and centred second moment: p_mean [BH, S, D], p_cov [BH, S, D, D]."""
-    i_s, i_bh = tl.program_id(0), tl.program_id(1)
-    i_b, i_h = i_bh // Hkv, i_bh % Hkv
-    end = N
-    if p_lengths is not None:
-        end = tl.load(p_lengths + i_b).to(tl.int32)
-    lo = i_s * size
-    hi = tl.minimum(lo + size, end)
-    if lo < hi:
-        o_d = tl.arange(0, DP)
-        m_d = o_d < D
-        left = hi - lo
-        p_k += i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh + lo.to(tl.int64) * s_kn
-        o_n = tl.arange(0, BLOCK)
-        m_first = (o_n < left)[:, None] & m_d[None, :]
-        b_first = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_first, other=0.0)
-        b_shift = tl.sum(b_first.to(tl.float32), 0) / tl.minimum(left, BLOCK)
-        b_sum = tl.zeros([DP], tl.float32)
-        b_cov = tl.zeros([DP, DP], tl.float32)
-        for start in tl.range(0, left, BLOCK, num_stages=2):
-            o_n = start + tl.arange(0, BLOCK)
-            m_x = (o_n < left)[:, None] & m_d[None, :]
-            b_raw = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
-            b_x = tl.where(m_x, b_raw.to(tl.float32) - b_shift[None, :], 0.0)
-            b_sum += tl.sum(b_x, 0)
-            if WIDEN:
-                b_cov = tl.dot(b_x.T, b_x, b_cov)
-            else:  # two bfloat16 hold 16 bits of x: their product misses 2^-16 of it
-                b_hi = b_x.to(tl.bfloat16)
-                b_lo = (b_x - b_hi.to(tl.float32)).to(tl.bfloat16)
-                b_cov = tl.dot(b_hi.T, b_lo, b_cov)
-                b_cov = tl.dot(b_lo.T, b_hi, b_cov)
-                b_cov = tl.dot(b_hi.T, b_hi, b_cov)
-        b_off = b_sum / left
-        b_cov -= left * b_off[:, None] * b_off[None, :]
-        slot = (i_bh * tl.num_programs(0) + i_s).to(tl.int64)
-        tl.store(p_mean + slot * D + o_d, b_shift + b_off, mask=m_d)
-        p_tile = p_cov + slot * D * D + o_d[:, None] * D + o_d[None, :]
-        tl.store(p_tile, b_cov, mask=m_d[:, None] & m_d[None, :])
+def _parts(b_x):
+    """x as a tensor core reads it (tf32), and what that leaves out.
+
+    By a mask, where Triton's tf32x3 also guards against infinities: half the instructions.
+    """
+    b_big = (b_x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return b_big, b_x - b_big
 
 
 @triton.jit
-def join_kernel(
-    p_mean, p_cov, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
-    D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """Chan's formula over the splits, ROWS rows of C a program; all splits are loaded at once."""
-    i_r, i_bh = tl.program_id(0), tl.program_id(1)
-    end = N
-    if p_lengths is not None:
-        end = tl.load(p_lengths + i_bh // Hkv).to(tl.int32)
-    o_d, o_s = tl.arange(0, DP), tl.arange(0, SP)
-    m_d = o_d < D
-    b_count = tl.maximum(tl.minimum(end - o_s * size, size), 0).to(tl.float32)
-    b_count = tl.where(o_s < splits, b_count, 0.0)
-    m_s = b_count > 0
-    slot = (i_bh * splits + o_s).to(tl.int64)
-    p_tile = p_mean + slot[:, None] * D + o_d[None, :]
-    b_means = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :], other=0.0)
-    b_share = b_count / tl.maximum(end, 1).to(tl.float32)
-    b_mean = tl.sum(b_share[:, None] * b_means, 0)
-    b_off = tl.where(m_s[:, None], b_means - b_mean[None, :], 0.0)
-    for i in tl.static_range(ROWS):
-        o_r = i_r * ROWS + i
-        p_tile = p_cov + slot[:, None] * D * D + o_r * D + o_d[None, :]
-        b_part = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :] & (o_r < D), other=0.0)
-        b_turn = b_count * tl.sum(tl.where((o_d == o_r)[None, :], b_off, 0.0), 1)
-        b_row = tl.sum(b_part + b_turn[:, None] * b_off, 0)
-        tl.store(p_out + (i_bh.to(tl.int64) * D + o_r) * D + o_d, b_row, mask=m_d & (o_r < D))
-    tl.store(p_out_mean + i_bh * D + o_d, b_mean, mask=m_d & (i_r == 0))
+def _dot(b_a, b_b, b_acc):
+    """acc + a @ b to 2^-21."""
+    b_ab, b_al = _parts(b_a)
+    b_bb, b_bl = _parts(b_b)
+    b_acc = tl.dot(b_al, b_bb, b_acc, input_precision="tf32")
+    b_acc = tl.dot(b_ab, b_bl, b_acc, input_precision="tf32")
+    return tl.dot(b_ab, b_bb, b_acc, input_precision="tf32")
 
 
 @triton.jit
@@ -130,7 +71,7 @@ def _eliminate(b_g, o_k, k, TOL_: tl.constexpr):
 @triton.jit
 def _orthonormalise(
     b_y, p_start, p_scratch, o_d, o_k, k, last,
-    D: tl.constexpr, TINY_: tl.constexpr, TOL_: tl.constexpr, PREC: tl.constexpr,
+    D: tl.constexpr, TINY_: tl.constexpr, TOL_: tl.constexpr,
 ):  # fmt: skip
     """Orthonormal columns of b_y [DP, KP] in order, by Cholesky-QR on columns of unit length.
 
@@ -142,12 +83,17 @@ def _orthonormalise(
     again = True
     while again:
         # through the L2: a tensor core's layout would make every elimination step cross warps
+        b_big, b_rest = _parts(b_y)
+        b_half = tl.dot(b_big.T, 2.0 * b_rest, input_precision="tf32")
+        b_half = tl.dot(b_big.T, b_big, b_half, input_precision="tf32")
         p_g = p_scratch + o_k[:, None] * k + o_k[None, :]
         m_g = (o_k < k)[:, None] & (o_k < k)[None, :]
         tl.debug_barrier()
-        tl.store(p_g, tl.dot(b_y.T, b_y, input_precision=PREC), mask=m_g)
+        tl.store(p_g, b_half, mask=m_g)
         tl.debug_barrier()
         b_g = tl.load(p_g, mask=m_g, other=0.0)
+        p_g = p_scratch + o_k[None, :] * k + o_k[:, None]
+        b_g = 0.5 * (b_g + tl.load(p_g, mask=m_g, other=0.0))  # big^T rest and rest^T big
         m_eye = o_k[:, None] == o_k[None, :]
         b_across = tl.sum(tl.where(m_eye, b_g, 0.0), 0)
         b_down = tl.sum(tl.where(m_eye, b_g, 0.0), 1)
@@ -156,7 +102,7 @@ def _orthonormalise(
         b_g = b_g * b_side[:, None] * b_unit[None, :]
         b_inv, b_pivots = _eliminate(b_g, o_k, k, TOL_)
         m_good = (b_pivots > TOL_) & (b_across > TINY_)
-        b_y = tl.dot(b_y * b_unit[None, :], b_inv, input_precision=PREC)
+        b_y = _dot(b_y * b_unit[None, :], b_inv, tl.zeros_like(b_y))
         b_y = b_y * tl.where(m_good, tl.rsqrt(tl.maximum(b_pivots, TOL_)), 0.0)[None, :]
         m_bad = (o_k < k) & (m_good == 0)
         replaced = tl.max(m_bad.to(tl.int32), 0)
@@ -187,7 +133,7 @@ def _weighted_block(p_c, p_sigma, o_row, o_col, D: tl.constexpr):
 @triton.jit
 def _product(
     b_c, b_v, p_c, p_sigma, p_v, alive, factor, o_d, o_k, k,
-    D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr, PREC: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """C @ V [DP, KP]; with CHUNK, V passes through p_v [k, D], CHUNK columns of C at a time."""
     if CHUNK:
@@ -201,10 +147,10 @@ def _product(
             b_part = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
             m_part = (o_c < D)[:, None] & (o_k < k)[None, :]
             b_rows = tl.load(p_v + o_k[None, :] * D + o_c[:, None], mask=m_part, other=0.0)
-            b_y = tl.dot(b_part, b_rows, b_y, input_precision=PREC)
+            b_y = _dot(b_part, b_rows, b_y)
         return b_y
     else:
-        return tl.dot(b_c, b_v, input_precision=PREC)
+        return _dot(b_c, b_v, tl.zeros_like(b_v))
 
 
 @triton.jit
@@ -231,7 +177,6 @@ def subspace_kernel(
     p_c, p_sigma, p_start, p_scratch, p_out, k, iterations,
     D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, MOST: tl.constexpr,
     GROWTH: tl.constexpr, TINY_: tl.constexpr, TOL_: tl.constexpr, CHUNK: tl.constexpr,
-    PREC: tl.constexpr,
 ):  # fmt: skip
     """All iterations of one matrix; p_c [n, D, D], p_sigma [n, D] or None, p_start [D, k].
 
@@ -260,81 +205,24 @@ def subspace_kernel(
     trace = tl.where(alive, trace * scale, 0.0)
     b_c = tl.where(alive, b_c * scale, 0.0)
     b_v = tl.load(p_start + o_d[:, None] * k + o_k[None, :], mask=m_v, other=0.0)
-    b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC)
+    b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK)
     last = iterations == 0
-    b_v = _orthonormalise(b_y, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_, PREC)
+    b_v = _orthonormalise(b_y, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_)
     for i in range(iterations):
-        b_y = _product(
-            b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC
-        )
+        b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK)
         end, degree = _filter_plan(b_v, b_y, trace, o_k, k, D, MOST, GROWTH)
         b_past = b_v
         b_v = (2.0 / end) * b_y - b_v
         for _ in range(1, degree):
             b_y = _product(
-                b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK, PREC
+                b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK
             )
             b_next = (4.0 / end) * b_y - 2.0 * b_v - b_past
             b_past = b_v
             b_v = b_next
         last = i == iterations - 1
-        b_v = _orthonormalise(b_v, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_, PREC)
+        b_v = _orthonormalise(b_v, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_)
     tl.store(p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :], b_v, mask=m_v)
-
-
-@triton.jit
-def project_kernel(
-    p_k, p_mean, p_basis, p_out, s_kb, s_kh, s_kn, N, Hkv, k,
-    D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, PREC: tl.constexpr,
-):  # fmt: skip
-    """K~ = (K - mu) R for one tile of tokens of one key head."""
-    i_n, i_bh = tl.program_id(0), tl.program_id(1)
-    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
-    m_d, m_k = o_d < D, o_k < k
-    o_n = i_n * BLOCK + tl.arange(0, BLOCK)
-    p_k += (i_bh // Hkv).to(tl.int64) * s_kb + (i_bh % Hkv).to(tl.int64) * s_kh
-    m_x = (o_n < N)[:, None] & m_d[None, :]
-    b_raw = tl.load(p_k + o_n.to(tl.int64)[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
-    b_mean = tl.load(p_mean + i_bh * D + o_d, mask=m_d, other=0.0)
-    b_x = b_raw.to(tl.float32) - b_mean[None, :].to(tl.float32)
-    p_r = p_basis + i_bh.to(tl.int64) * D * k + o_d[:, None] * k + o_k[None, :]
-    b_r = tl.load(p_r, mask=m_d[:, None] & m_k[None, :], other=0.0).to(tl.float32)
-    b_y = tl.dot(b_x, b_r, input_precision=PREC)
-    p_tile = p_out + (i_bh.to(tl.int64) * N + o_n.to(tl.int64))[:, None] * k + o_k[None, :]
-    m_y = (o_n < N)[:, None] & m_k[None, :]
-    tl.store(p_tile, b_y.to(p_out.dtype.element_ty), mask=m_y)
-
-
-def _padded(width: int) -> int:
-    return max(16, triton.next_power_of_2(width))
-
-
-def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d] in float32.
-
-    keys: [B, Hkv, N, d], last stride 1; lengths: [B] valid tokens, on the device, or None.
-    """
-    B, Hkv, N, d = keys.shape
-    arch, sms = device_facts(keys.device)
-    block, groups = (64 if arch in LARGE else 32), B * Hkv
-    size = max(128, -(-N // max(1, min(64, sms // groups))))
-    size = -(-size // block) * block
-    splits = max(1, -(-N // size))
-    mean = torch.empty(B, Hkv, d, device=keys.device)
-    out = torch.empty(B, Hkv, d, d, device=keys.device)
-    part_mean = torch.empty(groups * splits * d, device=keys.device)
-    part = torch.empty(groups * splits * d * d, device=keys.device)
-    shape = {"D": d, "DP": _padded(d)}
-    covariance_kernel[splits, groups](
-        keys, lengths, part_mean, part, *keys.stride()[:3], N, size, Hkv,
-        BLOCK=block, WIDEN=arch == 0, num_warps=8, **shape,
-    )  # fmt: skip
-    rows = 4
-    join_kernel[triton.cdiv(d, rows), groups](
-        part_mean, part, lengths, mean, out, N, size, splits, Hkv,
-        SP=triton.next_power_of_2(splits), ROWS=rows, num_warps=4, **shape,
-    )  # fmt: skip
-    return mean, out
 
 
 def start_basis(d: int, k: int, device: torch.device) -> Tensor:
@@ -372,22 +260,7 @@ def subspace(
         chunk = 0 if arch in LARGE and d <= 128 and k <= 64 and not several else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
-        D=d, DP=_padded(d), KP=_padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
-        TOL_=DEPENDENT, CHUNK=chunk, PREC="tf32x3", num_warps=warps or (4 if several else 8),
-    )  # fmt: skip
-    return out
-
-
-def project(keys: Tensor, mean: Tensor, basis: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """K~ = (K - mu) R [B, Hkv, N, k] in `dtype` (the Keys' own by default), in one pass over K."""
-    B, Hkv, N, d = keys.shape
-    k = basis.shape[-1]
-    out = torch.empty(B, Hkv, N, k, dtype=dtype or keys.dtype, device=keys.device)
-    if N == 0:
-        return out
-    block = 64
-    project_kernel[triton.cdiv(N, block), B * Hkv](
-        keys, mean.contiguous(), basis.contiguous(), out, *keys.stride()[:3], N, Hkv, k,
-        D=d, DP=_padded(d), KP=_padded(k), BLOCK=block, PREC="tf32x3", num_warps=4,
+        D=d, DP=padded(d), KP=padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
+        TOL_=DEPENDENT, CHUNK=chunk, num_warps=warps or (4 if several else 8),
     )  # fmt: skip
     return out

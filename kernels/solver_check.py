@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.solver import covariance, project, subspace
+from kernels.moments import covariance, project
+from kernels.solver import subspace
 
 ORTHONORMAL = 5e-6
 ENERGY = 0.99

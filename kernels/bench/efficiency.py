@@ -15,7 +15,8 @@ from kernels.bench.step import captured_step
 from kernels.bench.timing import capture, interleaved
 from kernels.cases import FP8
 from kernels.launch import attend_triton
-from kernels.solver import covariance, project, start_basis, subspace
+from kernels.moments import covariance, project
+from kernels.solver import start_basis, subspace
 
 Row = dict[str, Any]
 M: Final = 64

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kernels.bench.model import LLAMA, QWEN, Decoder, Sizes
 from kernels.bench.timing import capture, interleaved, read_bandwidth
-from kernels.solver import covariance, project, start_basis, subspace
+from kernels.moments import covariance, project
+from kernels.solver import start_basis, subspace
 
 Row = dict[str, Any]
 GIB = 1 << 30

@@ -13,6 +13,8 @@ from kernels.dispatch import Dispatcher, sample
 from kernels.reference import Visual, attend_reference
 from rotatek import rotation
 
+WRONG = ("slanted", "wrong", "heavy")
+
 
 class OnGpu(torch.Tensor):
     """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
@@ -115,11 +117,15 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(monkeypatch) ->
     assert len(tested) == 1
 
 
-@pytest.mark.parametrize("basis, good", [("right", True), ("slanted", False), ("wrong", False)])
+@pytest.mark.parametrize(
+    "basis, good", [("right", True), ("slanted", False), ("wrong", False), ("heavy", False)]
+)
 def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(monkeypatch, basis, good) -> None:
     def solve(work, first, *rest):
         if work == "covariance":
             return rotation.centred_covariance(first, torch.tensor([first.shape[2]]))
+        if work == "weigh":
+            return rotation.query_weights(first, 1) * (2 if basis == "heavy" else 1)
         found = rotation.full_basis(first)[0]
         kept = found[..., -32:] if basis == "wrong" else found[..., :32]
         return kept * (1.01 if basis == "slanted" else 1.0)

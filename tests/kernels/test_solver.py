@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kernels.solver import covariance, project, start_basis, subspace
+from kernels.moments import covariance, project, weigh
+from kernels.solver import start_basis, subspace
 from kernels.solver_check import (
     ENERGY,
     ORTHONORMAL,
@@ -15,6 +16,7 @@ from kernels.solver_check import (
     projection_error,
     spectra,
 )
+from rotatek.rotation import SIGMA_FLOOR, query_weights
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HARD = ("power 0.1", "geometric 0.7", "rank 4", "step 33, 0.0001", "outlier 1000000.0", "zero")
@@ -71,7 +73,8 @@ def test_covariance_of_few_tokens(N: int) -> None:
     assert bool(cov.isfinite().all())
     if N:
         centred = keys - keys.mean(2, keepdim=True)
-        assert torch.allclose(cov.cpu(), centred.mT @ centred, atol=1e-4)
+        want = centred.mT @ centred
+        assert torch.allclose(cov.cpu(), want, atol=2**-16 * float(want.max()))
         assert torch.allclose(mean.cpu(), keys.mean(2), atol=1e-6)
     else:
         assert float(cov.abs().max()) == 0.0
@@ -79,6 +82,21 @@ def test_covariance_of_few_tokens(N: int) -> None:
 
 def test_projection_matches_float64() -> None:
     assert projection_error(DEVICE) <= 5e-3
+
+
+@pytest.mark.parametrize("G, W, d", [(4, 32, 128), (7, 5, 80), (1, 1, 16)])
+@pytest.mark.parametrize("mean_one", [False, True])
+def test_weights_are_the_librarys(G: int, W: int, d: int, mean_one: bool) -> None:
+    generator = torch.Generator().manual_seed(G)
+    queries = torch.randn(2, 2 * G, W, d, generator=generator).bfloat16()
+    queries[..., 3], queries[..., 5] = 0.0, queries[..., 6]
+    valid = torch.rand(2, W, generator=generator) > 0.3
+    valid[:, 0] = True
+    for alive in (None, valid):
+        want = query_weights(queries, 2, alive, mean_one)
+        there = None if alive is None else alive.to(DEVICE)
+        got = weigh(queries.to(DEVICE), 2, there, SIGMA_FLOOR, 2.0**-63, mean_one).cpu()
+        assert torch.allclose(got, want, rtol=1e-5)
 
 
 def test_projection_of_strided_keys_and_no_tokens() -> None:
