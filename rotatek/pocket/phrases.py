@@ -19,9 +19,9 @@ ASKED: dict[str, tuple[str, ...]] = {
         "whats the {f}", "What is the {f} here?", "What stands beside {f}?", "Read out the {f}",
     ),
     "names": (
-        'What is "{v}"?', "What is {v}?", "{v} is the what?", "What does {v} stand for?",
+        'What is "{v}" the value of?', "{v} is the what?", "What does {v} stand for?",
         "To what does {v} belong?", "Which label has {v}?", "What is {v} called here?",
-        "Beside which word is {v}?",
+        "Beside which word is {v}?", 'Under which name is "{v}" given?',
     ),
     "of": (
         "What is the {g} of {f}?", "What's the {g} of {f}?", "{f} {g}", "{g} of {f}?", "{f}, {g}?",

@@ -23,7 +23,7 @@ NEED = {
 }  # fmt: skip
 HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 1.5, "colour": 2.2, "value": 1.5, "cell": 1.5,
           "count": 1.5, "list": 1.3, "field": 1.3, "find": 1.5, "fact": 1.3}  # fmt: skip
-DENIED = 0.45  # sequences with an unanswerable question, one, where the document has such questions
+DENIED = 0.6  # sequences with an unanswerable question, one, where the document has such questions
 LEADS, ENDS = 0.28, 0.5  # sequences that begin with the transcription, and of the rest that end so
 FIRST = 1.5  # the first turn counts for more ...
 SAID = 0.4  # ... and an answer that an earlier turn has said for less

@@ -10,7 +10,7 @@ from rotatek.pocket.generate import make_document
 from rotatek.pocket.questions import ABSENT
 from rotatek.pocket.renderers import REGISTRY, listings, offers, swatches, tables
 
-TAUGHT = ("notes", "offers", "stubs", "swatches")
+TAUGHT = ("ledgers", "notes", "offers", "stubs", "swatches")
 
 
 @pytest.mark.parametrize("name", TAUGHT)

@@ -1,0 +1,41 @@
+"""What measures the pockets is drawn as ever, whatever training has learned to draw since."""
+
+import hashlib
+import random
+
+import pytest
+
+from rotatek.pocket import evaluate, markup
+from rotatek.pocket.generate import make_document
+from rotatek.pocket.renderers import pick_look
+
+SIZES = ((224, 224), (336, 588), (448, 448))
+DRAWN = {"own": "357298d256dbf837", "fonts": "ec319dc72c27fdae", "renderers": "c0b802ee64c602ef"}
+PAGES = {"tiles": "b337cc101eb9e076", "shop": "d5df4cc8f536eed4"}
+
+
+def digest(*parts: object) -> str:
+    """A short hash of the parts' representations."""
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("split", list(DRAWN))
+def test_the_documents_of_a_split_stay_as_they_are(split: str) -> None:
+    parts: list[object] = []
+    for i in range(8):
+        for size in SIZES:
+            made = make_document(evaluate.FIRST_SEED + i, *size, split=split, harm=0)
+            parts.append((made.renderer, made.questions, made.content, len(made.glyphs)))
+    assert digest(*parts) == DRAWN[split]
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_the_templates_kept_from_training_stay_as_they_are(name: str) -> None:
+    parts = []
+    for seed in range(12):
+        rng = random.Random(seed)
+        look = pick_look(rng, 560, 448, "unseen", fancy=0)
+        markup.style(rng, look, "serif")
+        parts.append(markup.HELD_OUT[name](rng, look, 0.8))
+    assert digest(*parts) == PAGES[name]
+    assert name not in markup.TEMPLATES
