@@ -16,9 +16,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from kernels.reference import Text, Visual
 from rotatek.budget import storage_bytes
+from rotatek.config import TEXT_STEP
 from rotatek.errors import ModeUnsupported
 
-TEXT_STEP: Final = 16  # text slots a buffer grows by: the slack is counted, so it stays small
 PARTS: Final = ("visual_keys", "visual_values", "text", "bases", "masks", "lengths")
 
 
@@ -54,8 +54,15 @@ class Store:
 class TextBuffer:
     """Full-width Keys and Values [B, Hkv, M, d] with spare slots; lengths live on the device."""
 
-    def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor, ragged: bool) -> None:
-        self.longest = keys.shape[2]
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        lengths: Tensor,
+        ragged: bool,
+        longest: int | None = None,  # slots beyond it may hold anything
+    ) -> None:
+        self.longest = keys.shape[2] if longest is None else longest
         self.ragged = ragged
         self.lengths = lengths.clone()
         self.keys, self.values = keys.contiguous(), values.contiguous()

@@ -215,7 +215,8 @@ class PlannedLayer(CompressedLayer):
         states: the visual ones, where another cache has gathered them; returns them if any.
         """
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
-        self.text = TextBuffer(text.gather(key), text.gather(value), text.lengths, text.ragged)
+        gathered = text.gather(key), text.gather(value)
+        self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
         if visual.index.shape[1] == 0:
             return None
         if states is None:

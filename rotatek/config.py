@@ -20,6 +20,7 @@ CHOICES: Final = {
     "values": get_args(Values),
     "cache_dtype": get_args(CacheDtype),
 }
+TEXT_STEP: Final = 16  # text slots a buffer grows by: the slack is counted, so it stays small
 WINDOW: Final = 32  # W: the most recent prefill queries that weigh the channels (as ThinK)
 
 

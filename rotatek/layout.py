@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rotatek.config import TEXT_STEP
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -70,7 +72,7 @@ class Layout:
         return self.visual.shape[1]
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
-        """Visual tokens, text tokens, and the last `window` ones, whose queries weigh channels."""
+        """Visual tokens, text tokens with room for more, and the last `window`, which weigh."""
         return self._rows
 
     @cached_property
@@ -78,7 +80,7 @@ class Layout:
         last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
         return (
             Rows.where(self.visual & self.valid),
-            Rows.where(~self.visual & self.valid),
+            Rows.where(~self.visual & self.valid).padded(TEXT_STEP),
             Rows.where(last & self.valid),
         )
 

@@ -39,23 +39,32 @@ def centred_covariance(keys: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return mean, centred.transpose(-1, -2) @ centred
 
 
-def query_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -> Tensor:
+def query_weights(
+    queries: Tensor, kv_heads: int, valid: Tensor | None = None, mean_one: bool = False
+) -> Tensor:
     """sigma [B, Hkv, d]: L2 norm of each query channel over the window and the head's group.
 
     The norm runs over all G x W queries that read the head (the natural reading of the paper for
-    grouped heads), floored at 1e-3 of its median. valid: [B, W] bool.
+    grouped heads), floored at 1e-3 of its median. valid: [B, W] bool. mean_one: over its mean.
     """
+    tiny = torch.finfo(torch.float32).tiny ** 0.5
+    done = solve("weigh", queries, kv_heads, valid, SIGMA_FLOOR, tiny, mean_one)
+    if done is not None:
+        return done
     B, Hq, W, d = queries.shape
     squared = queries.float().square()
     if valid is not None:
         squared = squared.masked_fill(~valid[:, None, :, None], 0.0)
     sigma = squared.sum(2).view(B, kv_heads, Hq // kv_heads, d).sum(2).sqrt()
     floor = SIGMA_FLOOR * sigma.median(-1, keepdim=True).values
-    return torch.maximum(sigma, floor.clamp(min=torch.finfo(torch.float32).tiny ** 0.5))
+    sigma = torch.maximum(sigma, floor.clamp(min=tiny))
+    return sigma / sigma.mean(-1, keepdim=True) if mean_one else sigma
 
 
-def weighted(covariance: Tensor, sigma: Tensor) -> Tensor:
-    """C_q = (sigma sigma^T) * C."""
+def weighted(covariance: Tensor, sigma: Tensor | None) -> Tensor:
+    """C_q = (sigma sigma^T) * C; C itself without weights."""
+    if sigma is None:
+        return covariance
     return covariance * sigma[..., :, None] * sigma[..., None, :]
 
 
@@ -70,10 +79,10 @@ def _normalised(covariance: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _start(d: int, k: int, device: torch.device) -> Tensor:
+def _start(d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Tensor:
     """The private, seeded start [d, k] of every iteration; a constant, copied to a device once."""
     generator = torch.Generator().manual_seed(SEED)
-    return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device)
+    return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device, dtype)
 
 
 def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
@@ -126,24 +135,28 @@ def order_basis(covariance: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     return (basis.double() @ vectors.flip(-1)).float(), values.flip(-1).float() * trace
 
 
-def full_basis(covariance: Tensor) -> tuple[Tensor, Tensor]:
+def full_basis(covariance: Tensor, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d].
 
+    Of (sigma sigma^T) * C where sigma is given.
     On the CPU, whatever the device: torch gives a GPU matrix after matrix, each slower than here.
     """
+    covariance = weighted(covariance, sigma)
     values, vectors = torch.linalg.eigh(_normalised(covariance).cpu())
     values, vectors = values.to(covariance.device), vectors.to(covariance.device)
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
     return vectors.flip(-1).float().contiguous(), values.flip(-1).clamp(min=0).float() * trace
 
 
-def nested_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """A basis [..., d, k] whose first w columns serve every w <= k, and each column's energy.
 
+    Of (sigma sigma^T) * C where sigma is given.
     On a GPU, orthogonal iteration (which converges column by column) in place of eigh, which torch
     runs there matrix by matrix.
     """
-    start = _start(covariance.shape[-1], k, covariance.device).float()
+    covariance = weighted(covariance, sigma)
+    start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
     basis = solve("subspace", covariance, k, NESTED_ITERATIONS, None, start)
     if basis is None:
         basis, energy = full_basis(covariance)
@@ -153,13 +166,16 @@ def nested_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
 
 
-def top_basis(covariance: Tensor, k: int, solver: str) -> Tensor:
-    """R_k [..., d, k] by `solver`: "subspace" (T = 5) or "eigh"."""
+def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = None) -> Tensor:
+    """R_k [..., d, k] of C, or of (sigma sigma^T) * C, by "subspace" (T = 5) or "eigh"."""
+    if solver != "eigh" and k < covariance.shape[-1]:
+        start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
+        done = solve("subspace", covariance, k, ITERATIONS, sigma, start)
+        if done is not None:
+            return done
     if solver == "eigh" or k >= covariance.shape[-1]:
-        return full_basis(covariance)[0][..., :k].contiguous()
-    start = _start(covariance.shape[-1], k, covariance.device).float()
-    done = solve("subspace", covariance, k, ITERATIONS, None, start)
-    return subspace_basis(covariance, k) if done is None else done
+        return full_basis(covariance, sigma)[0][..., :k].contiguous()
+    return subspace_basis(weighted(covariance, sigma), k)
 
 
 def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:

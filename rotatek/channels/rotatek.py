@@ -85,43 +85,48 @@ class RotateK:
             store.key_energy = store.value_energy = None
 
 
-def _weights(prefill: Prefill, settings: Settings) -> Tensor:
+def _weights(prefill: Prefill, settings: Settings) -> Tensor | None:
     """sigma [B, Hkv, d], of mean one so that half-precision Keys stay in range."""
-    kv_heads, d = prefill.keys.shape[1], prefill.keys.shape[3]
     if settings.weighting == "none":
-        return torch.ones(prefill.keys.shape[0], kv_heads, d, device=prefill.keys.device)
-    sigma = rotation.query_weights(prefill.queries, kv_heads, prefill.window_alive)
-    return sigma / sigma.mean(-1, keepdim=True)
+        return None
+    heads, asked = prefill.keys.shape[1], (prefill.queries, prefill.window_alive)
+    return prefill.once("weights", lambda: rotation.query_weights(asked[0], heads, asked[1], True))
 
 
 def _key_bases(
-    prefill: Prefill, settings: Settings, covariance: Tensor, sigma: Tensor
+    prefill: Prefill, settings: Settings, covariance: Tensor, sigma: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """F and B [B, Hkv, d, k], and each column's energy where widths are adaptive."""
     d = covariance.shape[-1]
     k = channels_kept(d, settings.keep_channels)
-    weighted = rotation.weighted(covariance, sigma)
     energy, asked = None, ("keys", settings.weighting == "none")
     if settings.widths == "adaptive":
         cap = min(d, ADAPTIVE_CAP * k)
-        basis, energy = prefill.once((*asked, cap), lambda: rotation.nested_basis(weighted, cap))
+        found = prefill.once((*asked, cap), lambda: rotation.nested_basis(covariance, cap, sigma))
+        basis, energy = found
     elif prefill.basis is not None:
         basis = prefill.basis[..., :k].to(covariance).expand(*covariance.shape[:2], d, k)
     else:
-        basis = _top_basis(prefill, asked, weighted, k, settings.solver)
-    if settings.weighting != "consistent":
+        basis = _top_basis(prefill, asked, covariance, k, settings.solver, sigma)
+    if settings.weighting != "consistent" or sigma is None:
         return basis, basis, energy
     return sigma[..., None] * basis, basis / sigma[..., None], energy
 
 
 def _top_basis(
-    prefill: Prefill, asked: tuple[Any, ...], covariance: Tensor, k: int, solver: str
+    prefill: Prefill,
+    asked: tuple[Any, ...],
+    covariance: Tensor,
+    k: int,
+    solver: str,
+    sigma: Tensor | None = None,
 ) -> Tensor:
     """`rotation.top_basis`, found once; every k is a slice of one eigendecomposition."""
     if solver == "eigh" or k >= covariance.shape[-1]:
-        vectors, _ = prefill.once((*asked, "eigh"), lambda: rotation.full_basis(covariance))
+        vectors, _ = prefill.once((*asked, "eigh"), lambda: rotation.full_basis(covariance, sigma))
         return vectors[..., :k].contiguous()
-    return prefill.once((*asked, k, solver), lambda: rotation.top_basis(covariance, k, solver))
+    work = rotation.top_basis
+    return prefill.once((*asked, k, solver), lambda: work(covariance, k, solver, sigma))
 
 
 def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) -> None:
