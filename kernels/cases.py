@@ -55,11 +55,11 @@ def grid() -> list[Case]:
 
 def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None, Text]:
     """q, visual and text of a case, from a private generator."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     B, Hkv, d, N, k = case.B, case.Hkv, case.d, case.N, min(case.k, case.d)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
+        return torch.randn(*shape, generator=generator, device=device)
 
     def cache(tokens: int, width: int) -> Tensor:
         if case.strided:  # [B, T, H, w] storage with room to grow
@@ -67,14 +67,14 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
         return draw(B, Hkv, tokens, width)
 
     def send(tensor: Tensor) -> Tensor:
-        return tensor.to(case.dtype).to(device)
+        return tensor.to(case.dtype)
 
     q = draw(B, 1, Hkv * case.G, d).transpose(1, 2) if case.strided else draw(B, Hkv * case.G, 1, d)
     text_keys, text_values = cache(case.M, d), cache(case.M, d)
-    rows = torch.arange(B)
+    rows = torch.arange(B, device=device)
     ends = (case.M - rows * case.M // 3).clamp(min=1).to(torch.int32) if case.ragged else None
     text = Text(_dead(text_keys, ends), _dead(text_values, ends))
-    text = Text(send(text.keys), send(text.values), None if ends is None else ends.to(device))
+    text = Text(send(text.keys), send(text.values), ends)
     if N == 0:
         return send(q), None, text
     lengths = (N - rows * (N // 2)).clamp(min=0).to(torch.int32) if case.ragged else None
@@ -82,18 +82,18 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
         k = d
     r = case.r or (d // 2 if case.pack in ("values", "flat") else d)
     keys, values = _dead(cache(N, k), lengths), _dead(cache(N, r), lengths)
-    visual = Visual(send(keys), send(values), None if lengths is None else lengths.to(device))
+    visual = Visual(send(keys), send(values), lengths)
     basis = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :k].contiguous()
     if case.pack == "index":
         index = draw(B, Hkv, d).argsort(-1)[..., :k].sort(-1).values
-        return send(q), visual._replace(index=index.to(device)), text
+        return send(q), visual._replace(index=index), text
     if case.pack != "dense":
         visual = visual._replace(basis=send(basis), mean=send(draw(B, Hkv, d) / 4))
     if case.pack in ("values", "flat"):
         up = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :r, :]
         visual = visual._replace(value_basis=send(up), value_mean=send(draw(B, Hkv, d)))
     if case.pack == "flat":
-        visual = _flatten(visual, keys, values, case, device)
+        visual = _flatten(visual, keys, values, case)
     if case.pack in ("fp8", "int8", "fp8 values"):
         visual = _quantise(visual, case.pack, lengths)
     return send(q), visual, text
@@ -103,28 +103,28 @@ def _dead(tensor: Tensor, lengths: Tensor | None) -> Tensor:
     """NaN in the slots past each row's length."""
     if lengths is None:
         return tensor
-    slot = torch.arange(tensor.shape[2])
+    slot = torch.arange(tensor.shape[2], device=tensor.device)
     return tensor.masked_fill((slot >= lengths[:, None])[:, None, :, None], float("nan"))
 
 
-def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case, device: str) -> Visual:
+def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case) -> Visual:
     """Per-head widths: multiples of 8, cycling up to the full width, in one 1-D buffer each."""
     B, Hkv, N, k = keys.shape
     r = values.shape[-1]
-    slot = torch.arange(B * Hkv).view(B, Hkv)
+    slot = torch.arange(B * Hkv, device=keys.device).view(B, Hkv)
     fields: dict[str, Tensor] = {}
     for name, tensor, width in (("key", keys, k), ("value", values, r)):
         widths = (width - 8 * (slot % max(width // 8, 1))).clamp(min=8)
         blocks = [tensor[b, h, :, : widths[b, h]] for b in range(B) for h in range(Hkv)]
         sizes = torch.tensor([block.numel() for block in blocks])
-        fields[f"{name}_offsets"] = (sizes.cumsum(0) - sizes).view(B, Hkv).to(device)
-        fields[f"{name}_widths"] = widths.to(torch.int32).to(device)
+        fields[f"{name}_offsets"] = (sizes.cumsum(0) - sizes).view(B, Hkv).to(keys.device)
+        fields[f"{name}_widths"] = widths.to(torch.int32)
         flat = torch.cat([block.reshape(-1) for block in blocks])
-        fields[f"{name}s"] = flat.to(case.dtype).to(device)
+        fields[f"{name}s"] = flat.to(case.dtype)
     assert visual.basis is not None and visual.value_basis is not None
-    alive = torch.arange(k, device=device) < fields["key_widths"][..., None, None]
+    alive = torch.arange(k, device=keys.device) < fields["key_widths"][..., None, None]
     basis = visual.basis.masked_fill(~alive, 0.0)
-    dead = torch.arange(r, device=device) >= fields["value_widths"][..., None]
+    dead = torch.arange(r, device=keys.device) >= fields["value_widths"][..., None]
     up = visual.value_basis.masked_fill(dead[..., None], 0.0)
     return visual._replace(**fields, basis=basis, value_basis=up, tokens=N, width_multiple=8)
 

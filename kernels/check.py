@@ -61,11 +61,11 @@ def passes(case: Case, gap: float, plain: float) -> bool:
     return gap <= 2 * plain + 1e-5 and gap <= DEVICE_BAR[case.dtype]
 
 
-def run(attend: Attend, device: str, cases: list[Case]) -> dict[str, Any]:
-    """Check all cases: counts, the worst error ratio a type, and every failure in full."""
+def run(attend: Attend, device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
+    """Check cases with their seeds: counts, the worst error ratio a type, every failure in full."""
     worst: dict[str, dict[str, float]] = defaultdict(lambda: {"error": 0.0, "over_plain": 0.0})
     failures = []
-    for seed, case in enumerate(cases):
+    for seed, case in cases:
         gap, plain = errors(case, attend, device, seed)
         row = worst[str(case.dtype).removeprefix("torch.")]
         row["error"] = max(row["error"], gap)
@@ -104,17 +104,27 @@ def graph_follows_growth(steps: int = 40) -> bool:
     return True
 
 
-def _shard(device: str, cases: list[Case]) -> dict[str, Any]:
+def _shard(device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
     from kernels.launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
 
+    torch.set_num_threads(1)  # the workers fill the cores
     return run(attend_triton, device, cases)
 
 
+def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
+    """Cases with their numbers, those that compile alike together, the longest lists first."""
+    found: dict[tuple[object, ...], list[tuple[int, Case]]] = defaultdict(list)
+    for number, case in enumerate(cases):
+        alike = (case.dtype, case.pack, case.k, case.d, case.r, case.ragged, case.strided)
+        found[alike].append((number, case))
+    return sorted(found.values(), key=len, reverse=True)
+
+
 def run_parallel(device: str, cases: list[Case], workers: int) -> dict[str, Any]:
-    """`run` over processes, since compiling the variants takes most of the time."""
+    """`run` over processes: compiling takes most of the time, so no two compile the same."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        shards = [cases[i::workers] for i in range(workers)]
-        parts = list(pool.map(_shard, [device] * workers, shards))
+        shards = families(cases)
+        parts = list(pool.map(_shard, [device] * len(shards), shards))
     worst: dict[str, dict[str, float]] = {}
     for part in parts:
         for name, row in part["worst"].items():

@@ -1,8 +1,8 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
-tune and splits (candidates for `kernels.launch`), all (but these two). Every arm of a table
-runs interleaved in one process and is refused when it disagrees with the reference.
+tune, small and splits (candidates for `kernels.launch`), all (but these three). Every arm of a
+table runs interleaved in one process and is refused when it disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
 
@@ -30,9 +30,11 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "step": lambda o: step.step(transformers=o.transformers),
     "capacity": lambda o: step.capacity(),
     "efficiency": lambda o: efficiency.efficiency(),
-    "tune": lambda o: tune.tune(),
-    "splits": lambda o: tune.splits(),
+    "tune": lambda o: tune.tune(o.packs),
+    "small": lambda o: tune.small(o.packs),
+    "splits": lambda o: tune.splits(o.packs),
 }
+CANDIDATES = ("tune", "small", "splits")
 
 
 def main() -> int:
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write (or extend) this file")
     parser.add_argument("--full", action="store_true", help="the whole grid of benchmark A")
     parser.add_argument("--transformers", action="store_true", help="time transformers' step too")
+    parser.add_argument("--packs", help="ways to store the cache, divided by semicolons")
     parser.add_argument("--rounds", type=int, default=11)
     options = parser.parse_args()
     if options.name == "table":
@@ -50,11 +53,7 @@ def main() -> int:
     if options.name == "goals":
         print(goals(json.loads(options.file.read_text())))
         return 0
-    names = (
-        [n for n in RUNS if n not in ("tune", "splits")]
-        if options.name == "all"
-        else [options.name]
-    )
+    names = [n for n in RUNS if n not in CANDIDATES] if options.name == "all" else [options.name]
     found = json.loads(options.json.read_text()) if _exists(options.json) else {}
     found |= {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__}
     for name in names:

@@ -94,11 +94,13 @@ def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
 
 
 def prefill(rounds: int = 9, N: int = 2880) -> Row:
-    """F: covariance + solve + projection of all layers over the prefill, in three orders.
+    """F: covariance + solve + projection of all layers over the prefill, in several orders.
 
     "a layer at a time" solves inside every layer (8 or 4 matrices: latency); "all at once" joins
     the Keys of all layers and needs three launches at the end; "beside" is the layers' work on a
     stream of its own, as `rotatek.compression` does it: its share is what the prefill slows down.
+    "beside, 8 a solve" shares a launch of the solver among eight layers, whose full Keys it holds
+    until then; "solved at the end" holds all layers' and leaves only the covariances beside.
     """
     rows = []
     for sizes in (LLAMA, QWEN):
@@ -110,12 +112,17 @@ def prefill(rounds: int = 9, N: int = 2880) -> Row:
         graphs = {
             "prefill": capture([run]),
             "beside": capture([_beside(run, lambda keys=keys, start=start: _each(keys, start))]),
+            "beside, 8 a solve": capture(
+                [_beside(run, lambda keys=keys, start=start: _each(keys, start, 8))]
+            ),
+            "solved at the end": capture([_at_the_end(run, keys, start)]),
             "a layer at a time": capture([lambda keys=keys, start=start: _each(keys, start)]),
             "all at once": capture([lambda keys=keys, start=start: _batched(keys, start)]),
         }
         times = interleaved(graphs, 1, rounds, 20000)
         us = {name: timing.us for name, timing in times.items()}
-        us["beside"] -= us["prefill"]
+        for name in ("beside", "beside, 8 a solve", "solved at the end"):
+            us[name] -= us["prefill"]
         share = {name: us[name] / us["prefill"] for name in us if name != "prefill"}
         rows.append({"model": sizes.name, "N": N, "us": us, "share": share})
         del decoder, graphs
@@ -123,12 +130,33 @@ def prefill(rounds: int = 9, N: int = 2880) -> Row:
     return {"rows": rows}
 
 
-def _each(keys: list[Tensor], start: Tensor) -> list[Tensor]:
+def _each(keys: list[Tensor], start: Tensor, group: int = 1) -> list[Tensor]:
     out = []
-    for layer in keys:
-        mean, cov = covariance(layer)
-        out.append(project(layer, mean, subspace(cov, 32, start=start)))
+    for first in range(0, len(keys), group):
+        part = keys[first : first + group]
+        out += _solved(part, [covariance(layer) for layer in part], start)
     return out
+
+
+def _solved(keys: list[Tensor], found: list[tuple[Tensor, Tensor]], start: Tensor) -> list[Tensor]:
+    """K~ of layers whose (mean, C) are known: one launch of the solver."""
+    matrices = torch.stack([cov for _, cov in found]) if len(found) > 1 else found[0][1][None]
+    bases = subspace(matrices, 32, start=start)
+    rows = zip(keys, found, bases, strict=True)
+    return [project(layer, mean, basis) for layer, (mean, _), basis in rows]
+
+
+def _at_the_end(
+    prefill: Callable[[], Any], keys: list[Tensor], start: Tensor
+) -> Callable[[], None]:
+    """A prefill beside which the covariances are taken; the rest follows it."""
+
+    def both() -> None:
+        found: list[tuple[Tensor, Tensor]] = []
+        _beside(prefill, lambda: found.extend(covariance(layer) for layer in keys))()
+        _solved(keys, found, start)
+
+    return both
 
 
 def _batched(keys: list[Tensor], start: Tensor) -> Tensor:

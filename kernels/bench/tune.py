@@ -26,52 +26,110 @@ SHAPES: Final = {
     "32/8 B=32": Shape(32, 8, 32, 16384),
 }
 PACKS: Final[dict[str, dict[str, Any]]] = {
-    "bf16 k=32": {},
+    "k=48": {"k": 48},
     "k=32, r=32": {"r": 32},
     "k=16, r=16": {"k": 16, "r": 16},
     "fp8 K, fp8 V": {"keys": FP8, "values": FP8},
-    "int8 K, int8 V": {"keys": torch.int8, "values": torch.int8},
     "bf16 K, fp8 V": {"values": FP8},
     "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
+    "int8 K, int8 V": {"keys": torch.int8, "values": torch.int8},
+    "bf16 k=32": {},
     "dense bf16": {"k": 128},
 }
 BATCHES: Final = (1, 2, 4, 8, 12, 16, 27, 44, 64)
-NARROW: Final = ((128, 1, 3, 6), (64, 1, 4, 8), (128, 2, 3, 6), (256, 2, 3, 4), (128, 1, 4, 8))
-WIDE: Final = ((128, 4, 2, 3), (64, 1, 3, 5), (64, 2, 3, 5), (64, 4, 2, 3), (32, 1, 4, 7))
-EIGHT: Final = ((64, 1, 3, 8), (32, 1, 4, 8), (64, 2, 3, 8), (128, 2, 3, 4), (64, 2, 3, 4))
+SMALL: Final = ((1, 576), (1, 2880), (2, 2880), (4, 2880), (1, 16384))
+# (tokens a tile, warps, stages, programs a multiprocessor, loads by T or c, most registers)
+Candidate = tuple[int, int, int, int, str, int | None]
+NARROW: Final[tuple[Candidate, ...]] = (
+    (128, 1, 3, 6, "c", None), (128, 1, 4, 4, "T", None), (128, 1, 2, 8, "T", None),
+    (128, 1, 4, 9, "c", None), (128, 2, 3, 6, "c", None), (128, 2, 2, 8, "c", 128),
+    (64, 1, 4, 8, "T", None), (256, 2, 3, 4, "c", None), (256, 4, 2, 4, "c", 128),
+)  # fmt: skip
+WIDE: Final[tuple[Candidate, ...]] = (
+    (128, 4, 2, 3, "T", 168), (64, 1, 3, 5, "T", None), (64, 2, 3, 5, "c", None),
+    (64, 4, 2, 4, "c", 128), (64, 4, 2, 3, "c", None), (64, 4, 3, 3, "c", 168),
+)  # fmt: skip
+EIGHT: Final[tuple[Candidate, ...]] = (
+    (64, 1, 3, 8, "c", None), (128, 2, 3, 4, "c", None), (128, 2, 3, 5, "c", 168),
+    (128, 2, 2, 6, "c", 168), (64, 2, 3, 8, "c", None), (128, 4, 3, 4, "c", 128),
+    (128, 2, 3, 4, "T", None),
+)  # fmt: skip
+SPLIT_PACKS: Final = ("k=32, r=32", "k=16, r=16", "fp8 K, fp8 V")
+ONE_TILES: Final = ((128, 2), (128, 4), (64, 1), (64, 2), (64, 4), (256, 4))
 
 
 def candidates(pack: str) -> list[Config]:
     """The configurations worth timing for one way to store the cache."""
-    known = NARROW if "r=" in pack else EIGHT if "8" in pack else WIDE
+    known = NARROW if "r=" in pack else EIGHT if "p8" in pack or "int8" in pack else WIDE
     return [
-        Config(block_n=n, warps=w, stages=s, per_sm=p, tma=tma)
-        for n, w, s, p in known
-        for tma in (False, True)
+        Config(n, warps, stages, per_sm, tma=loads == "T", regs=regs)
+        for n, warps, stages, per_sm, loads, regs in known
     ]
 
 
-def tune(rounds: int = 5) -> Row:
-    """us a layer of every candidate: the planned splits, and whole waves beside them."""
-    jobs = [(pack, config) for pack in PACKS for config in candidates(pack)]
-    workers = max(1, (os.cpu_count() or 2) - 2)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        refused = dict(zip(jobs, pool.map(_refusal, *zip(*jobs, strict=True)), strict=True))
+def tune(packs: str | None = None, rounds: int = 5) -> Row:
+    """us a layer of every candidate: the planned splits, and whole waves beside them.
+
+    packs: names divided by semicolons; all by default.
+    """
+    chosen = packs.split(";") if packs else list(PACKS)
+    jobs = [(pack, config, 6) for pack in chosen for config in candidates(pack)]
+    refused = _refusals(jobs)
     rows = []
     for where, base in SHAPES.items():
-        for pack, change in PACKS.items():
-            good = [config for config in candidates(pack) if not refused[pack, config]]
-            us = _times(replace(base, **change), good, rounds)
+        for pack in chosen:
+            good = [config for config in candidates(pack) if not refused[pack, config, 6]]
+            us = _times(replace(base, **PACKS[pack]), good, rounds)
             rows.append({"shape": where, "pack": pack, "us": us})
             torch.cuda.empty_cache()
-    named = {f"{pack}: {_name(config)}": why for (pack, config), why in refused.items() if why}
-    return {"rows": rows, "refused": named}
+    return {"rows": rows, "refused": _named(refused)}
 
 
-def splits(rounds: int = 3) -> Row:
+def small(packs: str | None = None, rounds: int = 5) -> Row:
+    """us a layer at small batches: as planned, and splits of a single tile (tokens, warps)."""
+    chosen = packs.split(";") if packs else list(PACKS)
+    one = [Config(n, warps, 2) for n, warps in ONE_TILES]
+    refused = _refusals(
+        [(pack, config, -(-4096 // config.block_n)) for pack in chosen for config in one]
+    )
+    rows = []
+    for pack, (B, N) in itertools.product(chosen, SMALL):
+        shape = replace(Shape(32, 8, B, N), **PACKS[pack])
+        layers = _layers(shape)
+        graphs = {"planned": capture([arms.ours(layer, shape) for layer in layers])}
+        for config in one:
+            splits = -(-N // config.block_n)
+            fits = B * shape.Hkv * (splits + 1) * config.warps <= 132 * 32
+            if fits and not refused[pack, config, -(-4096 // config.block_n)]:
+                name = f"{config.block_n},{config.warps}"
+                graphs[name] = _graph(layers, shape, config, splits)
+        us = interleaved(graphs, len(layers), rounds, 300)
+        rows.append(
+            {"pack": pack, "B": B, "N": N, "us": {n: round(t.us, 2) for n, t in us.items()}}
+        )
+        del graphs, layers
+        torch.cuda.empty_cache()
+    return {"rows": rows, "refused": _named(refused)}
+
+
+Job = tuple[str, Config, int]
+
+
+def _refusals(jobs: list[Job]) -> dict[Job, str]:
+    """Compile and check every job beside the others; why it is out, or nothing."""
+    workers = max(1, min(len(jobs), (os.cpu_count() or 2) - 2))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return dict(zip(jobs, pool.map(_refusal, *zip(*jobs, strict=True)), strict=True))
+
+
+def _named(refused: dict[Job, str]) -> dict[str, str]:
+    return {f"{pack}: {_name(config)}": why for (pack, config, _), why in refused.items() if why}
+
+
+def splits(packs: str | None = None, rounds: int = 3) -> Row:
     """us a layer over the number of visual splits, with the configurations in use: all batches."""
     rows = []
-    for pack in ("bf16 k=32", "dense bf16", "k=32, r=32", "k=16, r=16", "fp8 K, fp8 V"):
+    for pack in packs.split(";") if packs else ("bf16 k=32", "dense bf16", *SPLIT_PACKS):
         for B, N in itertools.product(BATCHES, (2880, 16384)):
             shape = replace(Shape(32, 8, B, N), **PACKS[pack])
             us, planned = _split_times(shape, rounds)
@@ -88,24 +146,31 @@ def _split_times(shape: Shape, rounds: int) -> tuple[dict[int, float], int]:
     tiles = -(-shape.N // config.block_n)
     wanted = {-(-tiles // -(-tiles // n)) for n in (*range(1, 13), 14, 16, 20, 24, 32, 43, 64)}
     wanted = {n for n in wanted if n * groups <= 5 * sms * config.per_sm} | {1, planned}
-    count = layers_for(shape.cache_bytes)
-    layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+    layers = _layers(shape)
     graphs = {str(n): _graph(layers, shape, config, n) for n in sorted(wanted)}
-    times = interleaved(graphs, count, rounds, 300)
+    times = interleaved(graphs, len(layers), rounds, 300)
     return {int(n): round(t.us, 2) for n, t in times.items()}, planned
 
 
 def _name(config: Config) -> str:
-    loads = "T" if config.tma else "c"
+    loads = ("T" if config.tma else "c") + ("" if config.regs is None else str(config.regs))
     return f"{config.block_n},{config.warps},{config.stages},{config.per_sm},{loads}"
 
 
-def _refusal(pack: str, config: Config) -> str:
+def _layers(shape: Shape) -> list[Layer]:
+    count = layers_for(shape.cache_bytes)
+    return [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+
+
+def _refusal(pack: str, config: Config, splits: int) -> str:
     """Compile and check one candidate on a small cache; why it is out, or nothing."""
+    torch.set_num_threads(1)
     shape = replace(Shape(N=4096), **PACKS[pack])
     layer = arms.make_layer(shape, 0, dense=False)
     try:
-        right = arms.right(layer, shape, arms.ours(layer, shape, config=config, splits=6), False)
+        right = arms.right(
+            layer, shape, arms.ours(layer, shape, config=config, splits=splits), False
+        )
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:80]}"
     return "" if right else "disagrees with the reference"
@@ -113,14 +178,13 @@ def _refusal(pack: str, config: Config) -> str:
 
 def _times(shape: Shape, configs: list[Config], rounds: int) -> dict[str, float]:
     """us by candidate and visual splits, fastest first, with a read-only launch as the floor."""
-    count = layers_for(shape.cache_bytes)
-    layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+    layers = _layers(shape)
     buffers = [torch.ones(shape.cache_bytes // 4, dtype=torch.int32, device="cuda") for _ in layers]
     graphs = {"floor": capture([read_only(buffer) for buffer in buffers])}
     for config in configs:
         for splits in _splits(shape, config):
             graphs[f"{_name(config)},S{splits}"] = _graph(layers, shape, config, splits)
-    times = interleaved(graphs, count, rounds, 800)
+    times = interleaved(graphs, len(layers), rounds, 800)
     return {name: t.us for name, t in sorted(times.items(), key=lambda item: item[1].us)}
 
 
