@@ -30,6 +30,6 @@ wait "$training"
 status=$?
 kill "$watch" 2>/dev/null
 [ "$status" -eq 0 ] || { tail -n 40 "$log"; exit "$status"; }
-cp "$run"/export/*.safetensors "$run"/export/model.safetensors.index.json "$result"
+cp "$run"/export/model*.safetensors* "$result"
 cp "$run"/log.json "$run"/head.safetensors "$result"
 tail -n 3 "$log"
