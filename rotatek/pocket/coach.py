@@ -1,7 +1,8 @@
 """More questions for training, from what a document's own questions already say about it.
 
 A transcription holds the whole content: tables give comparisons whose answer is a name, fields give
-questions in other words than the printed ones. Stored pages gain as drawn ones do.
+questions in other words than the printed ones, and both show what is nearly there, but is not.
+Stored pages gain as drawn ones do.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import random
 import re
 
 from .document import Question
-from .phrases import put, reworded
+from .phrases import denied, put, reworded
 
 # words of a column's heading: what its greatest and its least are called
 SUPERLATIVES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -64,6 +65,10 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     "user": ("Who is the user?", "What is the user name?", "Who is logged in?"),
     "version": ("Which version is it?", "What version do I have?"),
 }  # fmt: skip
+COLUMNS = (
+    "address", "weight", "deadline", "colour", "length", "discount", "volume", "postcode", "floor",
+    "password", "birthday", "warranty", "species", "signature", "depth", "material", "insurance",
+)  # fmt: skip
 MONEY = ("total", "price", "balance", "subtotal", "tax", "betrag", "importe")
 NUMBER = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
 WHOLE = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
@@ -79,6 +84,7 @@ def revised(rng: random.Random, questions: list[Question]) -> list[Question]:
         for q in questions:
             if q.kind == "transcribe":
                 out += from_table(rng, q.answer) or from_fields(rng, q.answer)
+                out += near_misses(rng, q.answer)
     return [q if q.kind == "transcribe" else reworded(rng, q) for q in out]
 
 
@@ -163,3 +169,19 @@ def from_fields(rng: random.Random, text: str) -> list[Question]:
         if key in OTHERWISE and sum(key in other for other in keys) == 1:
             out.append(Question("field", rng.choice(OTHERWISE[key]), value))
     return out
+
+
+def near_misses(rng: random.Random, text: str) -> list[Question]:
+    """A label made of two shown ones; a column that is not there, of a row that is."""
+    found, low = table(text), text.lower()
+    if found:
+        heads, rows = found
+        name, column = rng.choice(rows)[0], rng.choice(COLUMNS)
+        wanted = "" if column in low or heads[0] == "Category" else column
+        return [denied(rng, "of", f=name, g=wanted)] if wanted else []
+    keys = [key.split() for key, _ in fields(text) if " " in key]
+    if len(keys) < 2:
+        return []
+    one, other = rng.sample(keys, 2)
+    label = f"{one[0]} {other[-1]}".lower()
+    return [] if label in low else [denied(rng, "field", f=label)]

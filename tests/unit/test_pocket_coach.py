@@ -80,6 +80,23 @@ def test_fields_are_asked_for_in_other_words_where_one_is_meant() -> None:
     assert asked == {"1 May"}
 
 
+def test_what_is_nearly_there_is_denied() -> None:
+    text = "Order date: 1 May\nAccount number: 77\nCity: Lund\nAccount date: 2 May"
+    asked = {q.text.lower() for s in range(60) for q in coach.near_misses(random.Random(s), text)}
+    assert any("order number" in x for x in asked)
+    assert not any("account date" in x or "account number" in x for x in asked)
+    grid = "| Name | Age |\n| --- | --- |\n| Ann | 41 |\n| Bo | 37 |"
+    asked = {q.text.lower() for s in range(60) for q in coach.near_misses(random.Random(s), grid)}
+    assert len(asked) > 9 and not any(" age" in x for x in asked)
+    assert all("ann" in x or "bo" in x for x in asked)
+    for seed in range(20):
+        made = coach.near_misses(random.Random(seed), text) + coach.near_misses(
+            random.Random(seed), grid
+        )
+        assert all(q.kind == "absent" and q.answer == ABSENT for q in made)
+        assert not coach.near_misses(random.Random(seed), "| a | b |\nOrder date: 1 May")
+
+
 def test_a_question_that_means_two_things_is_left_out() -> None:
     unclear = Question("lowest", "lowest price?", "Green tea")
     clear = [Question("lowest", "lowest price?", "€ 2.10"),
