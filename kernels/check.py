@@ -111,6 +111,13 @@ def _shard(device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
     return run(attend_triton, device, cases)
 
 
+def _solver(device: str) -> dict[str, Any]:
+    from kernels.solver_check import solver_report  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    return solver_report(device)
+
+
 def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
     """Cases with their numbers, those that compile alike together, the longest lists first."""
     found: dict[tuple[object, ...], list[tuple[int, Case]]] = defaultdict(list)
@@ -121,10 +128,14 @@ def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
 
 
 def run_parallel(device: str, cases: list[Case], workers: int) -> dict[str, Any]:
-    """`run` over processes: compiling takes most of the time, so no two compile the same."""
+    """`run` over processes, the solver's report in one: compiling takes most of the time, so no two
+    compile the same.
+    """
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        solver = pool.submit(_solver, device)
         shards = families(cases)
         parts = list(pool.map(_shard, [device] * len(shards), shards))
+        solved = solver.result()
     worst: dict[str, dict[str, float]] = {}
     for part in parts:
         for name, row in part["worst"].items():
@@ -135,6 +146,7 @@ def run_parallel(device: str, cases: list[Case], workers: int) -> dict[str, Any]
         "failed": sum(part["failed"] for part in parts),
         "worst": worst,
         "failures": [row for part in parts for row in part["failures"]],
+        "solver": solved,
     }
 
 
@@ -145,10 +157,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take every n-th case")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     options = parser.parse_args()
-    from kernels.solver_check import solver_report  # noqa: PLC0415
-
     report = run_parallel(options.device, grid()[:: options.every], options.workers)
-    report["solver"] = solver_report(options.device)
     if options.device == "cuda":
         report["graph_follows_growth"] = graph_follows_growth()
         report["hardware"] = torch.cuda.get_device_name()

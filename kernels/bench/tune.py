@@ -89,6 +89,7 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
     """us a layer at small batches: as planned, and splits of a single tile (tokens, warps)."""
     chosen = packs.split(";") if packs else list(PACKS)
     one = [Config(n, warps, 2) for n, warps in ONE_TILES]
+    _, sms = device_facts(torch.device("cuda"))
     refused = _refusals(
         [(pack, config, -(-4096 // config.block_n)) for pack in chosen for config in one]
     )
@@ -99,7 +100,7 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
         graphs = {"planned": capture([arms.ours(layer, shape) for layer in layers])}
         for config in one:
             splits = -(-N // config.block_n)
-            fits = B * shape.Hkv * (splits + 1) * config.warps <= 132 * 32
+            fits = B * shape.Hkv * (splits + 1) * config.warps <= 32 * sms
             if fits and not refused[pack, config, -(-4096 // config.block_n)]:
                 name = f"{config.block_n},{config.warps}"
                 graphs[name] = _graph(layers, shape, config, splits)
