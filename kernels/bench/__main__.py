@@ -7,6 +7,7 @@ table runs interleaved in one process and is refused when it disagrees with the 
 """
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -62,6 +63,8 @@ def main() -> int:
         print(f"# {name}: {time.perf_counter() - begin:.0f} s", flush=True)
         if options.json:
             options.json.write_text(json.dumps(found, indent=1) + "\n")
+        gc.collect()  # graphs hold buffers in cycles
+        torch.cuda.empty_cache()
     print(table(found))
     return 0
 
