@@ -1,8 +1,9 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
-tune, small and splits (candidates for `kernels.launch`), all (but these three). Every arm of a
-table runs interleaved in one process and is refused when it disagrees with the reference.
+tune, small, splits (candidates for `kernels.launch`) and products (for a step's matrix products),
+all (but these four). Every arm of a table runs interleaved in one process and is refused when it
+disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
 
@@ -34,8 +35,9 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "tune": lambda o: tune.tune(o.packs),
     "small": lambda o: tune.small(o.packs),
     "splits": lambda o: tune.splits(o.packs),
+    "products": lambda o: tune.products(),
 }
-CANDIDATES = ("tune", "small", "splits")
+CANDIDATES = ("tune", "small", "splits", "products")
 
 
 def main() -> int:

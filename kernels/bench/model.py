@@ -5,7 +5,7 @@ one Triton launch each; matrix products are cuBLAS. Every position and length li
 so a captured step serves growing text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.bench.linear import CHOSEN, Tile, linear
 from kernels.launch import attend_triton
 from kernels.reference import Text, Visual
 
@@ -40,6 +41,16 @@ class Sizes:
         attention = self.hidden * self.d * (2 * self.Hq + 2 * self.Hkv)
         per_layer = attention + 3 * self.hidden * self.inner + 2 * self.hidden
         return 2 * (self.layers * per_layer + self.hidden * self.vocabulary)
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of a step's matrix products: q|k|v, out, gate|up, down, head."""
+        wide = self.Hq * self.d
+        return (
+            (wide + 2 * self.Hkv * self.d, self.hidden), (self.hidden, wide),
+            (2 * self.inner, self.hidden), (self.hidden, self.inner),
+            (self.vocabulary, self.hidden),
+        )  # fmt: skip
 
 
 LLAMA = Sizes("Llama3-8B", 4096, 14336, 32, 32, 8, 128256)
@@ -114,10 +125,21 @@ class Cache:
 
 
 class Decoder:
-    """Random weights of one model on the GPU."""
+    """Random weights of one model on the GPU.
 
-    def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda") -> None:
+    tiles: how a step's matrix products are streamed, by (rows, outputs, inputs): `CHOSEN` by
+    default; cuBLAS for the others.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        seed: int = 0,
+        device: str = "cuda",
+        tiles: Mapping[tuple[int, int, int], Tile] | None = None,
+    ) -> None:
         self.sizes = sizes
+        self.tiles = CHOSEN if tiles is None else tiles
         self.device = device
         generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -163,13 +185,16 @@ class Decoder:
         added: Tensor | None = None
         for layer, cache in enumerate(caches):
             attended = self._attend(self._norm(x, added, self.norms[layer][0]), layer, cache)
-            added = F.linear(attended, self.out[layer])
+            added = self._linear(attended, self.out[layer])
             normed = self._norm(x, added, self.norms[layer][1])
-            both = F.linear(normed, self.gate_up[layer])
+            both = self._linear(normed, self.gate_up[layer])
             gated = torch.empty(B, s.inner, dtype=x.dtype, device=x.device)
             _gate_kernel[B, triton.cdiv(s.inner, 1024)](both, gated, s.inner, BLOCK=1024)
-            added = F.linear(gated, self.down[layer])
-        return F.linear(self._norm(x, added, self.norms[0][0]), self.head)
+            added = self._linear(gated, self.down[layer])
+        return self._linear(self._norm(x, added, self.norms[0][0]), self.head)
+
+    def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        return linear(x, weight, self.tiles.get((x.shape[0], weight.shape[0], weight.shape[1])))
 
     def _norm(self, x: Tensor, added: Tensor | None, weight: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -181,7 +206,7 @@ class Decoder:
 
     def _attend(self, normed: Tensor, layer: int, cache: Cache) -> Tensor:
         s, B = self.sizes, normed.shape[0]
-        qkv = F.linear(normed, self.qkv[layer])
+        qkv = self._linear(normed, self.qkv[layer])
         q = torch.empty(B, s.Hq, 1, s.d, dtype=qkv.dtype, device=qkv.device)
         text = cache.text
         _rope_kernel[B, s.Hq + 2 * s.Hkv](

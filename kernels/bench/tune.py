@@ -8,13 +8,17 @@ import itertools
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 
 from kernels.bench import arms
 from kernels.bench.arms import Layer, Shape
+from kernels.bench.linear import TILES, linear
+from kernels.bench.model import LLAMA, QWEN
 from kernels.bench.timing import Captured, capture, interleaved, layers_for, read_only
 from kernels.cases import FP8
 from kernels.launch import Config, configuration, device_facts, plan_splits
@@ -111,6 +115,29 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
         del graphs, layers
         torch.cuda.empty_cache()
     return {"rows": rows, "refused": _named(refused)}
+
+
+def products(rounds: int = 5) -> Row:
+    """us of a decode step's matrix products at 1 and 8 rows: cuBLAS, and streamed by each tile."""
+    rows = []
+    for sizes, count in itertools.product((LLAMA, QWEN), (1, 8)):
+        for outputs, inputs in sizes.products:
+            layers = layers_for(2 * outputs * inputs, 2)
+            weights = [
+                torch.randn(outputs, inputs, device="cuda").bfloat16() for _ in range(layers)
+            ]
+            x = torch.randn(count, inputs, device="cuda").bfloat16()
+            want, graphs = F.linear(x, weights[0]).float(), {}
+            for tile in (None, *TILES):
+                off = (linear(x, weights[0], tile).float() - want).norm() / want.norm()
+                if bool(off <= 1e-2):
+                    calls = [partial(linear, x, weight, tile) for weight in weights]
+                    graphs["cuBLAS" if tile is None else str(tuple(tile))] = capture(calls)
+            us = {n: round(t.us, 2) for n, t in interleaved(graphs, layers, rounds, 500).items()}
+            rows.append({"rows": count, "outputs": outputs, "inputs": inputs, "us": us})
+            del weights, graphs
+            torch.cuda.empty_cache()
+    return {"rows": rows}
 
 
 Job = tuple[str, Config, int]

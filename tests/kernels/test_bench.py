@@ -1,11 +1,13 @@
 """The benchmarks' own parts: the decoder step, the paper's loop, the goals table."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.bench import goals
 from kernels.bench.arms import Shape
+from kernels.bench.linear import TILES, Tile, streamed
 from kernels.bench.model import ROPE_BASE, Decoder, Sizes
 from kernels.bench.timing import layers_for
 from kernels.cases import FP8
@@ -22,8 +24,19 @@ def rotate(x: Tensor, position: int) -> Tensor:
     return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
 
 
-def test_the_timed_step_is_a_real_decoder_step() -> None:
-    decoder, N = Decoder(TINY, device=DEVICE), 20
+@pytest.mark.parametrize("rows, outputs, tile", [(1, 40, Tile(16, 32, 1, 2)), (9, 64, TILES[0])])
+def test_streamed_products_are_pytorchs(rows: int, outputs: int, tile: Tile) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    x, weight = (torch.randn(n, 512, generator=generator).bfloat16() for n in (rows, outputs))
+    got = streamed(x.to(DEVICE), weight.to(DEVICE), tile).cpu().double()
+    want = x.double() @ weight.double().T
+    assert got.shape == want.shape
+    assert float((got - want).norm() / want.norm()) <= 4e-3
+
+
+@pytest.mark.parametrize("tiles", [{}, {(1, 64, 96): Tile(16, 32, 1, 2)}], ids=["cuBLAS", "one"])
+def test_the_timed_step_is_a_real_decoder_step(tiles) -> None:
+    decoder, N = Decoder(TINY, device=DEVICE, tiles=tiles), 20
     caches = decoder.caches(1, N, 8, TINY.d)
     got = decoder.step(torch.tensor([7], device=DEVICE), caches).float().cpu()
     s, length = TINY, 4
