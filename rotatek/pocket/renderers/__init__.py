@@ -80,7 +80,7 @@ REGISTRY: dict[str, Renderer] = {
     "notes": Renderer(notes.draw, 1.8, splits=()),
     "offers": Renderer(offers.draw, 1.8, splits=()),
     "stubs": Renderer(stubs.draw, 1.2, splits=()),
-    "swatches": Renderer(swatches.draw, 1.5, splits=()),
+    "swatches": Renderer(swatches.draw, 2.0, splits=()),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
     "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
