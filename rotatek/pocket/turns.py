@@ -28,7 +28,9 @@ LEADS, ENDS = 0.28, 0.5  # sequences that begin with the transcription, and of t
 FIRST = 1.5  # the first turn counts for more ...
 SAID = 0.4  # ... and an answer that an earlier turn has said for less
 LEAST = 24  # tokens: in less room there is no turn
-
+AROUND = tuple(
+    len([*tokens.question_ids("", first), *tokens.answer_ids("")]) for first in (False, True)
+)  # tokens of a turn that are neither asked nor answered
 Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -90,9 +92,8 @@ def _fitting(turns: list[Question], room: int) -> list[tuple[Question, float]]:
 
 
 def _cost(question: Question, first: bool = False) -> int:
-    """Tokens of a turn."""
-    answer = len(tokens.answer_ids(question.answer))
-    return len(tokens.question_ids(question.text, first=first)) + answer
+    """Tokens of a turn: one a byte, and those around them."""
+    return len(question.text.encode()) + len(question.answer.encode()) + AROUND[first]
 
 
 def shuffled(rng: random.Random, questions: list[Question]) -> list[Question]:
