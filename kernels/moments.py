@@ -109,12 +109,12 @@ def project_kernel(
     D: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
     HALVES: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """K~ = (K - mu) R for `tiles` tiles of tokens of one key head.
+    """KP columns of K~ = (K - mu) R for `tiles` tiles of tokens of one key head.
 
     HALVES: products of bfloat16 halves, enough for a result of 16 bits; else of tf32 thirds.
     """
     i_n, i_bh = tl.program_id(0), tl.program_id(1)
-    o_d, o_k = tl.arange(0, DP), tl.arange(0, KP)
+    o_d, o_k = tl.arange(0, DP), tl.program_id(2) * KP + tl.arange(0, KP)
     m_d, m_k = o_d < D, o_k < k
     p_k += (i_bh // Hkv).to(tl.int64) * s_kb + (i_bh % Hkv).to(tl.int64) * s_kh
     p_out += i_bh.to(tl.int64) * N * k
@@ -215,12 +215,13 @@ def project(keys: Tensor, mean: Tensor, basis: Tensor, dtype: torch.dtype | None
     if N == 0:
         return out
     arch, sms = device_facts(keys.device)
-    block, groups = 64, B * Hkv
+    groups, roomy = B * Hkv, arch in LARGE and d <= 128
+    block, columns = (64, padded(k)) if roomy else (32, min(padded(k), 32))
     every = triton.cdiv(N, block)
     tiles = max(1, min(8, every * groups // (2 * sms)))  # R is read and split once a program
-    project_kernel[triton.cdiv(every, tiles), groups](
+    project_kernel[triton.cdiv(every, tiles), groups, triton.cdiv(k, columns)](
         keys, mean.contiguous(), basis.contiguous(), out, *keys.stride()[:3], N, Hkv, k, tiles,
-        D=d, DP=padded(d), KP=padded(k), BLOCK=block,
+        D=d, DP=padded(d), KP=columns, BLOCK=block,
         HALVES=out.dtype != torch.float32, WIDEN=arch == 0, num_warps=4,
     )  # fmt: skip
     return out
