@@ -169,9 +169,20 @@ def test_every_token_kept_is_the_uncompressed_model(family: str, picture: Pictur
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_shared_prefill_equals_separate_ones(family: str, picture: Picture) -> None:
+@pytest.mark.parametrize("timed", [True, False])
+def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: Picture) -> None:
+    """Also where covariances and bases are found once for all."""
     vlm = _model(family)
     chosen = [Settings(channels=name, keep_channels=0.25) for name in CHANNELS]
+    chosen += [
+        Settings(keep_channels=keep, weighting=weighting, solver=solver)
+        for keep in (0.25, 0.1)
+        for weighting, solver in (("paper", "eigh"), ("none", "eigh"), ("consistent", "subspace"))
+    ]
+    chosen += [
+        Settings(keep_channels=0.1, widths=widths, values="rotate", keep_values=keep)
+        for widths, keep in (("adaptive", 0.1), ("uniform", 0.1), ("uniform", 0.25))
+    ]
     prompt = _embed(vlm, picture, Settings(), 0)
     apart = [
         _answer(vlm, prompt, c)
@@ -180,9 +191,9 @@ def test_shared_prefill_equals_separate_ones(family: str, picture: Picture) -> N
     plan = TokenPlan(layout_of(vlm.model, prompt.inputs()), chosen[0], 4)
     members: list[Cache] = [DynamicCache()]
     members += [RotateKCache(vlm.model, prompt.inputs(), s, plan=plan) for s in chosen]
-    shared = SharedPrefill(plan, members)
+    shared = SharedPrefill(plan, members, timed=timed)
     logits, ms = prefill(vlm, prompt, shared)
-    assert 0 < sum(shared.compress_ms) < ms
+    assert (0 < sum(shared.compress_ms) < ms) is timed
     for member, wanted in zip(members, apart, strict=True):
         steps = [step.tokens[0] for step in decode(vlm, prompt, member, logits, NEW)]
         assert steps == wanted[0]
