@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.cases import PACKS, Case, attend_plain, make
-from kernels.check import errors, passes
+from kernels.cases import PACKS, Case, attend_plain, grid, make
+from kernels.check import errors, families, passes
 from kernels.dispatch import Dispatcher
-from kernels.launch import Config, _plan, attend_triton, plan_splits
+from kernels.launch import Config, _one_tile, _plan, attend_triton, plan_splits
 from kernels.paper import attend_paper
 from kernels.reference import attend_reference
 
@@ -101,6 +101,28 @@ def test_plans_cover_every_token_once(groups: int, N: int, M: int) -> None:
     assert dataclasses.asdict(plan) == dataclasses.asdict(
         _plan(N, M, plan.visual_splits, Config(), 320, 512)
     )
+
+
+@pytest.mark.parametrize("single, warps", [(0, None), (2, 2), (4, 4)])
+def test_small_batches_take_single_tiles_where_the_table_says(single, warps) -> None:
+    config = Config(block_n=64, warps=1, single=single)
+    found, splits = _one_tile(config, 90, 8, 2880, 132)
+    assert (splits, None if splits is None else found.warps) == (23 if single else None, warps)
+    assert _one_tile(config, 90, 64, 2880, 132) == (config, None)
+
+
+def test_text_takes_room_in_the_plan() -> None:
+    """64 groups, 528 places: eight splits each fit alone, seven beside half a place of text."""
+    config = Config(64, 1, 3, per_sm=4, tail=1.0, partials=16)
+    with_text, without = (plan_splits(64, 16384, M, 132, config, 160, 512) for M in (64, 0))
+    assert (with_text.visual_splits, without.visual_splits) == (7, 8)
+
+
+def test_families_hold_every_case_once_with_its_number() -> None:
+    cases = grid()
+    rows = [row for family in families(cases) for row in family]
+    assert sorted(number for number, _ in rows) == list(range(len(cases)))
+    assert all(cases[number] == case for number, case in rows)
 
 
 def test_several_query_tokens_are_refused_by_the_kernel() -> None:

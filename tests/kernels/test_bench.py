@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import goals
+from kernels.bench import goals, tune
 from kernels.bench.arms import Shape
 from kernels.bench.linear import TILES, Tile, streamed
 from kernels.bench.model import ROPE_BASE, Decoder, Sizes
@@ -57,6 +57,12 @@ def test_the_timed_step_is_a_real_decoder_step(tiles) -> None:
     want = decoder.head.float().cpu() @ F.rms_norm(x, (s.hidden,), eps=1e-6)
     assert float((got[0] - want).norm() / want.norm()) <= 3e-2
     assert int(got[0].argmax()) == int(want.argmax())
+
+
+@pytest.mark.parametrize("pack", tune.PACKS)
+def test_candidates_have_names_of_their_own(pack: str) -> None:
+    names = [tune._name(config) for config in tune.candidates(pack)]
+    assert len(set(names)) == len(names) >= 5
 
 
 def test_bytes_of_a_shape_are_the_designs() -> None:
