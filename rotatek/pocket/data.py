@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Value
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Batch:
     images uint8 [B, H, W, 3]; text and labels int64 [B, T] (a label is the next token, or -1);
     weights float32 [B, T]; glyph_patch int64 [G] (row * patches + patch, in the model's order) and
     glyph_class int64 [G]. As it is made for several uses, text, labels and weights have B rows for
-    each of them; `echo.uses` takes it apart.
+    each of them; `echo.uses` takes it apart. In a batch that is ``alone`` no turn sees another.
     """
 
     images: torch.Tensor
@@ -42,14 +42,20 @@ class Batch:
     weights: torch.Tensor
     glyph_patch: torch.Tensor
     glyph_class: torch.Tensor
+    alone: bool = False
 
     def to(self, device: torch.device) -> Batch:
         """A copy on ``device``."""
-        return Batch(**{k: v.to(device, non_blocking=True) for k, v in vars(self).items()})
+        return self._each(lambda t: t.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """A copy in pinned memory."""
-        return Batch(**{k: v.pin_memory() for k, v in vars(self).items()})
+        return self._each(torch.Tensor.pin_memory)
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        held = {k: v for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
+        changed: dict[str, Any] = {k: change(v) for k, v in held.items()}
+        return replace(self, **changed)
 
 
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
@@ -96,14 +102,18 @@ def make_batch(
     pages: Path | None = None,
     world: int = 1,
     echo: int = 1,
+    alone: float = 0.0,
 ) -> Batch:
     """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
 
     ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
     ``world`` batches of one step are of one size, so that no rank waits long for another. The
-    questions are packed for ``echo`` uses; the first is the same whatever their number.
+    questions are packed for ``echo`` uses; the first is the same whatever their number. A share
+    ``alone`` of the steps hides the turns of a sequence from each other.
     """
-    width, height, names = curriculum(random.Random(f"size/{seed}/{index // world}"), progress)
+    step = index // world
+    width, height, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)
+    hidden = random.Random(f"alone/{seed}/{step}").random() < alone
     rng = random.Random(f"batch/{seed}/{index}")
     orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
     n = width * height // UNIT**2
@@ -114,15 +124,13 @@ def make_batch(
     for i in range(size):
         document = draw(rng, width, height, names, pages)
         images[i] = np.asarray(document.image)
-        turns.append([pack(order, document.questions, length) for order in orders])
+        turns.append([pack(order, document.questions, length, hidden) for order in orders])
         p, c = glyph_targets(document)
         patches.append(p + i * 4 * n)
         classes.append(c)
-    return Batch(
-        torch.from_numpy(images),
-        *packed(turns),
-        *(torch.from_numpy(np.concatenate(x)) for x in (patches, classes)),
-    )
+    patch, glyph = (torch.from_numpy(np.concatenate(x)) for x in (patches, classes))
+    text, labels, weights = packed(turns)
+    return Batch(torch.from_numpy(images), text, labels, weights, patch, glyph, hidden)
 
 
 def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:

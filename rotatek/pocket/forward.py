@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import tokens
 from .config import MEAN, MERGE, PATCH, STD, UNIT
@@ -25,10 +26,19 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """Attention of q [B, N, heads, d] over k, v of as many heads or fewer, laid out as it came."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor | None = None
+) -> Tensor:
+    """Attention of q [B, N, heads, d] over k, v of as many heads or fewer, laid out as it came.
+
+    mask: bool [B, 1, N, N], true where a key is seen.
+    """
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    if mask is not None:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+        with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2)
     out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
     return out.transpose(1, 2)
 
@@ -48,15 +58,26 @@ def vision_block(x: Tensor, cos: Tensor, sin: Tensor, heads: int, p: tuple[Tenso
     return x + F.linear(F.silu(F.linear(y, g_w, g_b)) * F.linear(y, u_w, u_b), d_w, d_b)
 
 
-def text_block(x: Tensor, cos: Tensor, sin: Tensor, width: int, p: tuple[Tensor, ...]) -> Tensor:
-    """One decoder block over x [B, L, D]; heads are ``width`` wide; ``p``: ``text_params``."""
+def text_block(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    width: int,
+    p: tuple[Tensor, ...],
+    mask: Tensor | None = None,
+) -> Tensor:
+    """One decoder block over x [B, L, D]; heads are ``width`` wide; ``p``: ``text_params``.
+
+    cos, sin [L, width], or [B * L, width] with the mask of `turn_mask`.
+    """
     n1, q_w, q_b, k_w, k_b, v_w, v_b, o_w, n2, g_w, u_w, d_w = p
     b, n, _ = x.shape
     y = rms(x, n1)
-    q = turn(F.linear(y, q_w, q_b).view(b, n, -1, width), cos, sin)
-    k = turn(F.linear(y, k_w, k_b).view(b, n, -1, width), cos, sin)
+    shape = (b, n, -1, width) if mask is None else (1, b * n, -1, width)
+    q = turn(F.linear(y, q_w, q_b).view(shape), cos, sin).view(b, n, -1, width)
+    k = turn(F.linear(y, k_w, k_b).view(shape), cos, sin).view(b, n, -1, width)
     v = F.linear(y, v_w, v_b).view(b, n, -1, width)
-    x = x + F.linear(attend(q, k, v, causal=True).reshape(b, n, -1), o_w)
+    x = x + F.linear(attend(q, k, v, mask is None, mask).reshape(b, n, -1), o_w)
     y = rms(x, n2)
     return x + F.linear(F.silu(F.linear(y, g_w)) * F.linear(y, u_w), d_w)
 
@@ -122,6 +143,20 @@ def text_angles(
     return torch.cat((chosen, chosen), -1)
 
 
+def turn_places(text: Tensor) -> tuple[Tensor, Tensor]:
+    """Of text [B, T] whose turns all begin with the image's end: turn, from 1, and place in it."""
+    begins = text == tokens.VISION_END
+    at = torch.arange(text.shape[1], device=text.device).expand_as(text)
+    return begins.cumsum(1), at - torch.where(begins, at, 0).cummax(1).values
+
+
+def turn_mask(turns: Tensor, before: int) -> Tensor:
+    """bool [B, 1, L, L]: text of ``turns`` [B, T] sees ``before`` tokens and its own turn."""
+    whole = F.pad(turns, (before, 0))
+    seen = (whole[:, None] == 0) | (whole[:, None] == whole[:, :, None])
+    return seen.tril()[:, None]
+
+
 def lm_loss(x: Tensor, norm: Tensor, embed: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """Weighted cross-entropy of x [B, T, D] against labels [B, T] (-1: no loss)."""
     logits = F.linear(rms(x, norm), embed).float()
@@ -168,25 +203,32 @@ class Forward:
         y = F.linear(y, merger.mlp[0].weight, merger.mlp[0].bias)
         return x, F.linear(F.gelu(y), merger.mlp[2].weight, merger.mlp[2].bias)
 
-    def read(self, seen: Tensor, text: Tensor, rows: int, columns: int) -> Tensor:
+    def read(
+        self, seen: Tensor, text: Tensor, rows: int, columns: int, alone: bool = False
+    ) -> Tensor:
         """Hidden states [B, T, D] of ``text`` [B, T] after the image's tokens ``seen``."""
         language = self.model.model.language_model
         embed = language.embed_tokens.weight
         head = torch.tensor(tokens.prefix(), device=text.device)
-        before = F.embedding(head, embed).expand(text.shape[0], -1, -1)
-        x = torch.cat((before.float(), seen.float(), F.embedding(text, embed).float()), 1)
+        start = F.embedding(head, embed).expand(text.shape[0], -1, -1)
+        x = torch.cat((start.float(), seen.float(), F.embedding(text, embed).float()), 1)
         angles = text_angles(rows, columns, len(head), text.shape[1], language.config, x.device)
+        width, before = angles.shape[-1], len(head) + seen.shape[1]
+        mask: Tensor | None = None
+        if alone:
+            turns, places = turn_places(text)
+            own = (angles[:before].expand(len(text), -1, -1), angles[before:][places])
+            angles, mask = torch.cat(own, 1).flatten(0, 1), turn_mask(turns, before)
         cos, sin = angles.cos(), angles.sin()
-        width = angles.shape[-1]
         for layer in language.layers:
-            x = self.text_block(x, cos, sin, width, text_params(layer))
-        return x[:, len(head) + seen.shape[1] :]
+            x = self.text_block(x, cos, sin, width, text_params(layer), mask)
+        return x[:, before:]
 
     def losses(self, batch: Batch, head: torch.nn.Linear, up: float = 4.0) -> tuple[Tensor, Tensor]:
         """Answer loss and glyph loss of ``batch``."""
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
         features, seen = self.see(batch.images)
-        x = self.read(seen, batch.text, rows, columns)
+        x = self.read(seen, batch.text, rows, columns, batch.alone)
         language = self.model.model.language_model
         answer = self.lm_loss(
             x, language.norm.weight, language.embed_tokens.weight, batch.labels, batch.weights

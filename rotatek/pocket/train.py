@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--skip", type=float, default=0.0, help="enter the curriculum at this point")
     p.add_argument("--cost", type=int, default=52_000, help="size of a batch, one GPU")
     p.add_argument("--echo", type=int, default=2, help="uses of a picture; the log counts uses")
+    p.add_argument("--alone", type=float, default=0.0, help="steps whose turns are hidden apart")
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)
@@ -151,7 +153,8 @@ class Trainer:
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""
         args = self.args
-        return partial(make_batch, args.seed, cost=args.cost, pages=args.pages, echo=args.echo)
+        rest = {"cost": args.cost, "pages": args.pages, "echo": args.echo, "alone": args.alone}
+        return partial(make_batch, args.seed, **rest)
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""
@@ -267,6 +270,16 @@ class Trainer:
         progress = max(self.args.skip, self.clock.progress)
         made = make(index=self.rank, progress=progress, world=self.world)
         batch = uses(made.to(self.device))[0]
+        forms = [batch, replace(batch, alone=not batch.alone)] if self.args.alone else [batch]
+        passes = [self.time_passes(form) for form in forms]
+        for p in self.params:
+            p.grad = None
+        row = {"warm_up_s": round(time.monotonic() - begun, 1), "pass_ms": passes}
+        if self.rank == 0:
+            print(json.dumps(row | {"images": len(batch.text)}), file=sys.stderr, flush=True)
+
+    def time_passes(self, batch: Any) -> float:
+        """Milliseconds of a pass, forward and backward, once it is compiled."""
         for lap in range(6):
             if lap == 1:
                 torch.cuda.synchronize(self.device)
@@ -277,12 +290,7 @@ class Trainer:
             if self.world > 1:
                 self.share_gradients()
         torch.cuda.synchronize(self.device)
-        for p in self.params:
-            p.grad = None
-        took = time.monotonic() - started
-        row = {"warm_up_s": round(started - begun, 1), "pass_ms": round(took * 200, 1)}
-        if self.rank == 0:
-            print(json.dumps(row | {"images": len(batch.text)}), file=sys.stderr, flush=True)
+        return round((time.monotonic() - started) * 200, 1)
 
     def share_weights(self) -> None:
         """Give every rank the weights of rank 0."""

@@ -34,17 +34,18 @@ AROUND = tuple(
 Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def pack(rng: random.Random, questions: list[Question], length: int) -> Row:
+def pack(rng: random.Random, questions: list[Question], length: int, alone: bool = False) -> Row:
     """As many turns as fit into ``length`` tokens: text, labels (-1 where no loss), weights.
 
-    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
+    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers. Turns
+    that stand ``alone`` are written as first ones, each; `forward.py` hides them from each other.
     """
     text = np.full(length, tokens.PAD, np.int64)
     labels = np.full(length, -1, np.int64)
     weights = np.zeros(length, np.float32)
     at = 0
     for question, worth in chosen(rng, questions, length):
-        head = tokens.question_ids(question.text, first=at == 0)
+        head = tokens.question_ids(question.text, first=alone or at == 0)
         answer = tokens.answer_ids(question.answer)
         end, start = at + len(head) + len(answer), at + len(head) - 1
         text[at:end] = head + answer

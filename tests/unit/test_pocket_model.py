@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,33 @@ def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
     assert torch.allclose(got[0], wanted, atol=1e-4)
 
 
+def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
+    small = build_model(model_config(2, 2, 256, 128), seed=3).eval()
+    document = make_document(2, 224, 224)
+    text, labels, _ = pack(random.Random(1), document.questions, 200, alone=True)
+    begins = [*np.flatnonzero(text == tokens.VISION_END), len(text)]
+    assert len(begins) > 3 and (labels >= 0).any()
+    forward = Forward(small, compile_blocks=False)
+    with torch.no_grad():
+        _, seen = forward.see(torch.from_numpy(np.array(document.image))[None])
+        whole = torch.from_numpy(text)[None]
+        together = forward.read(seen, whole, 8, 8, alone=True)
+        for start, end in pairwise(begins):
+            single = forward.read(seen, whole[:, start:end], 8, 8)
+            assert torch.allclose(together[:, start:end], single, atol=1e-4)
+        seeing = forward.read(seen, whole, 8, 8)
+    assert not torch.allclose(together[:, begins[1] :], seeing[:, begins[1] :], atol=1e-2)
+
+
+def test_a_share_of_the_steps_hides_turns_apart() -> None:
+    made = [make_batch(1, i, 0.0, 300, alone=0.5) for i in range(12)]
+    hidden = [batch.alone for batch in made]
+    assert 2 < sum(hidden) < 10
+    for batch in made:
+        starts = (batch.text == tokens.VISION_END).sum(1)
+        assert (starts > 1).any() if batch.alone else (starts == 1).all()
+
+
 def test_reads_the_gallery(model: Qwen2_5_VLForConditionalGeneration) -> None:
     right = asked = 0
     for name in EXAMPLES:
@@ -149,7 +177,8 @@ def test_orthogonalised_updates_have_singular_values_near_one() -> None:
 def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
     plain, several = (make_batch(1, 5, 0.6, 1500, echo=n) for n in (1, 3))
     first, *later = uses(several)
-    for name, value in vars(plain).items():  # the first use is the batch of a run without echoes
+    tensors = {k: v for k, v in vars(plain).items() if isinstance(v, torch.Tensor)}
+    for name, value in tensors.items():  # the first use is the batch of a run without echoes
         assert value.equal(getattr(first, name)) and value.equal(getattr(uses(plain)[0], name))
     assert len(uses(plain)) == 1 and len(later) == 2
     for other in later:
