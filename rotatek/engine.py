@@ -49,6 +49,7 @@ from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.prompt import encode_follow_up
+from rotatek.tokens import TOKENS
 from rotatek.trace import Trace, TraceRecorder
 
 log = logging.getLogger("rotatek")
@@ -258,20 +259,23 @@ class Engine:
     def _columns(
         self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[Column]:
-        """Empty caches for every column; those that prune tokens alike share a prompt and plan."""
+        """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
         model, layers = self.vlm.model, self.vlm.text_config.num_hidden_layers
-        shared: dict[tuple, tuple[Embedded, TokenPlan, float]] = {}
+        seen: dict[tuple, tuple[Embedded, float]] = {}
+        plans: dict[tuple, TokenPlan] = {}
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():
             key = _token_key(settings)
-            if key not in shared:
+            sight = key if TOKENS[key[0]].stage == "encoder" else ()
+            if sight not in seen:
                 started = time.perf_counter()
                 with self._lock, stoppable(stop):
                     embedded = self.vlm.embed(prompt, settings)
-                plan = TokenPlan(layout_of(model, embedded.inputs()), settings, layers)
-                shared[key] = embedded, plan, 1000 * (time.perf_counter() - started)
-            embedded, plan, ms = shared[key]
+                seen[sight] = embedded, 1000 * (time.perf_counter() - started)
+            embedded, ms = seen[sight]
+            if key not in plans:
+                plans[key] = TokenPlan(layout_of(model, embedded.inputs()), settings, layers)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             if settings.is_baseline:
                 cache: Cache = DynamicCache()
@@ -282,9 +286,9 @@ class Engine:
                     settings,
                     recorder=recorder,
                     metrics=self.vlm.metrics,
-                    plan=plan,
+                    plan=plans[key],
                 )
-            made.append(Column(name, settings, cache, plan, embedded, recorder, ms))
+            made.append(Column(name, settings, cache, plans[key], embedded, recorder, ms))
         return made
 
     def _prefill(self, request: Request, group: list[Column], stop: Flag | None) -> bool:

@@ -60,6 +60,25 @@ def test_figures_are_those_of_live_tensors(engine: Engine, picture) -> None:
         assert sum(column.metrics["bytes"].values()) == column.metrics["kv_bytes"]
 
 
+def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
+    engine: Engine, picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    look = engine.vlm.look
+    monkeypatch.setattr(
+        engine.vlm,
+        "look",
+        lambda pixels, s, *rest: looks.append(s.tokens) or look(pixels, s, *rest),
+    )
+    together = list(engine.compare(_request(picture), COLUMNS))
+    assert looks == ["none", "visionzip"]
+    said = {e.column: e.answer for e in together if isinstance(e, Finished)}
+    for name in ("FastV", "VisionZip"):
+        (alone,) = [e for e in engine.answer(_request(picture), COLUMNS[name])
+                    if isinstance(e, Finished)]  # fmt: skip
+        assert alone.answer == said[name]
+
+
 def test_agreement_and_divergence(engine: Engine, picture) -> None:
     events = list(engine.compare(_request(picture), COLUMNS))
     after = {e.column: e.metrics for e in events if isinstance(e, Finished)}
