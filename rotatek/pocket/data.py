@@ -46,16 +46,17 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """A copy on ``device``."""
-        return self._each(lambda t: t.to(device, non_blocking=True))
+        return each_tensor(self, lambda t: t.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
         """A copy in pinned memory."""
-        return self._each(torch.Tensor.pin_memory)
+        return each_tensor(self, torch.Tensor.pin_memory)
 
-    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        held = {k: v for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
-        changed: dict[str, Any] = {k: change(v) for k, v in held.items()}
-        return replace(self, **changed)
+
+def each_tensor(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of a batch with ``change`` made to every tensor it holds."""
+    held = {k: v for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
+    return replace(batch, **{k: change(v) for k, v in held.items()})
 
 
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .config import PATCH, UNIT
-from .data import EASY, draw, packed
+from .data import EASY, draw, each_tensor, packed
 from .generate import pick_size
 from .llava_tiles import Tiling, glyph_places, order, tiling, views
 from .renderers.look import text_length
@@ -40,17 +39,13 @@ class TileBatch:
     glyph_class: Tensor
     plan: Tiling
 
-    def _each(self, change: Any) -> TileBatch:
-        values = {k: change(v) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
-        return TileBatch(**values)
-
     def to(self, device: torch.device) -> TileBatch:
         """A copy on ``device``."""
-        return self._each(lambda v: v.to(device, non_blocking=True))
+        return each_tensor(self, lambda v: v.to(device, non_blocking=True))
 
     def pin_memory(self) -> TileBatch:
         """A copy in pinned memory."""
-        return self._each(lambda v: v.pin_memory())
+        return each_tensor(self, Tensor.pin_memory)
 
 
 def batch_size(visual: int, text: int, cost: int) -> int:

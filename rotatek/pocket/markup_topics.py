@@ -43,13 +43,9 @@ def _whole(rng: random.Random, look: Look, made: Plan, blocks: list[str]) -> lis
     return [ask(rng, "page", text, kind="transcribe")] if fits else []
 
 
-def _texts(made: Plan) -> list[str]:
-    return [f.text for f in made.facts] + (made.lines or [" ".join(r) for r in made.rows])
-
-
 def _lines(rng: random.Random, look: Look, made: Plan) -> tuple[str, list[str]]:
     """A line or a list item each, some of them larger."""
-    texts = _texts(made)
+    texts = made.texts
     align = rng.choice(("left", "left", "left", "center"))
     if rng.random() < 0.25 and align == "left":
         return "<ul>" + "".join(f"<li>{E(x)}</li>" for x in texts) + "</ul>", texts
@@ -79,7 +75,7 @@ def _cell(fact: Fact, way: str) -> str:
 def _pairs(rng: random.Random, look: Look, made: Plan) -> tuple[str, list[str]]:
     """Labels and values as rows, a table, a form, or a grid."""
     way = rng.choice(("row", "row", "form", "bold", "grid", "table"))
-    rest = "".join(f"<div>{E(x)}</div>" for x in _texts(made)[len(made.facts) :])
+    rest = "".join(f"<div>{E(x)}</div>" for x in made.lines)
     if way == "table":
         rows = "".join(
             f"<tr><th>{E(f.label)}</th><td>{E(f.value)}</td></tr>" for f in made.facts if f.label
@@ -97,7 +93,7 @@ def _prose(rng: random.Random, look: Look, made: Plan) -> tuple[str, list[str]]:
     """Paragraphs with other sentences between at times."""
     paragraphs: list[list[str]] = [[]]
     fillers = rng.random() < 0.4
-    for text in _texts(made):
+    for text in made.texts:
         paragraphs[-1].append(text if text.endswith((".", "!", "?")) else text + ".")
         if fillers and rng.random() < 0.3:
             paragraphs[-1].append(words.sentence(rng, "en"))
@@ -110,7 +106,7 @@ def _prose(rng: random.Random, look: Look, made: Plan) -> tuple[str, list[str]]:
 
 def _bubbles(rng: random.Random, look: Look, made: Plan) -> tuple[str, list[str]]:
     """Messages left and right, at times with the writer's name above."""
-    t, texts = look.theme, _texts(made)
+    t, texts = look.theme, made.texts
     sides = [rng.random() < 0.5 for _ in texts]
     body, blocks = "", []
     named, names = rng.random() < 0.4, words.unique(rng, words.person, 2)

@@ -144,11 +144,6 @@ class Fact:
     label: str
     value: str
 
-    @property
-    def sentence(self) -> bool:
-        """Whether it is written as one."""
-        return not self.label and self.text.endswith((".", "!", "?"))
-
 
 @dataclass
 class Plan:
@@ -162,6 +157,11 @@ class Plan:
     rows: list[list[str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the rows as one line each
     questions: list[Question] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """What is written below the title, line by line."""
+        return [fact.text for fact in self.facts] + self.lines
 
 
 @lru_cache(maxsize=2)
@@ -235,7 +235,7 @@ def plan(rng: random.Random, room: int, held: bool = False) -> Plan:
 
 
 def _plain(questions: list[Question]) -> list[Question]:
-    """Without those that have two answers or none in words."""
+    """Without those that have two answers."""
     answers: dict[str, set[str]] = {}
     for q in questions:
         answers.setdefault(q.text.lower().rstrip("?. "), set()).add(q.answer)

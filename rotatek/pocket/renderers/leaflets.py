@@ -156,10 +156,7 @@ def _lines(sheet: Sheet, made: Plan) -> None:
     mark = rng.choice(("", "", "", "• ", "- ")) if align == "left" else ""
     ruled, gap = rng.random() < 0.2, look.size * rng.choice((0.1, 0.3, 0.6))
     loud = rng.random() < 0.35
-    texts = [f.text for f in made.facts] + made.lines
-    if not made.lines and made.rows:
-        texts += [" ".join(row) for row in made.rows]
-    for text in texts:
+    for text in made.texts:
         face, ink = sheet.body, look.theme.ink
         if loud and rng.random() < 0.3:
             face = look.heading.bold(look.size * rng.uniform(1.1, 1.8))
@@ -203,7 +200,7 @@ def _pairs(sheet: Sheet, made: Plan) -> None:
                       "right" if far else "left")  # fmt: skip
             sheet.y += sheet.leading
         sheet.y += gap
-    for text in made.lines or [" ".join(r) for r in made.rows]:
+    for text in made.lines:
         sheet.paragraph(text, sheet.body, t.ink)
 
 
@@ -233,8 +230,7 @@ def _prose(sheet: Sheet, made: Plan) -> None:
     if sheet.blocks:
         sheet.blocks[0] = "# " + sheet.blocks[0]
     fillers = rng.random() < FILLERS
-    texts = [f.text for f in made.facts] + made.lines
-    paragraph: list[str] = []
+    texts, paragraph = made.texts, list[str]()
     for i, text in enumerate(texts):
         whole = text if text.endswith((".", "!", "?")) else text + "."
         paragraph.append(whole)
@@ -253,7 +249,7 @@ def _bubbles(sheet: Sheet, made: Plan) -> None:
     tints = [t.panel if t.panel != t.page else t.rule, t.accent]
     _head(sheet, made)
     side, widest = rng.random() < 0.5, sheet.width * rng.uniform(0.7, 0.85)
-    for text in [f.text for f in made.facts] + made.lines:
+    for text in made.texts:
         lines = wrap(text, sheet.body, widest - 2 * pad)
         width = max(sheet.body.width(x) for x in lines) + 2 * pad
         x0 = look.width - m - width if side else float(m)
