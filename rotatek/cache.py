@@ -189,6 +189,27 @@ class CompressedLayer(CacheLayerMixin):
         self.logical, self.store, self.text = 0, None, None
 
 
+class RewindableCache(Cache):
+    """A cache of compressed layers whose text can keep its addresses and forget what it added."""
+
+    def make_static(self, tokens: int) -> None:
+        """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
+        for layer in self.layers:
+            layer.text.reserve(layer.text.longest + tokens)
+            layer.text.static = True
+
+    def counters(self) -> list[tuple[int, int, Tensor]]:
+        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
+        return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
+
+    @torch.inference_mode()  # as the prefill that made the lengths
+    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
+        """Forget the text added since `counters` were taken; buffers and addresses stay."""
+        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
+            layer.logical, layer.text.longest = logical, longest
+            layer.text.lengths.copy_(lengths)
+
+
 @dataclass
 class ByteCount:
     """Bytes of live storages by part; `total` counts every unique storage once."""

@@ -20,7 +20,15 @@ from transformers.cache_utils import Cache, DynamicLayer
 from kernels.dispatch import attend
 from rotatek import rotation
 from rotatek.attention import causal_mask, decoder_layers, prepare, tag
-from rotatek.cache import ByteCount, CompressedLayer, Store, TextBuffer, count_bytes, dynamic_bytes
+from rotatek.cache import (
+    ByteCount,
+    CompressedLayer,
+    RewindableCache,
+    Store,
+    TextBuffer,
+    count_bytes,
+    dynamic_bytes,
+)
 from rotatek.calibration import load_bases
 from rotatek.channels import CHANNELS, ChannelMethod, Prefill
 from rotatek.config import WINDOW, Settings
@@ -255,7 +263,7 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class RotateKCache(Cache):
+class RotateKCache(RewindableCache):
     """A KV cache whose visual part is compressed at the end of prefill.
 
     Args:
@@ -300,28 +308,11 @@ class RotateKCache(Cache):
         )
         super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
 
-    def make_static(self, tokens: int) -> None:
-        """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
-        for layer in self.layers:
-            layer.text.reserve(layer.text.longest + tokens)
-            layer.text.static = True
-
     def make_growing(self) -> None:
         """Let the text grow again after `make_static`: no graph writes here any more, and nobody
         looks on."""
         for layer in self.layers:
             layer.text.static, layer.filling.recorder = False, None
-
-    def counters(self) -> list[tuple[int, int, Tensor]]:
-        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
-        return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
-
-    @torch.inference_mode()  # as the prefill that made the lengths
-    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
-        """Forget the text added since `counters` were taken; buffers and addresses stay."""
-        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
-            layer.logical, layer.text.longest = logical, longest
-            layer.text.lengths.copy_(lengths)
 
     def advance(self) -> None:
         """Count one token that a graph's replay has added."""

@@ -88,6 +88,13 @@ class Settings:
         return self.tokens != "none" and self.keep_tokens < 1
 
     @property
+    def pruning(self) -> tuple[Any, ...]:
+        """Equal for settings that drop the same tokens; a token method's name and its options."""
+        if not self.prunes_tokens:
+            return ("none",)
+        return (self.tokens, self.keep_tokens, self.fastv_layer, self.contextual)
+
+    @property
     def is_baseline(self) -> bool:
         """Whether nothing at all is compressed: the plain transformers cache serves it."""
         return self.channels == "full" and not self.prunes_tokens

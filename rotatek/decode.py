@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.attention import Flag
+from rotatek.cache import RewindableCache
 from rotatek.compression import RotateKCache, synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
@@ -106,21 +106,9 @@ def decode(
         ms = 1000 * (time.perf_counter() - started)
 
 
-class Rewindable(Protocol):
-    """A cache that can forget the text of a trial."""
-
-    def counters(self) -> Any:
-        """What `rewind` needs."""
-        ...
-
-    def rewind(self, counters: Any) -> None:
-        """Forget the text added since."""
-        ...
-
-
 @torch.inference_mode()
 def captured(
-    device: torch.device, cache: Rewindable, work: Callable[[], None]
+    device: torch.device, cache: RewindableCache, work: Callable[[], None]
 ) -> torch.cuda.CUDAGraph:
     """`work`, one step on `cache`, as a graph; the cache is left as it was."""
     counters = cache.counters()

@@ -266,7 +266,7 @@ class Engine:
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():
-            key = _token_key(settings)
+            key = settings.pruning
             sight = key if TOKENS[key[0]].stage == "encoder" else ()
             if sight not in seen:
                 started = time.perf_counter()
@@ -407,13 +407,6 @@ class Engine:
         request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
         for _ in self.compare(request, {"full": BASELINE, "rotated": Settings()}):
             pass
-
-
-def _token_key(settings: Settings) -> tuple:
-    """Settings that prune tokens alike have equal keys."""
-    if not settings.prunes_tokens:
-        return ("none",)
-    return (settings.tokens, settings.keep_tokens, settings.fastv_layer, settings.contextual)
 
 
 def _groups(columns: list[Column]) -> list[list[Column]]:

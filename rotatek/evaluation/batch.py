@@ -51,7 +51,7 @@ class Asked:
 
     def under(self, settings: Settings) -> tuple[Embedded, Layout]:
         """The padded batch that these settings prefill, and where its tokens are."""
-        if TOKENS[settings.tokens].stage != "encoder" or not settings.prunes_tokens:
+        if TOKENS[settings.pruning[0]].stage != "encoder":
             return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}

@@ -273,10 +273,7 @@ def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
     """Settings that drop the same tokens, together."""
     groups: dict[tuple, list[Settings]] = defaultdict(list)
     for one in settings:
-        key: tuple = ("none",)
-        if one.prunes_tokens:
-            key = (one.tokens, one.keep_tokens, one.fastv_layer, one.contextual)
-        groups[key].append(one)
+        groups[one.pruning].append(one)
     return list(groups.values())
 
 

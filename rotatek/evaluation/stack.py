@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.attention import tag
-from rotatek.cache import CompressedLayer, TextBuffer
+from rotatek.cache import CompressedLayer, RewindableCache, TextBuffer
 from rotatek.channels.widths import take_samples
 from rotatek.compression import RotateKCache, check_window
 from rotatek.decode import captured, forward_one
@@ -84,7 +83,7 @@ class StackedLayer(CompressedLayer):
         self._lay([len(part) for _, part in pairs])
 
 
-class Stack(Cache):
+class Stack(RewindableCache):
     """Filled caches side by side: the rows of the first one, then those of the second, ..."""
 
     def __init__(self, caches: Sequence[RotateKCache]) -> None:
@@ -100,23 +99,6 @@ class Stack(Cache):
         """Keep these rows of each part; a part without any is dropped."""
         for layer in self.layers:
             layer.keep(rows)
-
-    def make_static(self, tokens: int) -> None:
-        """Reserve room for `tokens` more and keep every address, until rows are dropped."""
-        for layer in self.layers:
-            layer.joined.reserve(layer.joined.longest + tokens)
-            layer.joined.static = True
-
-    def counters(self) -> list[tuple[int, int, Tensor]]:
-        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
-        return [(la.logical, la.joined.longest, la.joined.lengths.clone()) for la in self.layers]
-
-    @torch.inference_mode()
-    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
-        """Forget the text added since `counters` were taken."""
-        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
-            layer.logical, layer.joined.longest = logical, longest
-            layer.joined.lengths.copy_(lengths)
 
 
 def _join(texts: Sequence[TextBuffer]) -> TextBuffer:
