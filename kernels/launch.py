@@ -8,7 +8,7 @@ CUDA graph.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -26,8 +26,20 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
-SLICED_TURNED = 0  # the same where Values are rotated up
+SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
+
+
+class Single(NamedTuple):
+    """Splits of a single tile, for small batches: its tokens, its warps, programs a multiprocessor.
+
+    With more programs than per_sm the plan decides. Where each has a multiprocessor to itself, four
+    warps.
+    """
+
+    tokens: int = 128
+    warps: int = 2
+    per_sm: int = 4
 
 
 @dataclass(frozen=True)
@@ -38,9 +50,8 @@ class Config:
     multiprocessor; tma: load whole tiles with the bulk copy engine; interleaved: a split
     takes every n-th tile, so that rows of any length spread over all splits; tail: the least share
     of a whole wave's time that a partly filled one takes; partials: tiles that a wave's partial
-    results are worth, written and merged; single: warps of a split that is a single tile, as at
-    small batches (0: never such splits); regs: the most registers a thread may take, so that per_sm
-    programs do fit.
+    results are worth, written and merged; single: splits of one tile at small batches; regs: the
+    most registers a thread may take, so that per_sm programs do fit.
     """
 
     block_n: int = 64
@@ -52,7 +63,7 @@ class Config:
     interleaved: bool = True
     tail: float = 0.8
     partials: float = 2.0
-    single: int = 2
+    single: Single | None = Single()
     regs: int | None = None
 
 
@@ -86,13 +97,16 @@ CONFIGS: dict[tuple[int, int, int, int], Config] = {
     (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3, regs=168),  # 186 without
     (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
     (90, 128, 128, 512): Config(64, warps=4, stages=2, per_sm=3, tail=0.9, partials=1),
-    (90, 128, 32, 128): Config(128, 1, 4, per_sm=4, tma=True, tail=0.8, partials=6, single=0),
-    (90, 128, 16, 64): Config(128, 1, 4, per_sm=4, tail=0.8, partials=12, single=0),
-    (90, 128, 32, 160): Config(64, 1, 3, per_sm=8, tail=0.9, partials=16, single=0),  # 8 bits
-    (90, 128, 32, 192): Config(64, 1, 3, per_sm=8, tail=0.9, partials=16, single=0),
+    (90, 128, 32, 128): Config(
+        128, 1, 4, per_sm=4, tma=True, tail=0.9, partials=12, single=Single(256, 4, 2)
+    ),
+    (90, 128, 16, 64): Config(128, 1, 4, per_sm=4, tail=0.8, partials=12, single=Single(256, 4, 2)),
+    (90, 128, 32, 160): Config(  # 8 bits
+        64, 1, 3, per_sm=8, tail=0.75, partials=3, single=Single(256, 4)
+    ),
+    (90, 128, 32, 192): Config(64, 1, 3, per_sm=8, tail=0.75, partials=3, single=Single(256, 4)),
     (90, 128, 128, 256): Config(block_n=128, warps=2, stages=3, per_sm=3, tma=True),
 }
-ONE_TILE = Config(block_n=128, warps=2, stages=2, per_sm=4)  # a split is one tile: small batches
 
 
 @lru_cache(maxsize=256)
@@ -113,11 +127,14 @@ def _one_tile(
     config: Config, arch: int, groups: int, N: int, sms: int
 ) -> tuple[Config, int | None]:
     """For small batches on sm_90: every split a single tile, loaded before the query is ready."""
-    splits = -(-N // ONE_TILE.block_n)
-    programs = groups * (splits + 1)
-    if arch != 90 or not config.single or programs > ONE_TILE.per_sm * sms:
+    if arch != 90 or config.single is None:
         return config, None
-    return replace(ONE_TILE, warps=config.single if programs > sms else 4), splits
+    tokens, warps, per_sm = config.single
+    splits = -(-N // tokens)
+    programs = groups * (splits + 1)
+    if programs > per_sm * sms:
+        return config, None
+    return Config(tokens, warps if programs > sms else 4, stages=2), splits
 
 
 def _rounded(tokens: int, block: int) -> int:
@@ -383,7 +400,7 @@ def _merge(
     Hkv = text.keys.shape[1]
     padded = max(2, triton.next_power_of_2(plan.splits))
     up = visual.value_basis
-    sliced = B * Hq <= (SLICED if up is None else SLICED_TURNED)
+    sliced = B * Hq <= SLICED if up is None else _widths(visual)[1] <= SLICED_RANK
     block = min(_padded(d), 32) if sliced else _padded(d)
     extra = {"launch_pdl": True} if pdl else {}
     merge_kernel[B * Hq, triton.cdiv(d, block)](

@@ -8,7 +8,7 @@ import torch
 from kernels.cases import PACKS, Case, attend_plain, grid, make
 from kernels.check import errors, families, passes
 from kernels.dispatch import Dispatcher
-from kernels.launch import Config, _one_tile, _plan, attend_triton, plan_splits
+from kernels.launch import Config, Single, _one_tile, _plan, attend_triton, plan_splits
 from kernels.paper import attend_paper
 from kernels.reference import attend_reference
 
@@ -103,12 +103,24 @@ def test_plans_cover_every_token_once(groups: int, N: int, M: int) -> None:
     )
 
 
-@pytest.mark.parametrize("single, warps", [(0, None), (2, 2), (4, 4)])
-def test_small_batches_take_single_tiles_where_the_table_says(single, warps) -> None:
+@pytest.mark.parametrize(
+    "single, tokens, warps, splits",
+    [(Single(), 128, 2, 23), (Single(128, 1, 2), 128, 1, 23), (Single(256, 2), 256, 4, 12)],
+)
+def test_small_batches_take_single_tiles_where_the_table_says(
+    single: Single, tokens: int, warps: int, splits: int
+) -> None:
     config = Config(block_n=64, warps=1, single=single)
-    found, splits = _one_tile(config, 90, 8, 2880, 132)
-    assert (splits, None if splits is None else found.warps) == (23 if single else None, warps)
-    assert _one_tile(config, 90, 64, 2880, 132) == (config, None)
+    found, count = _one_tile(config, 90, 8, 2880, 132)
+    assert (found.block_n, found.warps, count) == (tokens, warps, splits)
+    most = single.per_sm * 132 // (splits + 1)
+    assert _one_tile(config, 90, most, 2880, 132)[1] == splits
+    assert _one_tile(config, 90, most + 1, 2880, 132) == (config, None)
+
+
+def test_single_tiles_are_for_rows_and_architectures_that_have_them() -> None:
+    for arch, config in ((90, Config(single=None)), (120, Config())):
+        assert _one_tile(config, arch, 8, 2880, 132) == (config, None)
 
 
 def test_text_takes_room_in_the_plan() -> None:
