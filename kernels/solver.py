@@ -6,7 +6,9 @@ lambda_1 / lambda_k passes ~1e3-1e4). Here columns stay ordered from one iterati
 are scaled to unit length first, so that their Gram matrix is near the identity; a dependent column
 is replaced and the pass repeated, on the device. Between two factorisations stands a Chebyshev
 filter over the spectrum left out, of the largest degree whose growth stays below 1e4 (at most 8):
-for trained Keys one shifted product, where plain power iteration needs four for less.
+for trained Keys one shifted product, where plain power iteration needs four for less. The last of
+the T iterations is left out where the one before has settled what the basis leaves out, and a
+Newton step, two products, takes the place of a second factorisation at the end.
 """
 
 import torch
@@ -14,34 +16,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.launch import LARGE, device_facts
 from kernels.moments import padded
 
 TINY = 1e-30
 MOST_PRODUCTS = 8
 GROWTH = 9.9  # log(2e4): a Chebyshev polynomial of degree m is about exp(m acosh t) / 2
 DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on those before it
+ROUGH = tl.constexpr(0.01)  # the same, of a result that one Newton step brings to rounding
+SETTLED = tl.constexpr(0.05)  # what is left out fell by less than this share of it
+RESOLVED = tl.constexpr(1e-4)  # of the trace: as little left out as float32 can tell apart
 SEED = 0
-
-
-@triton.jit
-def _parts(b_x):
-    """x as a tensor core reads it (tf32), and what that leaves out.
-
-    By a mask, where Triton's tf32x3 also guards against infinities: half the instructions.
-    """
-    b_big = (b_x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-    return b_big, b_x - b_big
-
-
-@triton.jit
-def _dot(b_a, b_b, b_acc):
-    """acc + a @ b to 2^-21."""
-    b_ab, b_al = _parts(b_a)
-    b_bb, b_bl = _parts(b_b)
-    b_acc = tl.dot(b_al, b_bb, b_acc, input_precision="tf32")
-    b_acc = tl.dot(b_ab, b_bl, b_acc, input_precision="tf32")
-    return tl.dot(b_ab, b_bb, b_acc, input_precision="tf32")
+PREC = tl.constexpr("tf32x3")  # a mask of our own in its place was slower: .28 for .18 ms
 
 
 @triton.jit
@@ -77,23 +62,18 @@ def _orthonormalise(
 
     Ordered columns near eigenvectors make a Gram matrix near the identity, whatever the spectrum.
     A dependent column is replaced by a random one and the pass repeated, at most six times. `last`:
-    repeat until the Gram matrix was near the identity, so that the result is to rounding.
+    also repeat until the result is near enough for `_polish`.
     """
     passes = 0
     again = True
     while again:
         # through the L2: a tensor core's layout would make every elimination step cross warps
-        b_big, b_rest = _parts(b_y)
-        b_half = tl.dot(b_big.T, 2.0 * b_rest, input_precision="tf32")
-        b_half = tl.dot(b_big.T, b_big, b_half, input_precision="tf32")
         p_g = p_scratch + o_k[:, None] * k + o_k[None, :]
         m_g = (o_k < k)[:, None] & (o_k < k)[None, :]
         tl.debug_barrier()
-        tl.store(p_g, b_half, mask=m_g)
+        tl.store(p_g, tl.dot(b_y.T, b_y, input_precision=PREC), mask=m_g)
         tl.debug_barrier()
         b_g = tl.load(p_g, mask=m_g, other=0.0)
-        p_g = p_scratch + o_k[None, :] * k + o_k[:, None]
-        b_g = 0.5 * (b_g + tl.load(p_g, mask=m_g, other=0.0))  # big^T rest and rest^T big
         m_eye = o_k[:, None] == o_k[None, :]
         b_across = tl.sum(tl.where(m_eye, b_g, 0.0), 0)
         b_down = tl.sum(tl.where(m_eye, b_g, 0.0), 1)
@@ -102,7 +82,7 @@ def _orthonormalise(
         b_g = b_g * b_side[:, None] * b_unit[None, :]
         b_inv, b_pivots = _eliminate(b_g, o_k, k, TOL_)
         m_good = (b_pivots > TOL_) & (b_across > TINY_)
-        b_y = _dot(b_y * b_unit[None, :], b_inv, tl.zeros_like(b_y))
+        b_y = tl.dot(b_y * b_unit[None, :], b_inv, input_precision=PREC)
         b_y = b_y * tl.where(m_good, tl.rsqrt(tl.maximum(b_pivots, TOL_)), 0.0)[None, :]
         m_bad = (o_k < k) & (m_good == 0)
         replaced = tl.max(m_bad.to(tl.int32), 0)
@@ -113,8 +93,15 @@ def _orthonormalise(
             b_y = tl.where(m_bad[None, :], b_new, b_y)
         weakest = tl.min(tl.where(o_k < k, b_pivots, 1.0), 0)
         passes += 1
-        again = ((replaced > 0) | (last & (weakest < 0.99))) & (passes < 6)
+        again = ((replaced > 0) | (last & (weakest < ROUGH))) & (passes < 6)
     return b_y
+
+
+@triton.jit
+def _polish(b_v):
+    """Nearly orthonormal columns to rounding: a slip e becomes 3/4 e^2."""
+    b_gram = tl.dot(b_v.T, b_v, input_precision=PREC)
+    return 1.5 * b_v - 0.5 * tl.dot(b_v, b_gram, input_precision=PREC)
 
 
 @triton.jit
@@ -147,29 +134,30 @@ def _product(
             b_part = tl.where(alive, _weighted_block(p_c, p_sigma, o_d, o_c, D) * factor, 0.0)
             m_part = (o_c < D)[:, None] & (o_k < k)[None, :]
             b_rows = tl.load(p_v + o_k[None, :] * D + o_c[:, None], mask=m_part, other=0.0)
-            b_y = _dot(b_part, b_rows, b_y)
+            b_y = tl.dot(b_part, b_rows, b_y, input_precision=PREC)
         return b_y
     else:
-        return _dot(b_c, b_v, tl.zeros_like(b_v))
+        return tl.dot(b_c, b_v, input_precision=PREC)
 
 
 @triton.jit
 def _filter_plan(
     b_v, b_y, trace, o_k, k, D: tl.constexpr, MOST: tl.constexpr, GROWTH: tl.constexpr
 ):
-    """(interval end a, degree) of the Chebyshev filter, from V's Rayleigh quotients; b_y = C V.
+    """(interval end a, degree, trace left out) of the Chebyshev filter, from V and b_y = C V.
 
-    a lies between the mean of the spectrum left out and the smallest quotient kept; the degree is
-    the largest whose growth at the top stays below e^GROWTH.
+    By V's Rayleigh quotients: a lies between the mean of the spectrum left out and the smallest
+    quotient kept; the degree is the largest whose growth at the top stays below e^GROWTH.
     """
     b_theta = tl.sum(b_v * b_y, 0)
     top = tl.max(tl.where(o_k < k, b_theta, 0.0), 0)
     low = tl.maximum(tl.min(tl.where(o_k < k, b_theta, float("inf")), 0), 0.0)
-    tail = tl.maximum(trace - tl.sum(b_theta, 0), 0.0) / tl.maximum(D - k, 1)
+    left = tl.maximum(trace - tl.sum(b_theta, 0), 0.0)
+    tail = left / tl.maximum(D - k, 1)
     end = tl.maximum(tl.maximum(tail, 0.9 * low + 0.1 * tail), 1e-12)
     t = tl.maximum(2.0 * top / end - 1.0, 1.0001)
     degree = GROWTH / tl.log(t + tl.sqrt(t * t - 1.0))
-    return end, tl.maximum(tl.minimum(degree, MOST), 1.0).to(tl.int32)
+    return end, tl.maximum(tl.minimum(degree, MOST), 1.0).to(tl.int32), left
 
 
 @triton.jit
@@ -208,9 +196,15 @@ def subspace_kernel(
     b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK)
     last = iterations == 0
     b_v = _orthonormalise(b_y, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_)
-    for i in range(iterations):
+    i = 0
+    end_at = iterations
+    before = float("inf")
+    while i < end_at:
         b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK)
-        end, degree = _filter_plan(b_v, b_y, trace, o_k, k, D, MOST, GROWTH)
+        end, degree, left = _filter_plan(b_v, b_y, trace, o_k, k, D, MOST, GROWTH)
+        settled = (before - left < left * SETTLED) & (left > trace * RESOLVED)
+        end_at = tl.where((i == iterations - 2) & settled, iterations - 1, end_at)
+        before = left
         b_past = b_v
         b_v = (2.0 / end) * b_y - b_v
         for _ in range(1, degree):
@@ -220,9 +214,11 @@ def subspace_kernel(
             b_next = (4.0 / end) * b_y - 2.0 * b_v - b_past
             b_past = b_v
             b_v = b_next
-        last = i == iterations - 1
+        i += 1
+        last = i == end_at
         b_v = _orthonormalise(b_v, p_start, p_scratch, o_d, o_k, k, last, D, TINY_, TOL_)
-    tl.store(p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :], b_v, mask=m_v)
+    p_tile = p_out + i_n * D * k + o_d[:, None] * k + o_k[None, :]
+    tl.store(p_tile, _polish(b_v), mask=m_v)
 
 
 def start_basis(d: int, k: int, device: torch.device) -> Tensor:
@@ -237,14 +233,16 @@ def subspace(
     iterations: int = 5,
     sigma: Tensor | None = None,
     start: Tensor | None = None,
-    chunk: int | None = None,
+    chunk: int = 32,
     warps: int | None = None,
 ) -> Tensor:
     """Orthonormal basis R [..., d, k] of the top k directions of C, or of (sigma sigma^T) * C.
 
-    covariance: [..., d, d] float32, d <= 128 for speed; sigma: [..., d]; start: [d, k] float32, to
-    be passed in when a CUDA graph is captured (`start_basis` copies from the host). A matrix that
-    is zero or not finite gets some orthonormal basis. chunk and warps override the table.
+    covariance: [..., d, d] float32, d <= 128 for speed; iterations: the most, the last is left out
+    where it would change little; sigma: [..., d]; start: [d, k] float32, to be passed in when a
+    CUDA graph is captured (`start_basis` copies from the host). A matrix that is zero or not finite
+    gets some orthonormal basis. chunk: columns
+    of C read at a time, 0 to hold all.
     """
     d = covariance.shape[-1]
     matrices = covariance.float().reshape(-1, d, d).contiguous()
@@ -254,13 +252,10 @@ def subspace(
         start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
     scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
-    arch, sms = device_facts(covariance.device)
-    several = d <= 128 and matrices.shape[0] > sms  # two programs a multiprocessor, all at once
-    if chunk is None:  # held: ~160 KB of shared memory, so data-centre parts and d = 128
-        chunk = 0 if arch in LARGE and d <= 128 and k <= 64 and not several else 32
     subspace_kernel[matrices.shape[0],](
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
         D=d, DP=padded(d), KP=padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
-        TOL_=DEPENDENT, CHUNK=chunk, num_warps=warps or (4 if several else 8),
+        TOL_=DEPENDENT, CHUNK=chunk,
+        num_warps=warps or (4 if d <= 128 else 8),
     )  # fmt: skip
     return out

@@ -1,8 +1,10 @@
 """A decoder of random weights at a real model's shapes: enough to time a whole decode step.
 
 Weights are bf16, joined as q|k|v and gate|up. The small operations between the matrix products are
-one Triton launch each; matrix products are cuBLAS. Every position and length lives on the device,
-so a captured step serves growing text.
+one Triton launch each; matrix products are streamed by `kernels.bench.linear` where that is faster,
+else cuBLAS. Every kernel of ours starts while the one before it ends (programmatic dependent
+launch) and waits before it touches what others write. Every position and length lives on the
+device, so a captured step serves growing text.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +15,9 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.bench.linear import CHOSEN, Tile, linear
+from kernels.bench.linear import CHOSEN, Tile, linear, overlaps
 from kernels.launch import attend_triton
 from kernels.reference import Text, Visual
 
@@ -58,26 +61,33 @@ QWEN = Sizes("Qwen2.5-VL-7B", 3584, 18944, 28, 28, 4, 152064)
 
 
 @triton.jit
-def _norm_kernel(p_x, p_add, p_weight, p_out, H: tl.constexpr, HP: tl.constexpr):
+def _norm_kernel(p_x, p_add, p_weight, p_out, H: tl.constexpr, HP: tl.constexpr, PDL: tl.constexpr):
     """x += add (in place); out = rmsnorm(x) * weight; one row a program."""
+    if PDL:
+        gdc_launch_dependents()
     row = tl.program_id(0).to(tl.int64) * H
     o = tl.arange(0, HP)
     m = o < H
+    b_w = tl.load(p_weight + o, mask=m, other=0.0).to(tl.float32)
+    if PDL:
+        gdc_wait()
     b_x = tl.load(p_x + row + o, mask=m, other=0.0).to(tl.float32)
     if p_add is not None:
         b_x += tl.load(p_add + row + o, mask=m, other=0.0).to(tl.float32)
         tl.store(p_x + row + o, b_x.to(p_x.dtype.element_ty), mask=m)
     b_scale = tl.rsqrt(tl.sum(b_x * b_x, 0) / H + 1e-6)
-    b_w = tl.load(p_weight + o, mask=m, other=0.0).to(tl.float32)
     tl.store(p_out + row + o, (b_x * b_scale * b_w).to(p_out.dtype.element_ty), mask=m)
 
 
 @triton.jit
 def _rope_kernel(
     p_qkv, p_q, p_keys, p_values, p_lengths, s_tb, s_th, Hq, Hkv, visual, log2_base,
-    D: tl.constexpr,
+    D: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Rotate q and k to position visual + length - 1; append k and v to the text buffers there."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     i_b, i_h = tl.program_id(0), tl.program_id(1)
     heads = Hq + 2 * Hkv
     length = tl.load(p_lengths + i_b)
@@ -105,8 +115,11 @@ def _rope_kernel(
 
 
 @triton.jit
-def _gate_kernel(p_in, p_out, inner, BLOCK: tl.constexpr):
+def _gate_kernel(p_in, p_out, inner, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """silu(gate) * up from joined rows [gate | up]."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     o = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     m = o < inner
@@ -128,7 +141,8 @@ class Decoder:
     """Random weights of one model on the GPU.
 
     tiles: how a step's matrix products are streamed, by (rows, outputs, inputs): `CHOSEN` by
-    default; cuBLAS for the others.
+    default; cuBLAS for the others. pdl: whether the step's kernels overlap, as the GPU can by
+    default. Both may be changed between steps.
     """
 
     def __init__(
@@ -140,6 +154,7 @@ class Decoder:
     ) -> None:
         self.sizes = sizes
         self.tiles = CHOSEN if tiles is None else tiles
+        self.pdl = overlaps(torch.device(device))
         self.device = device
         generator = torch.Generator(device=device).manual_seed(seed)
 
@@ -189,18 +204,25 @@ class Decoder:
             normed = self._norm(x, added, self.norms[layer][1])
             both = self._linear(normed, self.gate_up[layer])
             gated = torch.empty(B, s.inner, dtype=x.dtype, device=x.device)
-            _gate_kernel[B, triton.cdiv(s.inner, 1024)](both, gated, s.inner, BLOCK=1024)
+            _gate_kernel[B, triton.cdiv(s.inner, 1024)](
+                both, gated, s.inner, BLOCK=1024, **self._overlap()
+            )
             added = self._linear(gated, self.down[layer])
         return self._linear(self._norm(x, added, self.norms[0][0]), self.head)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return linear(x, weight, self.tiles.get((x.shape[0], weight.shape[0], weight.shape[1])))
+        tile = self.tiles.get((x.shape[0], weight.shape[0], weight.shape[1]))
+        return linear(x, weight, tile, self.pdl)
+
+    def _overlap(self) -> dict[str, bool]:
+        """How the small kernels are launched."""
+        return {"PDL": True, "launch_pdl": True} if self.pdl else {"PDL": False}
 
     def _norm(self, x: Tensor, added: Tensor | None, weight: Tensor) -> Tensor:
         out = torch.empty_like(x)
         H = x.shape[-1]
         _norm_kernel[x.shape[0],](
-            x, added, weight, out, H=H, HP=triton.next_power_of_2(H), num_warps=8
+            x, added, weight, out, H=H, HP=triton.next_power_of_2(H), num_warps=8, **self._overlap()
         )
         return out
 
@@ -212,6 +234,7 @@ class Decoder:
         _rope_kernel[B, s.Hq + 2 * s.Hkv](
             qkv, q, text.keys, text.values, text.lengths, *text.keys.stride()[:2],
             s.Hq, s.Hkv, cache.visual.keys.shape[2], _log2(ROPE_BASE), D=s.d, num_warps=1,
+            **self._overlap(),
         )  # fmt: skip
         return attend_triton(q, cache.visual, text, s.d**-0.5).view(B, s.Hq * s.d)
 

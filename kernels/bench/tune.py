@@ -6,6 +6,7 @@ flight (block_n, stages, per_sm) and in how tiles arrive (bulk copies or cp.asyn
 
 import itertools
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -14,10 +15,11 @@ from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from kernels.bench import arms
 from kernels.bench.arms import Layer, Shape
-from kernels.bench.linear import TILES, linear
+from kernels.bench.linear import AHEAD, CHOSEN, TILES, Tile, streamed
 from kernels.bench.model import LLAMA, QWEN
 from kernels.bench.timing import Captured, capture, interleaved, layers_for, read_only
 from kernels.cases import FP8
@@ -118,7 +120,11 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
 
 
 def products(rounds: int = 5) -> Row:
-    """us of a decode step's matrix products at 1 and 8 rows: cuBLAS, and streamed by each tile."""
+    """us of a decode step's matrix products at 1 and 8 rows: cuBLAS, and streamed by each tile.
+
+    Each also without overlap with the product before ("alone"), and the chosen tile (or the third)
+    with none and twice of the usual weights asked for ahead.
+    """
     rows = []
     for sizes, count in itertools.product((LLAMA, QWEN), (1, 8)):
         for outputs, inputs in sizes.products:
@@ -128,16 +134,27 @@ def products(rounds: int = 5) -> Row:
             ]
             x = torch.randn(count, inputs, device="cuda").bfloat16()
             want, graphs = F.linear(x, weights[0]).float(), {}
-            for tile in (None, *TILES):
-                off = (linear(x, weights[0], tile).float() - want).norm() / want.norm()
+            best = CHOSEN.get((count, outputs, inputs), TILES[2])
+            for name, call in _product_calls(best).items():
+                off = (call(x, weights[0]).float() - want).norm() / want.norm()
                 if bool(off <= 1e-2):
-                    calls = [partial(linear, x, weight, tile) for weight in weights]
-                    graphs["cuBLAS" if tile is None else str(tuple(tile))] = capture(calls)
+                    graphs[name] = capture([partial(call, x, weight) for weight in weights])
             us = {n: round(t.us, 2) for n, t in interleaved(graphs, layers, rounds, 500).items()}
             rows.append({"rows": count, "outputs": outputs, "inputs": inputs, "us": us})
             del weights, graphs
             torch.cuda.empty_cache()
     return {"rows": rows}
+
+
+def _product_calls(best: Tile) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """What `products` times, by name."""
+    calls: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cuBLAS": F.linear}
+    for tile in TILES:
+        calls[str(tuple(tile))] = partial(streamed, tile=tile)
+        calls[f"{tuple(tile)} alone"] = partial(streamed, tile=tile, pdl=False)
+    for ahead in (0, 2 * AHEAD):
+        calls[f"{tuple(best)} ahead {ahead}"] = partial(streamed, tile=best, ahead=ahead)
+    return calls
 
 
 Job = tuple[str, Config, int]

@@ -19,10 +19,20 @@ from kernels.solver_check import (
 from rotatek.rotation import SIGMA_FLOOR, query_weights
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HARD = ("power 0.1", "geometric 0.7", "rank 4", "step 33, 0.0001", "outlier 1000000.0", "zero")
+HARD = (
+    "power 0.1",
+    "power 4.0",
+    "geometric 0.7",
+    "rank 4",
+    "step 33, 0.0001",
+    "outlier 1000000.0",
+    "zero",
+)
 
 
-@pytest.mark.parametrize("name, k", [*((name, 32) for name in HARD), ("geometric 0.8", 48)])
+@pytest.mark.parametrize(
+    "name, k", [*((name, 32) for name in HARD), ("geometric 0.8", 48), ("geometric 0.5", 16)]
+)
 def test_every_spectrum_gets_an_orthonormal_top_subspace(name: str, k: int) -> None:
     matrices = matrix(spectra()[name], seed=3)[None]
     found = judge(matrices, subspace(matrices.to(DEVICE), k))
