@@ -42,7 +42,7 @@ def test_eight_visitors_read_their_own_code_word(service: Service, together: Cal
     def answers(number: int) -> dict[str, str]:
         columns = columns_for(SETTINGS[number % len(SETTINGS)], [])
         visitor, word = f"visitor {number}", WORDS[number]
-        question = "code word"  # what the shipped weights answer surest
+        question = "What is the code word?"
         *_, run = service.ask("pocket", card(word), question, columns, 12, visitor)
         return {title: column.finished.answer for title, column in run.columns.items()}
 
