@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,15 +14,6 @@ from rotatek.errors import SettingError
 from rotatek.models import CHECKPOINTS
 from rotatek.models.loading import fitting
 from rotatek.tokens import TOKENS
-
-
-class Preset(NamedTuple):
-    """A budget of the paper's tables: what is kept."""
-
-    tokens: str
-    keep_tokens: float
-    channels: str
-    keep_channels: float
 
 
 class Example(NamedTuple):
@@ -40,14 +32,18 @@ class Model(NamedTuple):
     source: str
 
 
-PRESETS: Final = {
+_JOINT: Final = Settings(tokens="fastv", keep_tokens=0.40, keep_channels=0.25)
+PRESETS: Final = {  # budgets of the paper's tables, and one beyond it
     label: preset
     for label, preset in {
-        "25 %: tokens + channels": Preset("fastv", 0.40, "rotatek", 0.25),
-        "25 %: tokens only": Preset("fastv", 0.25, "full", 1.0),
-        "19 %: tokens + channels": Preset("fastv", 0.30, "rotatek", 0.25),
-        "28 %: VisionZip + channels": Preset("visionzip", 0.45, "rotatek", 0.25),
-        "62 %: channels only": Preset("none", 1.0, "rotatek", 0.25),
+        "25 %: tokens + channels": _JOINT,
+        "25 %: tokens only": Settings("fastv", 0.25, "full", 1.0),
+        "19 %: tokens + channels": replace(_JOINT, keep_tokens=0.30),
+        "28 %: VisionZip + channels": Settings("visionzip", 0.45, "rotatek", 0.25),
+        "62 %: channels only": Settings(keep_channels=0.25),
+        "19 %: Keys + Values": Settings(
+            keep_channels=0.13, widths="adaptive", values="rotate", keep_values=0.25
+        ),
     }.items()
     if preset.tokens in TOKENS
 }

@@ -8,7 +8,7 @@ from rotatek.channels import CHANNELS
 from rotatek.config import Limits
 from rotatek.page import cards
 from rotatek.page.choices import PRESETS, START
-from rotatek.page.handlers import WIDTH, preset_settings
+from rotatek.page.handlers import WIDTH
 from rotatek.tokens import TOKENS
 
 
@@ -70,7 +70,7 @@ def sparsity(name: str, label: str, top: float, dropped: float) -> gr.Slider:
 
 def controls_part(models: list[tuple[str, str]]) -> Controls:
     """Budgets of the paper, two sliders, further columns, what is beyond the paper or rare."""
-    start = preset_settings(START)
+    start = PRESETS[START]
     presets = gr.Radio(
         list(PRESETS),
         value=START,
@@ -120,7 +120,7 @@ def columns_part() -> tuple[gr.Button, gr.Button]:
 
 def beyond_part() -> tuple[gr.Slider, gr.Checkbox, gr.Dropdown, gr.HTML]:
     """What the paper does not have: rotated Values, adaptive widths, numbers of 8 bits."""
-    start = preset_settings(START)
+    start = PRESETS[START]
     with gr.Accordion(
         "Beyond the paper: Values, adaptive widths, 8 bits", open=False, elem_id="beyond"
     ):
@@ -148,7 +148,7 @@ def rare_part(models: list[tuple[str, str]]) -> tuple[gr.Dropdown, gr.Dropdown, 
         weighting = gr.Dropdown(
             [("by the queries, as in the paper", "paper"), ("none", "none"),
              ("by the queries, in one consistent metric", "consistent")],
-            value=preset_settings(START).weighting,
+            value=PRESETS[START].weighting,
             label="How RotateK weighs channels",
             elem_id="weighting",
         )  # fmt: skip

@@ -171,7 +171,7 @@ class Handlers:
         """The first example, answered once for everybody. Outputs: answers, status, run, count."""
         if not self.examples:
             return (gr.skip(),) * 4
-        example, columns = self.examples[0], columns_for(preset_settings(START), [])
+        example, columns = self.examples[0], columns_for(PRESETS[START], [])
         image = inputs.open_image(example.image)
         run = self.service.welcome(image, example.questions[0], columns)
         filled = run.chosen.prefilled
@@ -192,8 +192,8 @@ class Handlers:
 
     @calm
     def preset(self, label: str) -> tuple[str, float, str, float, float, bool, str]:
-        """A budget of the paper, and nothing beyond it. Outputs: `Controls.paper`."""
-        shown = widgets_of(preset_settings(label))
+        """A budget, and nothing else that is beyond the paper. Outputs: `Controls.paper`."""
+        shown = widgets_of(PRESETS[label])
         return (*shown[:4], *shown[5:])
 
     @calm
@@ -256,8 +256,3 @@ def columns_shown(columns: list[Settings]) -> Any:
     ]
     codes = [code for _, code in choices]
     return gr.update(choices=choices, value=codes, visible=bool(codes))
-
-
-def preset_settings(label: str) -> Settings:
-    """A preset as settings."""
-    return Settings(**PRESETS[label]._asdict())

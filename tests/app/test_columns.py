@@ -15,7 +15,7 @@ from rotatek.events import Token
 from rotatek.inputs import make_request
 from rotatek.page import cards, inside, steps
 from rotatek.page.choices import PRESETS, decode, encode, same_budget, settings_of, widgets_of
-from rotatek.page.handlers import MAX_OTHERS, Handlers, preset_settings
+from rotatek.page.handlers import MAX_OTHERS, Handlers
 from rotatek.page.run import BASELINE, columns_for, start, title_of, with_method
 from rotatek.page.service import Service
 
@@ -44,10 +44,11 @@ def test_settings_survive_widgets_and_text(settings: Settings) -> None:
 
 
 def test_presets_switch_off_what_is_beyond_the_paper(service: Service) -> None:
-    for label in PRESETS:
+    for label, settings in PRESETS.items():
         *shown, dropped, adaptive, kind = Handlers(service, []).preset(label)
-        assert len(shown) == 4 and (dropped, adaptive, kind) == (0.0, False, "model")
-        assert settings_of(*widgets_of(preset_settings(label))) == preset_settings(label)
+        beyond = (0.75, True) if settings.values == "rotate" else (0.0, False)
+        assert len(shown) == 4 and (dropped, adaptive, kind) == (*beyond, "model")
+        assert settings_of(*widgets_of(PRESETS[label])) == PRESETS[label]
 
 
 def test_only_rotatek_has_values_and_widths() -> None:

@@ -16,7 +16,7 @@ from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
 from rotatek.events import Failed, Finished, Token
 from rotatek.page import cards
 from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
-from rotatek.page.handlers import Handlers, preset_settings
+from rotatek.page.handlers import Handlers
 from rotatek.page.run import BASELINE, Run, columns_for, start, with_method
 from rotatek.page.service import Service
 
@@ -91,7 +91,7 @@ def test_badges_are_the_engines_figures(run: Run) -> None:
 
 
 def test_readings_say_what_is_kept() -> None:
-    paper = preset_settings("25 %: tokens + channels")
+    paper = PRESETS["25 %: tokens + channels"]
     assert "keeps 230 of 576 tokens" in cards.token_reading(paper, 576)
     assert "keeps 40 % of the visual tokens" in cards.token_reading(paper, None)
     assert "keeps 32 of 128 channels" in cards.channel_reading(paper, 128)
@@ -104,7 +104,7 @@ def test_readings_say_what_is_kept() -> None:
 
 @pytest.mark.parametrize("label", PRESETS)
 def test_presets_meet_the_budget_in_their_name(label: str) -> None:
-    settings = preset_settings(label)
+    settings = PRESETS[label]
     assert round(100 * cards.nominal_kv(settings)) == pytest.approx(int(label.split()[0]), abs=1)
 
 

@@ -159,7 +159,7 @@ def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#examples .thumbnail-item").nth(2).click()
-    page.locator("#presets label").filter(has_text="19 %").click()
+    page.locator("#presets label").filter(has_text="19 %: tokens").click()
     expect(page.locator("#budget-reading")).to_contain_text("19 %")
     page.locator("#pin").click()
     expect(page.locator("#others label")).to_have_count(1)

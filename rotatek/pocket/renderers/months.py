@@ -152,13 +152,13 @@ def _questions(rng: random.Random, month: Month, title: str, marked: int) -> lis
         out.append(_asked(rng, "cell", first, month.head(1)))
     out.append(Question("count", "How many days does the month have?", str(len(days))))
     if entries:
-        forms = ("How many entries are there?", "How many events are shown?", "number of events")
-        out.append(_asked(rng, "count", forms, str(len(entries))))
+        many = ("How many entries are there?", "How many events are shown?", "number of events")
+        out.append(_asked(rng, "count", many, str(len(entries))))
         free = rng.choice([day for day in days if day not in entries])
         out.append(_asked(rng, "absent", ON_DATE, ABSENT, d=month.dates(rng, free)))
         out.append(yes_no(rng, "present", True, f=rng.choice(list(entries.values()))))
         out.append(ask(rng, "list", ", ".join(entries[d] for d in sorted(entries)), n="events"))
     if marked:
-        forms = ("Which day is marked?", "What is today's date?", "which day is highlighted")
-        out.append(_asked(rng, "field", forms, str(marked)))
+        which = ("Which day is marked?", "What is today's date?", "which day is highlighted")
+        out.append(_asked(rng, "field", which, str(marked)))
     return out
