@@ -53,6 +53,25 @@ def grid() -> list[Case]:
     return cases
 
 
+def branches() -> list[Case]:
+    """What an H200 runs on paths of its own; a sample of the grid always has them beside it.
+
+    8-bit and narrow caches: splits of one tile, to themselves or several a multiprocessor, and just
+    beyond; 16 Value channels: sliced merges at any batch; text alone, and text beside single tiles.
+    """
+    narrow = Case(torch.bfloat16, Hkv=8, N=2880, M=40, pack="values", r=32)
+    narrowest = replace(narrow, k=16, r=16)
+    found = [replace(narrow, B=B, ragged=B > 1) for B in (1, 2, 3)]
+    found += [replace(narrowest, B=B, N=N) for B, N in ((1, 257), (2, 2880), (32, 576))]
+    found += [replace(narrowest, B=32, N=300, M=700, G=7, ragged=True)]
+    found += [replace(narrowest, B=5, N=17, ragged=True, pack="flat")]
+    for pack in ("fp8", "int8", "fp8 values"):
+        eight = Case(torch.bfloat16, Hkv=8, N=2880, M=40, pack=pack, ragged=True, strided=True)
+        found += [replace(eight, B=B) for B in (1, 4, 6)]
+        found += [replace(eight, B=3, N=N, M=M) for N, M in ((1, 1), (257, 1024))]
+    return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True)]
+
+
 def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None, Text]:
     """q, visual and text of a case, from a private generator."""
     generator = torch.Generator(device).manual_seed(seed)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.cases import DEVICE_BAR, Case, attend_plain, grid, make
+from kernels.cases import DEVICE_BAR, Case, attend_plain, branches, grid, make
 
 Attend = Callable[..., Tensor]
 
@@ -118,6 +118,11 @@ def _solver(device: str) -> dict[str, Any]:
     return solver_report(device)
 
 
+def sampled(every: int) -> list[Case]:
+    """Every n-th case of the grid, and always those that run on paths of their own."""
+    return grid()[::every] + branches()
+
+
 def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
     """Cases with their numbers, those that compile alike together, the longest lists first."""
     found: dict[tuple[object, ...], list[tuple[int, Case]]] = defaultdict(list)
@@ -154,10 +159,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--every", type=int, default=1, help="take every n-th case")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th case of the grid")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     options = parser.parse_args()
-    report = run_parallel(options.device, grid()[:: options.every], options.workers)
+    report = run_parallel(options.device, sampled(options.every), options.workers)
     if options.device == "cuda":
         report["graph_follows_growth"] = graph_follows_growth()
         report["hardware"] = torch.cuda.get_device_name()

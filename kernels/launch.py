@@ -236,14 +236,15 @@ def attend_triton(
 ) -> Tensor:
     """Decode attention, T = 1; shapes as `kernels.reference.attend_reference`.
 
-    config, splits (visual) and pdl override the table: for benchmarks and tests.
+    config, splits (visual) and pdl override the table: for benchmarks and tests. A cache that is
+    `fresh`, or has to be copied first, is never read before the kernel ahead has ended.
     Raises ValueError where `supported` names a reason.
     """
     reason = supported(q, visual, text)
     if reason:
         raise ValueError(reason)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
-        visual = Visual(text.keys, text.values, text.lengths)
+        visual = Visual(text.keys, text.values, text.lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0])
     return _launch(q, visual, text, scale, config, splits, pdl)
 
@@ -327,8 +328,7 @@ def _launch(
         plan = plan_splits(B * Hkv, N, M, sms, config, row_bytes, text_bytes)
     else:
         plan = _plan(N, M, splits, config, row_bytes, text_bytes)
-    pdl = arch >= 90 if pdl is None else pdl
-    q = _unit(q)
+    q, given = _unit(q), visual
     visual = _with_top(visual)
     visual = visual._replace(
         keys=_unit(visual.keys),
@@ -340,6 +340,8 @@ def _launch(
         value_top=_whole(visual.value_top),
         **{name: _whole(getattr(visual, name)) for name in _TABLES},
     )
+    fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
+    pdl = (arch >= 90 if pdl is None else pdl) and not fresh
     text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
     width = max(d, r) if plan.text_splits or visual.value_basis is None else r
     rows = B * Hq * plan.splits
@@ -383,6 +385,12 @@ def _launch(
 _TABLES = ("key_widths", "key_offsets", "value_widths", "value_offsets")
 
 
+def _merge_block(d: int, rank: int | None, heads: int) -> int:
+    """Output channels of a merge program, for B * Hq heads; rank: of Values that are rotated up."""
+    sliced = heads <= SLICED if rank is None else rank <= SLICED_RANK
+    return min(_padded(d), 32) if sliced else _padded(d)
+
+
 def _merge(
     q: Tensor,
     visual: Visual,
@@ -399,9 +407,8 @@ def _merge(
     B, Hq, _, d = q.shape
     Hkv = text.keys.shape[1]
     padded = max(2, triton.next_power_of_2(plan.splits))
-    up = visual.value_basis
-    sliced = B * Hq <= SLICED if up is None else _widths(visual)[1] <= SLICED_RANK
-    block = min(_padded(d), 32) if sliced else _padded(d)
+    up, r = visual.value_basis, _widths(visual)[1]
+    block = _merge_block(d, None if up is None else r, B * Hq)
     extra = {"launch_pdl": True} if pdl else {}
     merge_kernel[B * Hq, triton.cdiv(d, block)](
         *partials, out, q, visual.lengths, text.lengths,
@@ -409,7 +416,7 @@ def _merge(
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
         _tokens(visual), text.keys.shape[2], first, plan.text_size,
         plan.text_splits, plan.splits, Hq, Hq // Hkv, scale * LOG2_E,
-        D=d, DP=_padded(d), R=_widths(visual)[1], WIDTH=width,
+        D=d, DP=_padded(d), R=r, WIDTH=width,
         SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block,
-        BLOCK_R=min(_padded(_widths(visual)[1]), 64), PDL=pdl, num_warps=4, **extra,
+        BLOCK_R=min(_padded(r), 64), PDL=pdl, num_warps=4, **extra,
     )  # fmt: skip

@@ -25,6 +25,7 @@ class Visual(NamedTuple):
     key_scale: [B, Hkv, k] float32; dequantises keys per channel (folds into the query).
     value_scale: [B, Hkv, N]; dequantises values per token, times value_top where that is given.
     value_top: [B, Hkv] float32; with it every value_scale is at most one (float16 holds it).
+    fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
     """
 
     keys: Tensor
@@ -44,6 +45,7 @@ class Visual(NamedTuple):
     value_offsets: Tensor | None = None
     tokens: int | None = None  # N, needed only when keys are 1-D
     width_multiple: int = 1  # every width and offset of 1-D blocks is a multiple of it (a hint)
+    fresh: bool = False
 
 
 class Text(NamedTuple):

@@ -77,7 +77,7 @@ class SparkStore(Store):
             negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
             fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
         keys = torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype))
-        return self.visual._replace(keys=keys)
+        return self.visual._replace(keys=keys, fresh=True)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything that is held."""

@@ -1,0 +1,125 @@
+"""What the launch does at certain widths and batches: single tiles, sliced merges, late starts."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from kernels import launch
+from kernels.cases import Case, branches, make
+from kernels.check import errors, passes, sampled
+from kernels.launch import Config, _merge_block, _one_tile, attend_triton, configuration
+from kernels.reference import Visual
+from rotatek.channels.spark import SparkStore, pack_bits
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BF16 = torch.bfloat16
+H200 = (90, 132)  # architecture, multiprocessors
+EIGHT = Case(BF16, B=3, Hkv=1, G=4, N=300, M=7, ragged=True)
+TURNED = replace(EIGHT, pack="values")
+
+
+def path(case: Case) -> tuple[int, int, str]:
+    """(kept Key channels, bytes of a token, how its splits are laid) on an H200."""
+    row = {"fp8": case.k + case.d, "int8": case.k + case.d, "fp8 values": 2 * case.k + case.d}
+    row_bytes = row.get(case.pack, 2 * (case.k + (case.r or case.d)))
+    found = configuration(H200[0], case.d, case.k, row_bytes)
+    config, splits = _one_tile(found, H200[0], case.B * case.Hkv, case.N, H200[1])
+    if splits is None:
+        return case.k, row_bytes, "planned"
+    alone = case.B * case.Hkv * (splits + 1) <= H200[1]
+    return case.k, row_bytes, f"{config.block_n}, {'alone' if alone else 'shared'}"
+
+
+def test_a_sample_of_the_grid_always_has_every_path() -> None:
+    assert set(branches()) <= set(sampled(10**6))
+    for ragged in (True, False):
+        seen = {path(case) for case in branches() if case.ragged == ragged or "8" in case.pack}
+        rows = ((32, 160), (32, 192))
+        assert {(*row, f"256, {how}") for row in rows for how in ("alone", "shared")} <= seen
+        assert {(*row, "planned") for row in rows} <= seen
+    seen = {path(case) for case in branches()}
+    for row in ((32, 128), (16, 64)):
+        assert {(*row, how) for how in ("256, alone", "256, shared", "planned")} <= seen
+    assert any(case.r == 16 and case.B * case.Hkv * case.G > launch.SLICED for case in branches())
+
+
+@pytest.mark.parametrize("N", [1, 300])
+@pytest.mark.parametrize(
+    "case",
+    [*(replace(EIGHT, pack=pack) for pack in ("fp8", "int8", "fp8 values")),
+     replace(TURNED, r=32), replace(TURNED, k=16, r=16)],
+    ids=lambda case: f"{case.pack} {case.r}",
+)  # fmt: skip
+def test_single_tiles_of_256_tokens_are_right(case: Case, N: int) -> None:
+    """Rows of N, N / 2 and no tokens."""
+    attend = partial(attend_triton, config=Config(256, 4, stages=2), splits=-(-N // 256))
+    gap, plain = errors(replace(case, N=N), attend, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [replace(TURNED, d=80, k=24, r=16, N=50), replace(TURNED, k=16, r=16, N=40, pack="flat")],
+    ids=["width 80", "widths of their own"],
+)  # fmt: skip
+def test_sliced_merges_of_16_value_channels_are_right(case: Case) -> None:
+    """Several splits, text among them, and a row that reads text only."""
+    assert _merge_block(case.d, 16, 4096) == 32
+    attend = partial(attend_triton, config=Config(16, 4, block_m=16), splits=3)
+    gap, plain = errors(case, attend, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)
+
+
+def test_merges_are_sliced_for_few_heads_or_narrow_values() -> None:
+    assert [_merge_block(128, rank, 4096) for rank in (None, 16, 24, 128)] == [128, 32, 128, 128]
+    assert [_merge_block(128, rank, 8) for rank in (None, 16, 24)] == [32, 32, 128]
+    assert _merge_block(16, 16, 8) == 16
+
+
+class Launches:
+    """Stands for a kernel: notes whether it may start before the one ahead has ended."""
+
+    def __init__(self) -> None:
+        self.early: list[bool] = []
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self.early.append(
+            bool(kwargs["PDL"]) and kwargs.get("launch_pdl", False)
+        )
+
+
+@pytest.mark.parametrize(
+    "pack, change, early",
+    [
+        ("rotated", {}, True),
+        ("fp8", {}, True),
+        ("flat", {}, True),
+        ("rotated", {"fresh": True}, False),
+        ("fp8", {"value_top": None}, False),  # its tops are taken from the scales at once
+        ("rotated", {"keys": torch.zeros(2, 2, 32, 65, dtype=BF16).mT}, False),  # copied first
+        (None, {}, False),  # text alone: its last token has just been written
+    ],
+)
+def test_nothing_is_read_early_that_was_just_written(
+    pack: str | None, change: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [Launches(), Launches()]
+    for name, kernel in zip(("split_kernel", "merge_kernel"), kernels, strict=True):
+        monkeypatch.setattr(launch, name, kernel)
+    monkeypatch.setattr(launch, "device_facts", lambda device: H200)
+    q, visual, text = make(Case(BF16, pack=pack or "rotated", N=65 if pack else 0), "cpu")
+    visual = None if visual is None else visual._replace(**change)
+    attend_triton(q, visual, text, 0.1)
+    assert [kernel.early for kernel in kernels] == [[early]] * 2
+
+
+def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
+    kept = torch.arange(128) < 8
+    visual = Visual(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 128))
+    mask, level = pack_bits(kept.expand(1, 1, 2, 128)), torch.zeros(1, 1, 2)
+    found = SparkStore(visual, mask, level, None, None).read()
+    assert found.fresh
+    assert found.keys.equal(kept.float().expand(1, 1, 2, 128))
