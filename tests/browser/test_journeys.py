@@ -40,7 +40,7 @@ def test_page_greets_with_an_answer_and_every_figure(visit, shoot) -> None:
 def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
     page = visit()
     upload(page, drawn(448, 224))
-    expect(page.locator("#token-reading")).to_have_text("keeps 51 of 128 tokens")
+    expect(page.locator("#token-reading")).to_have_text("keeps 80 of 200 tokens")
     first = ask(page, "What does the sign say?")
     cards = page.locator(DONE)
     expect(cards).to_have_count(2)
@@ -51,7 +51,7 @@ def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
     share = cards.nth(1).locator('[data-badge="kv"] small').inner_text()
     assert 0 < int(re.match(r"\d+", share).group()) < 100
     expect(cards.nth(1).locator('[data-badge="nominal"] dd')).to_contain_text("25 %")
-    expect(page.locator("#kept-caption")).to_contain_text("51 of 128 visual tokens")
+    expect(page.locator("#kept-caption")).to_contain_text("80 of 200 visual tokens")
     assert first < 10.0
     shoot(page, "asked")
 
