@@ -241,8 +241,7 @@ def subspace(
     covariance: [..., d, d] float32, d <= 128 for speed; iterations: the most, the last is left out
     where it would change little; sigma: [..., d]; start: [d, k] float32, to be passed in when a
     CUDA graph is captured (`start_basis` copies from the host). A matrix that is zero or not finite
-    gets some orthonormal basis. chunk: columns
-    of C read at a time, 0 to hold all.
+    gets some orthonormal basis. chunk: columns of C read at a time, 0 to hold all.
     """
     d = covariance.shape[-1]
     matrices = covariance.float().reshape(-1, d, d).contiguous()

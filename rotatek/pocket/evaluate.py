@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from . import stored, tokens
-from .config import MIN_PIXELS, UNIT
+from .config import MAX_PIXELS, MIN_PIXELS, UNIT
 from .document import Question
 from .forward import patchify
 from .generate import SPLITS, make_document
@@ -163,11 +164,9 @@ def enlarged(images: np.ndarray) -> np.ndarray:
     height, width = images.shape[1:3]
     if height * width >= MIN_PIXELS:
         return images
-    by = math.sqrt(MIN_PIXELS / (height * width))
-    size = math.ceil(width * by / UNIT) * UNIT, math.ceil(height * by / UNIT) * UNIT
-    return np.stack(
-        [np.asarray(Image.fromarray(x).resize(size, Image.Resampling.BICUBIC)) for x in images]
-    )
+    high, wide = smart_resize(height, width, UNIT, MIN_PIXELS, MAX_PIXELS)
+    how = Image.Resampling.BICUBIC
+    return np.stack([np.asarray(Image.fromarray(x).resize((wide, high), how)) for x in images])
 
 
 @torch.no_grad()

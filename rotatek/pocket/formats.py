@@ -59,18 +59,22 @@ def code(rng: random.Random) -> str:
     return text
 
 
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, ..., 11th, ..."""
+    return f"{n}{'th' if 10 < n % 100 < 14 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
+
+
 def date(rng: random.Random) -> str:
     """A date in one of many notations."""
     y, m, d = rng.randint(1950, 2039), rng.randint(1, 12), rng.randint(1, 31)
     name, day = MONTHS[m - 1], rng.choice(DAYS)
     short = name[:3]
-    th = "th" if 10 < d < 14 else {1: "st", 2: "nd", 3: "rd"}.get(d % 10, "th")
     return rng.choice(
         (
             f"{y}-{m:02}-{d:02}", f"{d:02}.{m:02}.{y}", f"{d:02}/{m:02}/{y}", f"{m}/{d}/{y}",
             f"{d} {name} {y}", f"{name} {d}, {y}", f"{d} {short} {y}", f"{short} {d}",
-            f"{d}.{m}.{y % 100:02}", f"{name} {y}", f"{day[:3]}, {d} {short}", f"{d}{th} {name}",
-            f"{y}/{m:02}/{d:02}", f"{d}-{short}-{y % 100:02}", f"{day}, {name} {d}", f"{d}.{m}.",
+            f"{d}.{m}.{y % 100:02}", f"{name} {y}", f"{day[:3]}, {d} {short}",
+            f"{ordinal(d)} {name}", f"{y}/{m:02}/{d:02}", f"{d}-{short}-{y % 100:02}", f"{day}, {name} {d}", f"{d}.{m}.",
             f"{short} {d}, {y}", f"{d}/{m}/{y % 100:02}", f"{m:02}/{y % 100:02}",
             f"{y}{m:02}{d:02}",
             f"{day[:2]} {d:02}.{m:02}.", f"{short}. {d}, {y}", f"{d}. {name} {y}", f"{m:02}-{d:02}",

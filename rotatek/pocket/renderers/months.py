@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from .. import words
 from ..document import Canvas, Document, Question
+from ..fonts import Face
+from ..formats import ordinal
 from ..questions import ABSENT, ask, careless, yes_no
 from ..theme import on, series_colours
 from .look import Look
@@ -46,11 +48,10 @@ class Month:
 
     def dates(self, rng: random.Random, day: int) -> str:
         """A date as people write it."""
-        end = "th" if 4 <= day <= 20 or 24 <= day <= 30 else ("st", "nd", "rd")[day % 10 - 1]
         month = self.name.split()[0].capitalize()
-        forms = [f"{day} {month}", f"{month} {day}", f"the {day}{end}", f"{day}{end}"]
+        forms = [f"{day} {month}", f"{month} {day}", f"the {ordinal(day)}", ordinal(day)]
         if len(self.head(day)) > 2:
-            forms.append(f"{self.head(day)} the {day}{end}")
+            forms.append(f"{self.head(day)} the {ordinal(day)}")
         return rng.choice(forms)
 
     def head(self, day: int) -> str:
@@ -85,16 +86,20 @@ def draw(rng: random.Random, look: Look) -> Document:
         canvas.text(m + (i + 0.5) * wide, top, head, face, t.muted, "centre")
     top += face.line * 1.3
     tall = min((look.height - m - top) / len(weeks), wide * rng.uniform(0.7, 1.2))
-    marked = _grid(canvas, rng, look, made, (top, wide, tall))
+    marked = _grid(canvas, rng, look, made, face, (top, wide, tall))
     return canvas.document(_questions(rng, made, title, marked))
 
 
 def _grid(
-    canvas: Canvas, rng: random.Random, look: Look, month: Month, box: tuple[float, float, float]
+    canvas: Canvas,
+    rng: random.Random,
+    look: Look,
+    month: Month,
+    face: Face,
+    box: tuple[float, float, float],
 ) -> int:
     """Draw days and entries; returns the marked day, 0 without one."""
     (top, wide, tall), t, m = box, look.theme, look.margin
-    face = look.family.regular(min(look.size, wide / 4.2))
     small = look.family.regular(max(10.0, face.size * rng.choice((0.75, 0.85, 1))))
     colours, lines, filled = series_colours(rng, 3), rng.random() < 0.6, rng.random() < 0.4
     corner = rng.choice(("left", "left", "right"))
