@@ -143,7 +143,7 @@ def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str
         return width, height, EASY if rng.random() < 0.5 else None
     if progress < 0.4:
         return *bucket(*pick_size(rng, 72, 300), 300), None
-    least, most = (400, 1024) if rng.random() < 0.36 else (72, 420)
+    least, most = (400, 1024) if rng.random() < 0.44 else (72, 420)
     return *bucket(*pick_size(rng, least, most), most), None
 
 

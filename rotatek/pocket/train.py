@@ -50,6 +50,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--steps", type=int, default=0, help="length of the schedule in steps")
     p.add_argument("--minutes", type=float, default=9.0, help="... or in minutes, all links")
     p.add_argument("--link-minutes", type=float, default=1e9, help="stop this link after that")
+    p.add_argument("--save-minutes", type=float, default=4.0, help="between two checkpoints")
     p.add_argument("--skip", type=float, default=0.0, help="enter the curriculum at this point")
     p.add_argument("--cost", type=int, default=52_000, help="size of a batch, one GPU")
     p.add_argument("--echo", type=int, default=2, help="uses of a picture; the log counts uses")
@@ -77,7 +78,8 @@ class Clock:
     def __init__(self, args: argparse.Namespace) -> None:
         self.steps, self.seconds = args.steps, args.minutes * 60
         self.step, self.before, self.begun = 0, 0.0, time.monotonic()
-        self.link_seconds = args.link_minutes * 60
+        self.link_seconds, self.save_seconds = args.link_minutes * 60, args.save_minutes * 60
+        self.saved = self.begun
         self.agreed: float | None = None  # progress as rank 0 has told it, on several ranks
 
     @property
@@ -95,6 +97,13 @@ class Clock:
         """How far the schedule is by this process's clock."""
         done = self.step / self.steps if self.steps else self.elapsed / self.seconds
         return min(1.0, done)
+
+    def to_save(self) -> bool:
+        """Whether a checkpoint is due; if so, the next one is due an interval from now."""
+        due = time.monotonic() - self.saved > self.save_seconds
+        if due:
+            self.saved = time.monotonic()
+        return due
 
     def link_over(self) -> bool:
         """Whether this link has used its time."""
@@ -350,6 +359,8 @@ class Trainer:
                 sums.zero_()
             if self.clock.step % AGREE_EVERY == 0:
                 self.keep_average()
+                if self.rank == 0 and self.clock.to_save():
+                    self.save()
             if (self.world == 1 or self.clock.step % AGREE_EVERY == 0) and self.over():
                 break
         finished = self.clock.progress >= 1

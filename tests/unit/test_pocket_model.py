@@ -25,6 +25,7 @@ from rotatek.pocket.examples import EXAMPLES, draw
 from rotatek.pocket.forward import Forward, patchify, rms
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.optim import orthogonalise
+from rotatek.pocket.train import Clock, arguments
 from rotatek.pocket.train import main as train
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -238,6 +239,13 @@ def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "export")
     assert loaded.dtype == torch.bfloat16
+
+
+def test_checkpoints_come_at_intervals() -> None:
+    clock = Clock(arguments(["--out", "run", "--save-minutes", "1"]))
+    assert not clock.to_save()
+    clock.saved -= 61
+    assert clock.to_save() and not clock.to_save()
 
 
 NOTED = """
