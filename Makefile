@@ -9,6 +9,8 @@ PORT ?= 7860
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)/oldest
+# Modules are compiled when they are first imported: most of what is installed never is.
+INSTALL := -m pip install --quiet --no-compile
 SOURCES := rotatek kernels viz tests $(wildcard app.py)
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.
@@ -31,11 +33,18 @@ help:
 run: $(VENV)/.ready-run
 	GRADIO_SERVER_PORT=$(PORT) $(BIN)/python app.py
 
+# Every test once: spread over the cores (at most four), then those that nothing may run beside.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -q -n auto -m 'not alone'
+	$(BIN)/python -m pytest -q -m alone
+
+# What older packages could change: families, caches, decoding, training, files, faults, the API.
+# Left out is what cannot: our sources' rules, processes and ranks, kernels (Triton is not replaced).
+OLDEST_TESTS := -q -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
 
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
+	$(OLDEST)/bin/python -m pytest $(OLDEST_TESTS) -n auto -m 'not alone and not unversioned'
+	$(OLDEST)/bin/python -m pytest $(OLDEST_TESTS) -m 'alone and not unversioned'
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)
@@ -57,11 +66,11 @@ bench: $(VENV)/.ready-test
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python $(INSTALL) -r requirements.txt
 	@touch $@
 
 $(VENV)/.ready-test: requirements.txt pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -r requirements.txt -e '.[test]'
+	$(BIN)/python $(INSTALL) -r requirements.txt -e '.[test]'
 	@touch $@ $(VENV)/.ready-run
 
 # The lowest version of every range in requirements.txt, over the packages that are there already;
@@ -72,7 +81,7 @@ $(OLDEST)/.ready: requirements.txt pyproject.toml | $(VENV)/.ready-test
 		"$$($(OLDEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/newest.pth"
 	sed -n 's/^\([a-z]*\)>=\([0-9.]*\),.*/\1 \2/p' requirements.txt | grep -v '^torch \|^triton ' | \
 		awk '{ print $$1 "==" ($$2 ~ /[.]/ ? $$2 : $$2 ".0") ".*" }' > $(OLDEST)/requirements.txt
-	$(OLDEST)/bin/python -m pip install --quiet -r $(OLDEST)/requirements.txt
+	$(OLDEST)/bin/python $(INSTALL) -r $(OLDEST)/requirements.txt
 	@touch $@
 
 $(BIN)/python:

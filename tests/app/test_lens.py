@@ -69,6 +69,7 @@ def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     assert json.loads(later)["pictures"] == {} and len(later) < 400_000
 
 
+@pytest.mark.alone
 def test_redrawing_is_quick(run: Run) -> None:
     lens.redraw(run, "energy", 0, 0, 0, *AT)
     taken = []

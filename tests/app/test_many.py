@@ -26,6 +26,7 @@ from tests import wire
 from tests.app.conftest import TINY
 from tests.tiny import tiny_qwen
 
+pytestmark = pytest.mark.alone
 STEP_S = 0.01
 FREE_S = 1.0  # a cache is freed this soon after its visitor has gone
 JOINS = 40

@@ -108,6 +108,7 @@ def test_presets_meet_the_budget_in_their_name(label: str) -> None:
     assert round(100 * cards.nominal_kv(settings)) == pytest.approx(int(label.split()[0]), abs=1)
 
 
+@pytest.mark.alone
 def test_stop_ends_within_a_token_and_forgets_the_visitor(
     service: Service, image: Image.Image
 ) -> None:

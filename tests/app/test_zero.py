@@ -105,6 +105,7 @@ def test_the_same_tokens_as_without_a_border(
     assert tokens[0] == tokens[1] and tokens[0]
 
 
+@pytest.mark.alone
 def test_stop_reaches_the_worker_and_the_answer_so_far_comes_back(
     engine: zero.LentEngine, picture: Callable[..., Image.Image]
 ) -> None:
@@ -123,6 +124,7 @@ def test_stop_reaches_the_worker_and_the_answer_so_far_comes_back(
     assert not stop.is_set()
 
 
+@pytest.mark.alone
 def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
     engine: zero.LentEngine, picture: Callable[..., Image.Image], request_: Request
 ) -> None:

@@ -49,7 +49,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = shlex.split(os.environ.get("ROTATEK_PAGE_COMMAND", f"{sys.executable} app.py"))
     port = free_port()
     log = tmp_path_factory.mktemp("page") / "log.txt"
-    environment = os.environ | {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": "2"}
+    threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"  # the cores are taken already
+    environment = os.environ | {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": threads}
     with log.open("wb") as sink:
         server = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT

@@ -22,6 +22,7 @@ CLOCK = (
 )
 
 
+@pytest.mark.alone
 def test_every_figure_follows_a_layer_at_once(visit, capsys: pytest.CaptureFixture) -> None:
     page = visit()
     page.evaluate(CLOCK)

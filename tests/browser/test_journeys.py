@@ -37,6 +37,7 @@ def test_page_greets_with_an_answer_and_every_figure(visit, shoot) -> None:
     shoot(page, "light")
 
 
+@pytest.mark.alone
 def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
     page = visit()
     upload(page, drawn(448, 224))
@@ -99,6 +100,7 @@ def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
     expect(page.locator("#map-caption")).to_contain_text("Layer 4, head 1")
 
 
+@pytest.mark.alone
 def test_stop_ends_a_long_answer_at_once(visit) -> None:
     page = visit()
     upload(page, ledger())

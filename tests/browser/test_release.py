@@ -16,6 +16,7 @@ from tests.tiny import tiny_qwen
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.alone,
     # Gradio leaves event loops to the collector.
     pytest.mark.filterwarnings(
         "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"

@@ -393,6 +393,7 @@ def talking(folder: Path, image: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_the_process(name: str, talking: subprocess.Popen[str]) -> None:

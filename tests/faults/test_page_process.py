@@ -41,6 +41,7 @@ app.main()
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(os.name != "posix", reason="signals"),
 ]
 

@@ -20,6 +20,8 @@ from rotatek.evaluation import jobs
 from rotatek.evaluation import suite as suites
 from rotatek.pocket.config import build_model, model_config, save_model
 
+pytestmark = pytest.mark.unversioned  # what processes do; test_evaluate.py has the answers
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

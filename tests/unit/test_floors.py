@@ -92,6 +92,7 @@ def imports(path: Path) -> Iterator[str]:
                 yield candidate if known else base
 
 
+@pytest.mark.unversioned
 @pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_imports_point_down(path: Path) -> None:
     own = floor(module_name(path))
@@ -111,6 +112,7 @@ def test_imports_point_down(path: Path) -> None:
             assert own is not None and own >= 8, f"{relative(path)} must not import {name}"
 
 
+@pytest.mark.unversioned
 def test_no_import_circle() -> None:
     graph = {module_name(path): set(imports(path)) for path in SHIPPED}
     done: set[str] = set()
@@ -128,6 +130,7 @@ def test_no_import_circle() -> None:
         visit(module, ())
 
 
+@pytest.mark.unversioned
 @pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_no_print_outside_command_lines(path: Path) -> None:
     if path.name in COMMAND_LINES or 'if __name__ == "__main__":' in path.read_text():
@@ -148,6 +151,7 @@ def is_mutable(value: ast.expr | None) -> bool:
     return False
 
 
+@pytest.mark.unversioned
 @pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_no_mutable_state_at_module_level(path: Path) -> None:
     """Tables spelt in capitals are constants, which the next test holds to; nothing else is."""
@@ -162,6 +166,7 @@ def test_no_mutable_state_at_module_level(path: Path) -> None:
         assert allowed, f"line {node.lineno}: {names} is a mutable variable of the module"
 
 
+@pytest.mark.unversioned
 @pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_nothing_is_stored_in_module_tables(path: Path) -> None:
     """What is spelt in capitals is not written to after its definition."""
@@ -177,6 +182,7 @@ def test_nothing_is_stored_in_module_tables(path: Path) -> None:
         assert not constant, f"line {node.lineno} writes to {ast.unparse(base)}"  # type: ignore[arg-type]
 
 
+@pytest.mark.unversioned
 @pytest.mark.parametrize("path", EVERY, ids=relative)
 def test_length_and_paths(path: Path) -> None:
     text = path.read_text()

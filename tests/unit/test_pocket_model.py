@@ -276,6 +276,7 @@ train.main(sys.argv[1:], Noted)
 
 
 @pytest.mark.slow
+@pytest.mark.unversioned
 def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
