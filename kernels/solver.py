@@ -255,6 +255,6 @@ def subspace(
         matrices, sigma, start.contiguous(), scratch, out, k, iterations,
         D=d, DP=padded(d), KP=padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
         TOL_=DEPENDENT, CHUNK=chunk,
-        num_warps=warps or (4 if d <= 128 else 8),
+        num_warps=warps or (4 if d <= 128 and k <= 32 else 8),
     )  # fmt: skip
     return out

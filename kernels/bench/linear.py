@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.launch import device_facts
 
-AHEAD: Final = 4  # tiles of a program that the L2 is asked for
+AHEAD: Final = 0  # tiles of a program that the L2 is asked for
 ASKING: Final = 3  # programs a multiprocessor that do: those that can start early
 
 
