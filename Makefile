@@ -34,17 +34,20 @@ run: $(VENV)/.ready-run
 	GRADIO_SERVER_PORT=$(PORT) $(BIN)/python app.py
 
 # Every test once: spread over the cores (at most four), then those that nothing may run beside.
+# A worker takes whole files, for what their tests share, in order: the page's, the longest, early.
+SPREAD := -q -n auto --dist loadfile --no-loadscope-reorder
+
 test: lint
-	$(BIN)/python -m pytest -q -n auto -m 'not alone'
+	$(BIN)/python -m pytest $(SPREAD) -m 'not alone'
 	$(BIN)/python -m pytest -q -m alone
 
 # What older packages could change: families, caches, decoding, training, files, faults, the API.
 # Left out is what cannot: our sources' rules, processes and ranks, kernels (Triton is not replaced).
-OLDEST_TESTS := -q -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
+OLDEST_TESTS := -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
 
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest $(OLDEST_TESTS) -n auto -m 'not alone and not unversioned'
-	$(OLDEST)/bin/python -m pytest $(OLDEST_TESTS) -m 'alone and not unversioned'
+	$(OLDEST)/bin/python -m pytest $(SPREAD) $(OLDEST_TESTS) -m 'not alone and not unversioned'
+	$(OLDEST)/bin/python -m pytest -q $(OLDEST_TESTS) -m 'alone and not unversioned'
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)

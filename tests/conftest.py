@@ -4,7 +4,6 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,20 +31,6 @@ def pytest_xdist_auto_num_workers() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return 0 if cores == 1 else min(cores, MOST_WORKERS)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests stay together, and so do those that share the served page and a browser."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Together(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "tests/browser" if file.startswith("tests/browser/") else file
-
-    config.option.loadscopereorder = False  # as collected: the page first, which takes longest
-    return Together(config, log)
 
 
 @pytest.fixture(scope="session")
