@@ -171,8 +171,8 @@ def run_jobs(
 
 
 def write(folder: Path, built: dict[str, Any]) -> None:
-    """Save a report as JSON and as Markdown."""
-    text = json.dumps(built, indent=1, ensure_ascii=False) + "\n"
+    """Save a report as JSON, a row a line, and as Markdown."""
+    text = json.dumps(built, ensure_ascii=False).replace('{"label": ', '\n{"label": ') + "\n"
     (folder / "results.json").write_text(text, encoding="utf-8")
     (folder / "results.md").write_text(report.markdown(built), encoding="utf-8")
     print(folder / "results.md")

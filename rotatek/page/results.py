@@ -18,16 +18,11 @@ from rotatek.page.wires import QUIET
 from viz import Drawing, dots, frontier
 from viz.theme import compose
 
-FILES: Final = ("results", "pages", "kernels", "full_size", "efficiency")
+FILES: Final = ("results", "kernels", "full_size", "efficiency")
 EVERY: Final = "all"
 SAME: Final = "agreement"
 ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
-PAGES: Final = "pages"
-MEASURES: Final = {
-    "score": "score",
-    SAME: "same answer as uncompressed",
-    PAGES: "score on whole pages",
-}
+MEASURES: Final = {"score": "score", SAME: "same answer as uncompressed"}
 HEADINGS: Final = {
     "answers": ("Results", "What the embedded model answers under each method, on questions it was "
                 "not trained on. Bytes are those of live tensors: text, bases and masks included."),
@@ -43,7 +38,6 @@ MISSING: Final = (
     "them."
 )
 
-EARLIER: Final = "Answers of earlier weights. "
 UNCOUNTED: Final = "This table was not counted in this way."
 
 Drawings = dict[str, tuple[str, Drawing]]  # name -> title, figure
@@ -69,20 +63,16 @@ class Question(NamedTuple):
     category: str = EVERY
 
 
-def measures(files: Files) -> list[str]:
-    """What the evaluations at hand can be read by."""
-    return ["score", SAME] * ("results" in files) + [PAGES] * ("pages" in files)
-
-
-def source_of(files: Files, measure: str) -> Mapping[str, Any]:
-    """The evaluation that a measure is read from; one without tables where there is none."""
-    return files.get("pages" if measure == PAGES else "results", {"tables": []})
+def tables_of(files: Files) -> list[Mapping[str, Any]]:
+    """The evaluation's tables of all questions; those of the pages alone repeat their rows."""
+    tables = files.get("results", {"tables": []})["tables"]
+    return [table for table in tables if not table["name"].endswith("-long")]
 
 
 def categories(files: Files) -> list[str]:
     """Kinds of questions that every table scores on their own; none where there is one kind."""
-    tables = files.get("results", {"tables": []})["tables"]
-    kinds = [list(table["rows"][0].get("by_category", {})) for table in tables if table["rows"]]
+    rows = [table["rows"][0] for table in tables_of(files) if table["rows"]]
+    kinds = [list(row.get("by_category", {})) for row in rows]
     shared = [kind for kind in (kinds[0] if kinds else []) if all(kind in row for row in kinds)]
     return shared if len(shared) > 1 else []
 
@@ -90,26 +80,19 @@ def categories(files: Files) -> list[str]:
 def answers(files: Files, asked: Question) -> Drawings:
     """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
     drawn: Drawings = {}
-    source = source_of(files, asked.measure)
-    said = "" if _weights(source) == _weights(files.get("results", source)) else EARLIER
-    tables = source["tables"]
+    tables = tables_of(files)
     for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
         rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
         kind = table["name"].partition("-")[0]
-        if len(rows) < 2 or table["name"].endswith("-long"):
+        if len(rows) < 2:
             continue
         if kind in ("frontier", "channels"):
             drawing = _lines(rows, kind == "channels", MEASURES[asked.measure])
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
-        reading = said + _over(table, drawing.reading)
-        drawn[table["name"]] = (title, drawing._replace(reading=reading))
+        drawn[table["name"]] = (title, drawing._replace(reading=_over(table, drawing.reading)))
     return drawn
-
-
-def _weights(source: Mapping[str, Any]) -> str | None:
-    return source.get("model", {}).get("weights")
 
 
 def _over(table: Mapping[str, Any], reading: str) -> str:
@@ -365,11 +348,10 @@ def part(folder: Path) -> Results:
         "models": models(files),
         "efficiency": efficiency(files),
     }
-    given = measures(files)
-    with gr.Row(visible=len(given) > 1, elem_id="measures"):
+    with gr.Row(visible="results" in files, elem_id="measures"):
         measure = gr.Radio(
-            [(MEASURES[name].capitalize(), name) for name in given],
-            value=given[0] if given else None,
+            [(label.capitalize(), name) for name, label in MEASURES.items()],
+            value="score",
             label="Counted by",
             elem_id="measure",
         )
@@ -408,7 +390,7 @@ def _pairs(found: Drawings) -> list[list[str]]:
 def every(files: Files) -> Drawings:
     """Every figure that any way of counting draws."""
     found: Drawings = {}
-    for measure in reversed(measures(files)):
+    for measure in reversed(MEASURES):
         found |= answers(files, Question(measure))
     return found
 

@@ -259,8 +259,7 @@ def _looking(story: Story, pixels: np.ndarray) -> Lesson:
 def _budget(story: Story, measured: Mapping[str, Any]) -> Lesson:
     shown = ("Uncompressed", "FastV alone", "FastV + ThinK", "FastV + RotateK")
     figures = {"Where the bytes are": budget.draw(_parts(story, shown))}
-    (first, *_) = results.measures(measured) or [results.SAME]
-    found = results.answers(measured, results.Question(first))
+    found = results.answers(measured, results.Question())
     many = "; the lines count many" if "frontier-fastv" in found else ""
     if many:
         figures["Over many questions"] = found["frontier-fastv"][1]

@@ -43,10 +43,8 @@ def committed() -> dict:
 
 
 def test_every_committed_measurement_is_drawn(committed: dict) -> None:
-    drawn = figures(results.draw(committed, results.measures(committed)[0], None))
-    source = results.source_of(committed, results.measures(committed)[0])
-    short = [t["name"] for t in source["tables"] if not t["name"].endswith("-long")]
-    assert set(short) <= drawn.keys()
+    drawn = figures(results.draw(committed, None, None))
+    assert {table["name"] for table in results.tables_of(committed)} <= drawn.keys()
     assert all(drawing["reading"] != results.UNCOUNTED for drawing in drawn.values())
     assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
     assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
@@ -68,24 +66,15 @@ def test_figures_hold_the_files_numbers(committed: dict) -> None:
 def test_answers_can_be_counted_otherwise(measure: str, category: str, value: float) -> None:
     sent = results.draw({"results": EVALUATION}, measure, category)
     assert f"{value} %" in figures(sent)["channels"]["summary"]
-    assert results.measures({"results": EVALUATION}) == ["score", "agreement"]
     assert results.categories({"results": EVALUATION}) == ["charts", "signs"]
     assert figures(sent)["channels"]["reading"].startswith("15 questions of charts, signs. ")
 
 
-def test_whole_pages_are_a_measure_of_their_own(committed: dict) -> None:
-    files = {"results": EVALUATION | {"model": {"weights": "new"}}, "pages": committed["pages"]}
-    assert results.measures(files) == ["score", "agreement", "pages"]
-    pages = figures(results.draw(files, "pages", "all"))
-    now = figures(results.draw(files, "score", "all"))
-    assert pages["frontier-fastv"]["reading"].startswith(
-        "Answers of earlier weights. 200 questions"
-    )
-    assert now["frontier-fastv"]["reading"] == results.UNCOUNTED  # no figure is left standing
-    assert now.keys() == pages.keys()
-    same = files | {"results": EVALUATION | {"model": files["pages"]["model"]}}
-    reading = figures(results.draw(same, "pages", "all"))["frontier-fastv"]["reading"]
-    assert reading.startswith("200 questions")
+def test_whole_pages_are_a_kind_of_question(committed: dict) -> None:
+    assert "transcription" in results.categories(committed)
+    whole, pages = (figures(results.draw(committed, "score", c)) for c in ("all", "transcription"))
+    assert whole.keys() == pages.keys() and not any(name.endswith("-long") for name in whole)
+    assert whole["frontier-fastv"]["summary"] != pages["frontier-fastv"]["summary"]
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
