@@ -16,9 +16,10 @@ else
     python3 -m "rotatek.pocket.${POCKET}train" --out "$run" "$@" 2>"$log" &
 fi
 training=$!
-# After 100 seconds there must be progress, and a loss that is a small number.
+# After 180 seconds there must be progress, and a loss that is a small number; with cold caches the
+# first steps of four GPUs come after 100.
 (
-    sleep 100
+    sleep 180
     python3 - "$log" <<'CHECK' || kill "$training"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith('{"step"')]
