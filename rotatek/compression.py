@@ -7,7 +7,7 @@ model.generate(**inputs, past_key_values=cache)
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -167,10 +167,17 @@ class Filling:
         return self.stores[-1]
 
     def finish(self) -> None:
-        """Settle what layers share, once all of them are filled."""
+        """Settle what layers share, once all of them are filled.
+
+        Where they were filled on a stream of its own it is settled there too, so that what is let
+        go of is only reused behind the work that still reads it; the model's stream then waits.
+        """
+        with ExitStack() as streams:
+            for device in self.devices:
+                streams.enter_context(torch.cuda.stream(side_stream(device)))
+            self.method.finish(self.stores, self.settings)
         for device in self.devices:
             torch.cuda.current_stream(device).wait_stream(side_stream(device))
-        self.method.finish(self.stores, self.settings)
         self.stores.clear()
 
 

@@ -268,7 +268,7 @@ def _judge_solver(found: Row) -> Judged:
         missed = len(row["spectra"]["misses"].get("32", []))
         yield "solver failures on 40 spectra, k = 32: 0", str(missed), missed == 0
     for row in found.get("prefill", {}).get("rows", []):
-        share = row["share"]["beside"]  # what `rotatek.compression` does
+        share = row["share"]["solved at the end"]  # what `rotatek.channels.rotatek` does
         text = f"{100 * share:.2f} %"
         yield f"prefill overhead, {row['model']}, N = 2,880: <= 1 %", text, share <= 0.01
 

@@ -15,7 +15,7 @@ Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,15 +29,21 @@ from rotatek.channels.eight_bits import store_in_eight_bits
 from rotatek.channels.widths import allot, head_mask, narrow
 from rotatek.config import Settings, channels_kept
 
+HELD_BYTES = 8 << 20  # of a layer's full Keys, the most that wait to be solved with the others'
 ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
 
 
 @dataclass
 class RotateKStore(Store):
-    """A plain store that, until `finish`, also holds the spectra that allot adaptive widths."""
+    """A plain store that, until `finish`, also holds what is settled only there.
+
+    Energies: the spectra that allot adaptive widths. waiting: the states whose full Keys `visual`
+    still has, and their covariance and weights.
+    """
 
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
     value_energy: Tensor | None = field(default=None)
+    waiting: tuple[Prefill, Tensor, Tensor | None] | None = field(default=None)
 
 
 @dataclass(frozen=True)
@@ -50,27 +56,28 @@ class RotateK:
 
     def compress(self, prefill: Prefill, settings: Settings) -> Store:
         """Rotate one layer's visual Keys (and Values) and keep the leading channels."""
-        keys, dtype = prefill.keys, prefill.keys.dtype
+        keys = prefill.keys
         mean, covariance = prefill.once(
             "covariance", lambda: rotation.centred_covariance(keys, prefill.lengths)
         )
         sigma = _weights(prefill, settings)
-        forward, back, energy = _key_bases(prefill, settings, covariance, sigma)
-        visual = full_visual(prefill)._replace(
-            keys=rotation.project(keys, mean, forward, prefill.lengths),
-            basis=back.to(dtype),
-            mean=mean,
-        )
-        store = RotateKStore(visual, key_energy=energy)
+        store = RotateKStore(full_visual(prefill)._replace(mean=mean))
         if settings.values == "rotate":
             _rotate_values(store, prefill, settings)
-        if settings.cache_dtype != "model" and settings.widths == "uniform":
-            store.visual = store_in_eight_bits(store.visual, prefill.lengths, settings.cache_dtype)
+        if _asked(prefill, settings, covariance) is not None and keys.nbytes <= HELD_BYTES:
+            # the Values are settled: of the full ones nothing needs to stay
+            store.waiting = replace(prefill, values=store.visual.values), covariance, sigma
+        else:
+            _rotate_keys(store, prefill, settings, covariance, sigma)
         return store
 
     def finish(self, stores: Sequence[Store], settings: Settings) -> None:
-        """With adaptive widths: share one budget among all heads of all layers, and trim."""
+        """Rotate the Keys that wait; with adaptive widths, share one budget among all heads."""
         chosen = [store for store in stores if isinstance(store, RotateKStore)]
+        waiting = [store for store in chosen if store.waiting is not None]
+        _solve_together(waiting, settings)
+        for store in waiting:
+            _rotate_waiting(store, settings)
         if settings.widths == "adaptive" and chosen:
             d = _held(chosen[0].visual.mean).shape[-1]
             budget = channels_kept(d, settings.keep_channels)
@@ -83,6 +90,70 @@ class RotateK:
                 store.visual = _narrowed(store.visual, keys, values, settings.cache_dtype)
         for store in chosen:
             store.key_energy = store.value_energy = None
+
+
+def _rotate_keys(
+    store: RotateKStore,
+    prefill: Prefill,
+    settings: Settings,
+    covariance: Tensor,
+    sigma: Tensor | None,
+) -> None:
+    """Replace the store's Keys by their leading coordinates; in 8 bits where that is asked for."""
+    forward, back, store.key_energy = _key_bases(prefill, settings, covariance, sigma)
+    mean = _held(store.visual.mean)
+    store.visual = store.visual._replace(
+        keys=rotation.project(prefill.keys, mean, forward, prefill.lengths),
+        basis=back.to(prefill.keys.dtype),
+    )
+    if settings.cache_dtype != "model" and settings.widths == "uniform":
+        store.visual = store_in_eight_bits(store.visual, prefill.lengths, settings.cache_dtype)
+
+
+def _asked(prefill: Prefill, settings: Settings, covariance: Tensor) -> tuple[Any, ...] | None:
+    """What `_top_basis` will ask of these states, if it is a solver whose launch layers can share.
+
+    Keys in 8 bits take many passes each, which are better made beside the model's next layer.
+    """
+    d = covariance.shape[-1]
+    k = channels_kept(d, settings.keep_channels)
+    alike = settings.widths == "uniform" and prefill.basis is None
+    if not alike or settings.solver == "eigh" or settings.cache_dtype != "model" or k >= d:
+        return None
+    return "keys", settings.weighting == "none", k, settings.solver
+
+
+def _solve_together(stores: Sequence[RotateKStore], settings: Settings) -> None:
+    """Find the bases of waiting layers in one launch a device, but for those that are `made`."""
+    alike: dict[Any, list[tuple[Prefill, Tensor, Tensor | None]]] = {}
+    for prefill, covariance, sigma in (_held(store.waiting) for store in stores):
+        if _asked(prefill, settings, covariance) not in prefill.made:
+            group = covariance.device, covariance.shape[1:]
+            alike.setdefault(group, []).append((prefill, covariance, sigma))
+    for waiting in alike.values():
+        _solve_alike(waiting, settings)
+
+
+def _solve_alike(
+    waiting: Sequence[tuple[Prefill, Tensor, Tensor | None]], settings: Settings
+) -> None:
+    """One launch for covariances of one device and shape; each layer's `made` gets its bases."""
+    asked = [_held(_asked(prefill, settings, covariance)) for prefill, covariance, _ in waiting]
+    covariances = torch.cat([covariance for _, covariance, _ in waiting])
+    sigmas = [sigma for _, _, sigma in waiting if sigma is not None]
+    weights = torch.cat(sigmas) if sigmas else None
+    with torch.cuda.device_of(covariances):
+        bases = rotation.top_basis(covariances, asked[0][2], settings.solver, weights)
+    sizes = [len(covariance) for _, covariance, _ in waiting]
+    for (prefill, _, _), name, basis in zip(waiting, asked, bases.split(sizes), strict=True):
+        prefill.made[name] = basis
+
+
+def _rotate_waiting(store: RotateKStore, settings: Settings) -> None:
+    prefill, covariance, sigma = _held(store.waiting)
+    store.waiting = None
+    with torch.cuda.device_of(covariance):
+        _rotate_keys(store, prefill, settings, covariance, sigma)
 
 
 def _weights(prefill: Prefill, settings: Settings) -> Tensor | None:
@@ -179,7 +250,7 @@ def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) ->
     )  # fmt: skip
 
 
-def _held(tensor: Tensor | None) -> Tensor:
-    """A tensor that this method always stores."""
-    assert tensor is not None
-    return tensor
+def _held(thing: Any) -> Any:
+    """What this method always stores."""
+    assert thing is not None
+    return thing
