@@ -128,8 +128,8 @@ def prefill(rounds: int = 9, N: int = 2880) -> Row:
     "a layer at a time" solves inside every layer (8 or 4 matrices: latency); "all at once" joins
     the Keys of all layers and needs three launches at the end; "beside" is the layers' work on a
     stream of its own: its share is what the prefill slows down. "beside, 8 a solve" shares a launch
-    of the solver among eight layers, whose full Keys it holds until then; "solved at the end", which
-    is what `rotatek` does with Keys of up to 8 MiB a layer, holds all layers' and leaves only the
+    of the solver among eight layers, whose full Keys it holds until then; "solved at the end" (what
+    `rotatek` does with Keys of up to 8 MiB a layer) holds all layers' and leaves only the
     covariances beside. The Keys are noise: with the flattest spectrum the solver takes longest.
     """
     rows = []

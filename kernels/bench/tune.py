@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kernels.bench import arms
 from kernels.bench.arms import Layer, Shape
-from kernels.bench.linear import AHEAD, CHOSEN, TILES, Tile, streamed
+from kernels.bench.linear import TILES, streamed
 from kernels.bench.model import LLAMA, QWEN
 from kernels.bench.timing import Captured, capture, interleaved, layers_for, read_only
 from kernels.cases import FP8
@@ -122,8 +122,7 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
 def products(rounds: int = 5) -> Row:
     """us of a decode step's matrix products at 1 and 8 rows: cuBLAS, and streamed by each tile.
 
-    Each also without overlap with the product before ("alone"), and the chosen tile (or the third)
-    with none and twice of the usual weights asked for ahead.
+    Each also without overlap with the product before ("alone").
     """
     rows = []
     for sizes, count in itertools.product((LLAMA, QWEN), (1, 8)):
@@ -134,8 +133,7 @@ def products(rounds: int = 5) -> Row:
             ]
             x = torch.randn(count, inputs, device="cuda").bfloat16()
             want, graphs = F.linear(x, weights[0]).float(), {}
-            best = CHOSEN.get((count, outputs, inputs), TILES[2])
-            for name, call in _product_calls(best).items():
+            for name, call in _product_calls().items():
                 off = (call(x, weights[0]).float() - want).norm() / want.norm()
                 if bool(off <= 1e-2):
                     graphs[name] = capture([partial(call, x, weight) for weight in weights])
@@ -146,14 +144,12 @@ def products(rounds: int = 5) -> Row:
     return {"rows": rows}
 
 
-def _product_calls(best: Tile) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+def _product_calls() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """What `products` times, by name."""
     calls: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cuBLAS": F.linear}
     for tile in TILES:
         calls[str(tuple(tile))] = partial(streamed, tile=tile)
         calls[f"{tuple(tile)} alone"] = partial(streamed, tile=tile, pdl=False)
-    for ahead in (0, 2 * AHEAD):
-        calls[f"{tuple(best)} ahead {ahead}"] = partial(streamed, tile=best, ahead=ahead)
     return calls
 
 
