@@ -377,6 +377,11 @@ def test_without_a_gpu(
     assert out == "" and said in err and err.count("\n") == 1
 
 
+def _heed_interrupts() -> None:
+    """A shell's background jobs ignore Ctrl+C, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def talking(folder: Path, image: Path) -> Iterator[subprocess.Popen[str]]:
     """A process in the middle of a batch of long answers."""
@@ -385,7 +390,9 @@ def talking(folder: Path, image: Path) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "-m", "rotatek", "ask", "--batch", str(batch)]
     words += ["--model", str(folder), "--max-new-tokens", "50"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
+    )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("{")
     yield process
