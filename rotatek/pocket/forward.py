@@ -103,11 +103,14 @@ def text_params(layer: Any) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
-def patchify(images: Tensor) -> Tensor:
+def light(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of the three colours, in bytes."""
+    return torch.tensor(MEAN, device=device) * 255, torch.tensor(STD, device=device) * 255
+
+
+def patchify(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """uint8 [B, H, W, 3] to normalised patches [B, N, 3 * 14 * 14], in 2 x 2 blocks."""
     b, h, w, _ = images.shape
-    mean = torch.tensor(MEAN, device=images.device) * 255
-    std = torch.tensor(STD, device=images.device) * 255
     x = (images.float() - mean) / std
     x = x.view(b, h // UNIT, MERGE, PATCH, w // UNIT, MERGE, PATCH, 3)
     return x.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(b, -1, 3 * PATCH * PATCH)
@@ -186,6 +189,9 @@ class Forward:
             self.text_block = torch.compile(text_block, dynamic=True)
             self.lm_loss = torch.compile(lm_loss, dynamic=True)
             self.glyph_loss = torch.compile(glyph_loss, dynamic=True)
+        # Made once: copying constants to a GPU at every step would wait for it each time.
+        self.mean, self.std = light(model.device)
+        self.prefix = torch.tensor(tokens.prefix(), device=model.device)
 
     def see(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images [B, H, W, 3] to patch features [B, 4 N, Dv] and visual tokens [B, N, D]."""
@@ -193,7 +199,7 @@ class Forward:
         heads = visual.config.num_heads
         rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
         kernel = visual.patch_embed.proj.weight.sum(2).flatten(1)
-        x = F.linear(patchify(images), kernel).float()
+        x = F.linear(patchify(images, self.mean, self.std), kernel).float()
         angles = vision_angles(rows, columns, x.shape[-1] // heads, x.device)
         cos, sin = angles.cos(), angles.sin()
         for block in visual.blocks:
@@ -209,11 +215,11 @@ class Forward:
         """Hidden states [B, T, D] of ``text`` [B, T] after the image's tokens ``seen``."""
         language = self.model.model.language_model
         embed = language.embed_tokens.weight
-        head = torch.tensor(tokens.prefix(), device=text.device)
-        start = F.embedding(head, embed).expand(text.shape[0], -1, -1)
+        start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
         x = torch.cat((start.float(), seen.float(), F.embedding(text, embed).float()), 1)
-        angles = text_angles(rows, columns, len(head), text.shape[1], language.config, x.device)
-        width, before = angles.shape[-1], len(head) + seen.shape[1]
+        before = len(self.prefix)
+        angles = text_angles(rows, columns, before, text.shape[1], language.config, x.device)
+        width, before = angles.shape[-1], before + seen.shape[1]
         mask: Tensor | None = None
         if alone:
             turns, places = turn_places(text)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import tokens
-from .config import MEAN, PATCH, STD
-from .forward import glyph_loss, lm_loss, text_block
+from .config import PATCH
+from .forward import glyph_loss, light, lm_loss, text_block
 from .llava import vision_parts
 from .llava_data import TileBatch
 from .llava_tiles import READABLE, Tiling, join
@@ -78,10 +78,8 @@ class TileForward:
             self.clip_block = torch.compile(clip_block, dynamic=True)
             self.text_block = torch.compile(text_block, dynamic=True)
         # Made once: copying constants to a GPU at every step would wait for it each time.
-        device = model.device
-        self.mean = torch.tensor(MEAN, device=device) * 255
-        self.std = torch.tensor(STD, device=device) * 255
-        self.prefix = torch.tensor(tokens.prefix(), device=device)
+        self.mean, self.std = light(model.device)
+        self.prefix = torch.tensor(tokens.prefix(), device=model.device)
 
     def look(self, tiles: Tensor) -> Tensor:
         """Tiles uint8 [B, side, side, 3] to patch features [B, N, Dv]."""
