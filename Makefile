@@ -4,6 +4,9 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
+# Packages are compiled as they are first imported, not by pip; some machines forbid that, and every
+# process then takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 PORT ?= 7860
 VENV := .venv
