@@ -91,15 +91,21 @@ def answers(files: Files, asked: Question) -> Drawings:
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
-        drawn[table["name"]] = (title, drawing._replace(reading=_over(table, drawing.reading)))
+        reading = f"{_counted(files, table, asked)} {drawing.reading}"
+        drawn[table["name"]] = (title, drawing._replace(reading=reading))
     return drawn
 
 
-def _over(table: Mapping[str, Any], reading: str) -> str:
-    """A reading that says first how many questions it rests on, and of which kinds."""
-    kinds = list(table.get("kinds") or table["rows"][0].get("by_category", {}))
-    of = f" of {', '.join(kinds)}" if kinds else ""
-    return f"{table['questions']:,} questions{of}. {reading}"
+def _counted(files: Files, table: Mapping[str, Any], asked: Question) -> str:
+    """How many questions a figure rests on, and of which kinds."""
+    whole = table["questions"] == table.get("of", table["questions"])
+    one = asked.category if asked.category != EVERY and asked.measure == "score" else ""
+    if one and whole:
+        return f"{files['results']['suite']['categories'][one]:,} questions of {one}."
+    if one:
+        return f"Those of {one} among {table['questions']:,} questions."
+    kinds = ", ".join(table["rows"][0].get("by_category", {}))
+    return f"{table['questions']:,} questions{' of ' * bool(kinds)}{kinds}."
 
 
 class Measured(NamedTuple):
