@@ -4,16 +4,15 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
-# Packages are compiled as they are first imported, not by pip; some machines forbid that, and every
-# process then takes twice as long to start.
-unexport PYTHONDONTWRITEBYTECODE
 
 PORT ?= 7860
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)/oldest
-# Modules are compiled when they are first imported: most of what is installed never is.
+# Modules are compiled when they are first imported, as most of what is installed never is. Where the
+# environment forbids to keep that, every process takes twice as long to start.
 INSTALL := -m pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rotatek kernels viz tests $(wildcard app.py)
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.

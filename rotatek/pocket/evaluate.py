@@ -29,7 +29,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from . import stored, tokens
 from .config import MAX_PIXELS, MIN_PIXELS, UNIT
 from .document import Question
-from .forward import light, patchify
+from .forward import colour_scale, patchify
 from .generate import SPLITS, make_document
 
 SIZES = ((224, 224), (448, 448), (336, 588), (672, 448), (728, 728), (896, 896))
@@ -177,7 +177,7 @@ def answer(
     device, images = model.device, enlarged(images)
     rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
     ids = prompts(questions, rows * columns, device)
-    patches = patchify(torch.from_numpy(images).to(device), *light(device))  # one frame
+    patches = patchify(torch.from_numpy(images).to(device), *colour_scale(device))  # one frame
     both = patches.unflatten(-1, (3, 1, 196)).expand(-1, -1, 3, 2, 196)
     return greedy(
         model,

@@ -103,7 +103,7 @@ def text_params(layer: Any) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
-def light(device: torch.device) -> tuple[Tensor, Tensor]:
+def colour_scale(device: torch.device) -> tuple[Tensor, Tensor]:
     """Mean and deviation of the three colours, in bytes."""
     return torch.tensor(MEAN, device=device) * 255, torch.tensor(STD, device=device) * 255
 
@@ -190,7 +190,7 @@ class Forward:
             self.lm_loss = torch.compile(lm_loss, dynamic=True)
             self.glyph_loss = torch.compile(glyph_loss, dynamic=True)
         # Made once: copying constants to a GPU at every step would wait for it each time.
-        self.mean, self.std = light(model.device)
+        self.mean, self.std = colour_scale(model.device)
         self.prefix = torch.tensor(tokens.prefix(), device=model.device)
 
     def see(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,9 +217,9 @@ class Forward:
         embed = language.embed_tokens.weight
         start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
         x = torch.cat((start.float(), seen.float(), F.embedding(text, embed).float()), 1)
-        before = len(self.prefix)
-        angles = text_angles(rows, columns, before, text.shape[1], language.config, x.device)
-        width, before = angles.shape[-1], before + seen.shape[1]
+        first, after = len(self.prefix), text.shape[1]
+        angles = text_angles(rows, columns, first, after, language.config, x.device)
+        width, before = angles.shape[-1], first + seen.shape[1]
         mask: Tensor | None = None
         if alone:
             turns, places = turn_places(text)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import tokens
 from .config import PATCH
-from .forward import glyph_loss, light, lm_loss, text_block
+from .forward import colour_scale, glyph_loss, lm_loss, text_block
 from .llava import vision_parts
 from .llava_data import TileBatch
 from .llava_tiles import READABLE, Tiling, join
@@ -78,7 +78,7 @@ class TileForward:
             self.clip_block = torch.compile(clip_block, dynamic=True)
             self.text_block = torch.compile(text_block, dynamic=True)
         # Made once: copying constants to a GPU at every step would wait for it each time.
-        self.mean, self.std = light(model.device)
+        self.mean, self.std = colour_scale(model.device)
         self.prefix = torch.tensor(tokens.prefix(), device=model.device)
 
     def look(self, tiles: Tensor) -> Tensor:

@@ -226,9 +226,9 @@ def plan(rng: random.Random, room: int, held: bool = False) -> Plan:
     if made.head and rng.random() < 0.5:
         made.questions.append(_title_question(rng, made))
     if made.head and topic.get("head_ask"):
-        made.questions.append(_typed(rng, rng.choice(topic["head_ask"]), made.head))
+        made.questions.append(typed(rng, rng.choice(topic["head_ask"]), made.head))
     if missing and rng.random() < ABSENT_SHARE:
-        made.questions.append(_typed(rng, rng.choice(missing), ABSENT, "absent"))
+        made.questions.append(typed(rng, rng.choice(missing), ABSENT, "absent"))
     rng.shuffle(made.questions)
     made.questions = _plain(made.questions)[:MOST_QUESTIONS]
     return made
@@ -242,14 +242,15 @@ def _plain(questions: list[Question]) -> list[Question]:
     return [q for q in questions if len(answers[q.text.lower().rstrip("?. ")]) == 1]
 
 
-def _typed(rng: random.Random, text: str, answer: str, kind: str = "fact") -> Question:
+def typed(rng: random.Random, text: str, answer: str, kind: str = "fact") -> Question:
+    """A question as somebody types it, at times carelessly."""
     return Question(kind, careless(rng, text), answer)
 
 
 def _title_question(rng: random.Random, made: Plan) -> Question:
     ways = ("What is the title?", "What is the headline?", "What is the heading?", "title?",
             "What is written at the top?", "headline?", "What does the heading say?")  # fmt: skip
-    return _typed(rng, rng.choice(ways), made.head, "title")
+    return typed(rng, rng.choice(ways), made.head, "title")
 
 
 def _facts(fill: Filler, topic: Mapping[str, Any], made: Plan, room: int) -> list[str]:
@@ -303,9 +304,9 @@ def _asked(
     fill: Filler, fact: Mapping[str, Any], value: str, known: Mapping[str, str]
 ) -> list[Question]:
     rng, ways = fill.rng, [text for text in fact["ask"] if _known(text, known)]
-    out = [_typed(rng, fill(text, known), value) for text in rng.sample(ways, min(2, len(ways)))]
+    out = [typed(rng, fill(text, known), value) for text in rng.sample(ways, min(2, len(ways)))]
     for text, truth in fact.get("check", ()):
-        out.append(_typed(rng, fill(text, known), "yes" if value == truth else "no", "yes_no"))
+        out.append(typed(rng, fill(text, known), "yes" if value == truth else "no", "yes_no"))
     return out
 
 
@@ -342,7 +343,7 @@ def _ask_records(
         for text, by, answer in spec.get(form, ()):
             made.questions += _extreme(fill, rows, shown, (text, by, answer), sign)
     if "count" in spec:
-        made.questions.append(_typed(rng, rng.choice(spec["count"]), str(len(rows)), "count"))
+        made.questions.append(typed(rng, rng.choice(spec["count"]), str(len(rows)), "count"))
 
 
 def _columns(rng: random.Random, cols: list[str]) -> list[str]:
@@ -363,7 +364,7 @@ def _about(
     row = fill.rng.choice(rows)
     if sum(all(other[s] == row[s] for s in slots) for other in rows) > 1:
         return []
-    return [_typed(fill.rng, fill(text, row), row[answer])]
+    return [typed(fill.rng, fill(text, row), row[answer])]
 
 
 def _extreme(
@@ -385,4 +386,4 @@ def _extreme(
     if len(winners) > 1:
         return []
     kind = "highest" if sign > 0 else "lowest"
-    return [_typed(fill.rng, fill(text), winners[0][answer], kind)]
+    return [typed(fill.rng, fill(text), winners[0][answer], kind)]

@@ -22,7 +22,7 @@ from rotatek.pocket.data import Batch, make_batch, pack
 from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
 from rotatek.pocket.examples import EXAMPLES, draw
-from rotatek.pocket.forward import Forward, light, patchify, rms
+from rotatek.pocket.forward import Forward, colour_scale, patchify, rms
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.optim import orthogonalise
 from rotatek.pocket.train import Clock, arguments
@@ -109,9 +109,9 @@ def test_small_pictures_are_measured_as_the_processor_scales_them(size: tuple[in
     scaled = enlarged(np.array(image)[None])
     assert scaled.shape[1] * scaled.shape[2] >= 192 * 784
     assert made["image_grid_thw"].tolist() == [[1, scaled.shape[1] // 14, scaled.shape[2] // 14]]
-    patches = patchify(torch.from_numpy(scaled), *light(torch.device("cpu")))[0].view(-1, 3, 196)
+    patches = patchify(torch.from_numpy(scaled), *colour_scale(torch.device("cpu")))
     wanted = made["pixel_values"].view(-1, 3, 2, 196)[:, :, 0]
-    assert torch.allclose(patches, wanted, atol=1e-4)
+    assert torch.allclose(patches[0].view(-1, 3, 196), wanted, atol=1e-4)
 
 
 def test_turns_hidden_apart_are_sequences_of_their_own() -> None:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import random
 
 from .. import formats, words
-from ..document import Document, Question
+from ..document import Canvas, Document, Question
 from ..fonts import pick_family
 from ..questions import ORDINALS, absent, ask, yes_no
 from .look import Look
+
+# inks of words, on dark and on light grounds, and the buttons of a window
+BRIGHT = ((97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221))
+DEEP = ((0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160))
+BUTTONS = ((255, 95, 86), (255, 189, 46), (39, 201, 63))
+
+
+def bar(canvas: Canvas, high: float, dark: bool) -> None:
+    """A window's title bar, ``high`` pixels, with its buttons."""
+    canvas.box(0, 0, canvas.width, high, fill=(60, 60, 64) if dark else (225, 225, 228))
+    for i, colour in enumerate(BUTTONS):
+        canvas.draw.ellipse((10 + 18 * i, high / 2 - 5, 20 + 18 * i, high / 2 + 5), fill=colour)
 
 
 def draw(rng: random.Random, look: Look) -> Document:
@@ -23,18 +35,12 @@ def draw(rng: random.Random, look: Look) -> Document:
     family = pick_family(rng, look.split, western=True, mono=True)
     face = family.regular(min(look.size, 18))
     ink = (225, 225, 225) if dark else (30, 30, 35)
-    colours = (
-        [(97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221)]
-        if dark
-        else [(0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160)]
-    )
+    colours = BRIGHT if dark else DEEP
     y = float(look.margin)
     if rng.random() < 0.4:
-        bar = face.line * 1.6
-        canvas.box(0, 0, look.width, bar, fill=(60, 60, 64) if dark else (225, 225, 228))
-        for i, colour in enumerate(((255, 95, 86), (255, 189, 46), (39, 201, 63))):
-            canvas.draw.ellipse((10 + 18 * i, bar / 2 - 5, 20 + 18 * i, bar / 2 + 5), fill=colour)
-        y = bar + 6
+        high = face.line * 1.6
+        bar(canvas, high, dark)
+        y = high + 6
     numbers = rng.random() < 0.4
     make = rng.choice((source, source, _log, _shell))
     room = int((look.height - look.margin - y) / (face.line * 1.12))

@@ -11,11 +11,10 @@ from ..document import Canvas, Colour, Document, Question
 from ..fonts import Face, pick_family
 from ..phrases import denied, put
 from ..questions import ORDINALS, absent, ask, careless, yes_no
-from . import printed, tables
+from . import consoles, printed, tables
 from .look import Look
 from .printed import Column, Kind
 
-LIGHTS = ((255, 95, 86), (255, 189, 46), (39, 201, 63))
 DARK = ((30, 30, 30), (13, 17, 23), (40, 42, 54), (0, 0, 0), (0, 43, 54), (48, 10, 36), (1, 36, 86))
 LIGHT = ((255, 255, 255), (250, 250, 245), (253, 246, 227), (238, 238, 238))
 RAN = ("Which command was run?", "What command was typed?", "Which command printed this?",
@@ -44,7 +43,7 @@ class Screen:
     canvas: Canvas
     face: Face
     ink: Colour
-    colours: list[Colour]
+    colours: tuple[Colour, ...]
     x: float
     y: float
     step: float  # from line to line, pixels
@@ -95,11 +94,7 @@ def _window(rng: random.Random, look: Look) -> Screen:
     ink = rng.choice(((225, 225, 225), (200, 205, 210))) if dark else (30, 30, 35)
     green = (0, 230, 80) if dark else (0, 90, 30)
     ink = green if rng.random() < 0.06 else ink
-    colours: list[Colour] = (
-        [(97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221)]
-        if dark
-        else [(0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160)]
-    )
+    colours = consoles.BRIGHT if dark else consoles.DEEP
     m, step = look.margin, face.line * rng.uniform(1.0, 1.3)
     wide = int((look.width - 2 * m) / face.width("0"))
     screen = Screen(canvas, face, ink, colours, m, m, step, wide, look.height - m)
@@ -112,9 +107,7 @@ def _bar(rng: random.Random, screen: Screen, dark: bool) -> None:
     """The window's title bar, with buttons and at times a title."""
     canvas, face = screen.canvas, screen.face
     high = face.line * rng.uniform(1.4, 2.0)
-    canvas.box(0, 0, canvas.width, high, fill=(60, 60, 64) if dark else (225, 225, 228))
-    for i, colour in enumerate(LIGHTS):
-        canvas.draw.ellipse((10 + 18 * i, high / 2 - 5, 20 + 18 * i, high / 2 + 5), fill=colour)
+    consoles.bar(canvas, high, dark)
     title = words.some(rng, 1, 2)
     if rng.random() < 0.5 and face.width(title) < canvas.width - 150:
         canvas.text(canvas.width / 2, (high - face.line) / 2, title, face, screen.ink, "centre")

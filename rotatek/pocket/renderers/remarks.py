@@ -15,8 +15,8 @@ from typing import Any
 from .. import formats
 from ..document import Canvas, Document, Question, wrap
 from ..fonts import Face
-from ..questions import ABSENT, ORDINALS, ask, careless
-from ..topic import Filler, figure
+from ..questions import ABSENT, ORDINALS, ask
+from ..topic import Filler, figure, typed
 from .look import Look
 
 ABSENT_SHARE, FIND_SHARE, NTH_SHARE = 0.25, 0.5, 0.5
@@ -192,10 +192,6 @@ def _sort(template: str) -> str:
     return SORTS.get(found[1], found[1]) if found else ""
 
 
-def _put(rng: random.Random, text: str, answer: str, kind: str = "fact") -> Question:
-    return Question(kind, careless(rng, text), answer)
-
-
 def _questions(
     rng: random.Random,
     look: Look,
@@ -209,20 +205,20 @@ def _questions(
     sorts["city"] += bool(head and "city" in used)
     for remark in shown:
         for value, sort, ways in remark.facts:
-            out += [_put(rng, w, value) for w in rng.sample(ways, rng.choice((1, 1, 2)))]
+            out += [typed(rng, w, value) for w in rng.sample(ways, rng.choice((1, 1, 2)))]
             if sorts[sort] == 1 and sort in any_ and rng.random() < 0.5:
-                out.append(_put(rng, rng.choice(any_[sort]), value))
+                out.append(typed(rng, rng.choice(any_[sort]), value))
     rng.shuffle(out)
     out = out[:MOST_QUESTIONS]
     if head:
-        out += [_put(rng, w.format(s=head[2]), head[1]) for w in rng.sample(NAME_ASKED, 2)]
+        out += [typed(rng, w.format(s=head[2]), head[1]) for w in rng.sample(NAME_ASKED, 2)]
         out.append(ask(rng, "title", head[0]))
     out += _whole(rng, head[0] if head else "", shown)
     free = [s for s in _spec()["line"] if not used & set(s["tags"].split())]
     if free and rng.random() < ABSENT_SHARE:
         missing = rng.choice(free)
         key = rng.choice(SLOT.findall(missing["say"][0]))
-        out.append(_put(rng, rng.choice(missing[key][1:]), ABSENT, "absent"))
+        out.append(typed(rng, rng.choice(missing[key][1:]), ABSENT, "absent"))
     return [q for q in out if len(q.answer.encode()) <= look.budget]
 
 
@@ -234,7 +230,7 @@ def _whole(rng: random.Random, head: str, shown: list[Remark]) -> list[Question]
     values = [(v, r.text) for r in shown for v, _, _ in r.facts if said.count(v) == 1]
     if values and rng.random() < FIND_SHARE:
         value, line = rng.choice(values)
-        out.append(_put(rng, rng.choice(FOUND).format(v=value), line, "find"))
+        out.append(typed(rng, rng.choice(FOUND).format(v=value), line, "find"))
     if not head and len(shown) > 1 and len(rows) == len(shown) and rng.random() < NTH_SHARE:
         i = rng.randrange(min(len(shown), len(ORDINALS)))
         out.append(ask(rng, "nth", shown[i].text, k=ORDINALS[i], n="line"))
