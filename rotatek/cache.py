@@ -2,8 +2,8 @@
 
 A layer stores visual tokens as its channel method left them, and prompt, text and generated tokens
 at full width in buffers that grow. Lengths are logical (positions come from them), never physical.
-Compression happens inside the layer's own prefill call (`rotatek.attention`), so only one layer's
-full Keys are alive at a time.
+Compression happens inside the prefill's own calls (`rotatek.attention`), layer by layer; RotateK's
+layers wait for each other, while they weigh little, and then share storages.
 """
 
 from collections.abc import Callable, Iterator

@@ -7,9 +7,7 @@ model.generate(**inputs, past_key_values=cache)
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -123,12 +121,6 @@ def _output_roots(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     return rotation.metric_root((blocks.transpose(-1, -2) @ blocks).sum(1))
 
 
-@lru_cache
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream that compresses: one a GPU, since freed memory is only reused on its own."""
-    return torch.cuda.Stream(device)
-
-
 @dataclass
 class Filling:
     """How one cache's layers are compressed, and the stores they have filled so far."""
@@ -139,25 +131,6 @@ class Filling:
     metrics: OutputMetrics
     bases: Sequence[Tensor] | None = None
     stores: list[Store] = field(default_factory=list)
-    devices: set[torch.device] = field(default_factory=set)
-
-    @contextmanager
-    def beside(self, *states: Tensor) -> Iterator[None]:
-        """On a GPU, work on a stream of its own while the model's goes on to the next layer.
-
-        One layer's solver keeps eight multiprocessors busy for long and the others idle.
-        """
-        device = states[0].device
-        if device.type != "cuda":
-            yield
-            return
-        self.devices.add(device)
-        stream = side_stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            yield
-        for state in states:
-            state.record_stream(stream)
 
     def compress(self, prefill: Prefill) -> Store:
         """Store one layer's visual tokens."""
@@ -166,19 +139,11 @@ class Filling:
         self.stores.append(self.method.compress(prefill, self.settings))
         return self.stores[-1]
 
-    def finish(self) -> None:
-        """Settle what layers share, once all of them are filled.
-
-        Where they were filled on a stream of its own it is settled there too, so that what is let
-        go of is only reused behind the work that still reads it; the model's stream then waits.
-        """
-        with ExitStack() as streams:
-            for device in self.devices:
-                streams.enter_context(torch.cuda.stream(side_stream(device)))
-            self.method.finish(self.stores, self.settings)
-        for device in self.devices:
-            torch.cuda.current_stream(device).wait_stream(side_stream(device))
-        self.stores.clear()
+    def settle(self, last: bool) -> None:
+        """After each layer: what those filled so far are to share."""
+        self.method.settle(self.stores, self.settings, last)
+        if last:
+            self.stores.clear()
 
 
 class PlannedLayer(CompressedLayer):
@@ -204,8 +169,7 @@ class PlannedLayer(CompressedLayer):
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         if self.text is None:
             out = full()
-            with self.filling.beside(query, key, value):
-                self.absorb(module, query, key, value)
+            self.absorb(module, query, key, value)
             self.settle()
             self.plan.observe(self.index, query, key, scale)
             return out
@@ -245,9 +209,8 @@ class PlannedLayer(CompressedLayer):
         return states
 
     def settle(self) -> None:
-        """After the last layer: what all of them share."""
-        if self.index == self.plan.layers - 1:
-            self.filling.finish()
+        """After this layer: what it shares with others."""
+        self.filling.settle(last=self.index == self.plan.layers - 1)
 
 
 def check_window(module: nn.Module, tokens: int) -> None:

@@ -58,8 +58,8 @@ class ChannelMethod(Protocol):
         """Store one layer's visual tokens."""
         ...
 
-    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
-        """Called once, when every layer has been compressed."""
+    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
+        """Called after every layer with the stores so far, `last` when it was the last one."""
         ...
 
 

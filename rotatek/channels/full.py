@@ -20,5 +20,5 @@ class Full:
         """Keep Keys and Values as they are."""
         return Store(full_visual(prefill))
 
-    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
+    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
         """Nothing is shared between layers."""

@@ -14,8 +14,8 @@ cache_dtype="fp8" or "int8" stores what is left in 8 bits.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,21 +29,55 @@ from rotatek.channels.eight_bits import store_in_eight_bits
 from rotatek.channels.widths import allot, head_mask, narrow
 from rotatek.config import Settings, channels_kept
 
-HELD_BYTES = 8 << 20  # of a layer's full Keys, the most that wait to be solved with the others'
+HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together
 ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
+ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 
 
 @dataclass
 class RotateKStore(Store):
-    """A plain store that, until `finish`, also holds what is settled only there.
+    """A plain store that, until it is settled, also holds what is settled with other layers'.
 
-    Energies: the spectra that allot adaptive widths. waiting: the states whose full Keys `visual`
-    still has, and their covariance and weights.
+    waiting: the states, whose full Keys and Values `visual` still has. Energies: the spectra that
+    allot adaptive widths.
     """
 
+    waiting: Prefill | None = field(default=None)
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
     value_energy: Tensor | None = field(default=None)
-    waiting: tuple[Prefill, Tensor, Tensor | None] | None = field(default=None)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers alike, taken as one whose samples are the first one's, then the second's, ...
+
+    What follows from them is kept with the first one's states, for every cache they fill.
+    """
+
+    parts: Sequence[Prefill]
+
+    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, called by the first who asks for `what` of these layers."""
+        return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
+
+    def of(self, name: str) -> Tensor:
+        """That field of all states, [L * B, ...]."""
+        each = [getattr(part, name) for part in self.parts]
+        return each[0] if len(each) == 1 else self.once(name, lambda: torch.cat(each))
+
+    def spread(self, each: Sequence[Tensor]) -> Tensor:
+        """What every layer has one of, as [L * B, ...]."""
+        return torch.stack(list(each)).repeat_interleave(len(self.parts[0].keys), 0)
+
+    def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
+        """Each layer's own part of what was found: a slice where it stays aligned, else a copy."""
+        rows = len(self.parts[0].keys)
+        for first in range(0, rows * len(self.parts), rows):
+            parts = {name: tensor[first : first + rows] for name, tensor in found.items()}
+            yield {
+                name: part.clone() if part.nbytes % ALIGNED else part
+                for name, part in parts.items()
+            }
 
 
 @dataclass(frozen=True)
@@ -55,174 +89,158 @@ class RotateK:
     summary: str = "Rotates each head's Keys so that few channels carry them all, and keeps those."
 
     def compress(self, prefill: Prefill, settings: Settings) -> Store:
-        """Rotate one layer's visual Keys (and Values) and keep the leading channels."""
-        keys = prefill.keys
-        mean, covariance = prefill.once(
-            "covariance", lambda: rotation.centred_covariance(keys, prefill.lengths)
-        )
-        sigma = _weights(prefill, settings)
-        store = RotateKStore(full_visual(prefill)._replace(mean=mean))
-        if settings.values == "rotate":
-            _rotate_values(store, prefill, settings)
-        if _asked(prefill, settings, covariance) is not None and keys.nbytes <= HELD_BYTES:
-            # the Values are settled: of the full ones nothing needs to stay
-            store.waiting = replace(prefill, values=store.visual.values), covariance, sigma
-        else:
-            _rotate_keys(store, prefill, settings, covariance, sigma)
-        return store
+        """Hold one layer's states, to be rotated with other layers'."""
+        return RotateKStore(full_visual(prefill), prefill)
 
-    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
-        """Rotate the Keys that wait; with adaptive widths, share one budget among all heads."""
+    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
+        """Rotate the layers that wait once they weigh `HELD_BYTES`, and in the end.
+
+        The solver takes as long for one layer's eight heads as for sixteen layers'. What waits is
+        held in full, and copied once while it is joined. With adaptive widths all heads share one
+        budget when all layers are there.
+        """
         chosen = [store for store in stores if isinstance(store, RotateKStore)]
         waiting = [store for store in chosen if store.waiting is not None]
-        _solve_together(waiting, settings)
-        for store in waiting:
-            _rotate_waiting(store, settings)
-        if settings.widths == "adaptive" and chosen:
-            d = _held(chosen[0].visual.mean).shape[-1]
-            budget = channels_kept(d, settings.keep_channels)
-            for_keys = allot([_held(s.key_energy) for s in chosen], budget)
-            for_values: list[Tensor | None] = [None] * len(chosen)
-            if settings.values == "rotate":
-                budget = channels_kept(d, settings.keep_values)
-                for_values[:] = allot([_held(s.value_energy) for s in chosen], budget)
-            for store, keys, values in zip(chosen, for_keys, for_values, strict=True):
-                store.visual = _narrowed(store.visual, keys, values, settings.cache_dtype)
-        for store in chosen:
-            store.key_energy = store.value_energy = None
+        # 8 bits are rounded from float32: twice the full Keys and Values, several times over
+        most = HELD_BYTES if settings.cache_dtype == "model" else HELD_BYTES // 8
+        if last or sum(_held_bytes(_held(store.waiting)) for store in waiting) >= most:
+            for alike in _grouped(waiting):
+                _rotate(alike, settings)
+        if last and chosen and settings.widths == "adaptive":
+            _adapt(chosen, settings)
 
 
-def _rotate_keys(
-    store: RotateKStore,
-    prefill: Prefill,
-    settings: Settings,
-    covariance: Tensor,
-    sigma: Tensor | None,
-) -> None:
-    """Replace the store's Keys by their leading coordinates; in 8 bits where that is asked for."""
-    forward, back, store.key_energy = _key_bases(prefill, settings, covariance, sigma)
-    mean = _held(store.visual.mean)
-    store.visual = store.visual._replace(
-        keys=rotation.project(prefill.keys, mean, forward, prefill.lengths),
-        basis=back.to(prefill.keys.dtype),
+def _held_bytes(prefill: Prefill) -> int:
+    """Bytes of a layer's full Keys and of their float32 covariances."""
+    B, heads, _, d = prefill.keys.shape
+    return prefill.keys.nbytes + 4 * B * heads * d * d
+
+
+def _grouped(stores: Sequence[RotateKStore]) -> list[list[RotateKStore]]:
+    """Layers alike together: FastV's first ones have more tokens than the others."""
+    groups: dict[Hashable, list[RotateKStore]] = {}
+    for store in stores:
+        states = _held(store.waiting)
+        keys, known = states.keys, states.value_metric is not None
+        groups.setdefault((keys.device, keys.dtype, keys.shape, known), []).append(store)
+    return list(groups.values())
+
+
+def _rotate(stores: Sequence[RotateKStore], settings: Settings) -> None:
+    """Replace the Keys (and Values) of layers alike by their leading coordinates."""
+    layers = Layers([_held(store.waiting) for store in stores])
+    with torch.cuda.device_of(layers.parts[0].keys):
+        found = _rotated_keys(layers, settings)
+        if settings.values == "rotate":
+            found |= _rotated_values(layers, settings)
+        if settings.cache_dtype != "model" and settings.widths == "uniform":
+            found |= _in_eight_bits(layers, found, settings.cache_dtype)
+    for store, own in zip(stores, layers.split(found), strict=True):
+        store.waiting = None
+        store.key_energy = own.pop("key_energy", None)
+        store.value_energy = own.pop("value_energy", None)
+        store.visual = store.visual._replace(**own)
+
+
+def _adapt(stores: Sequence[RotateKStore], settings: Settings) -> None:
+    """Trim every head of every layer to the widths that one budget allots."""
+    d = _held(stores[0].visual.mean).shape[-1]
+    budget = channels_kept(d, settings.keep_channels)
+    for_keys = allot([_held(store.key_energy) for store in stores], budget)
+    for_values: list[Tensor | None] = [None] * len(stores)
+    if settings.values == "rotate":
+        budget = channels_kept(d, settings.keep_values)
+        for_values[:] = allot([_held(store.value_energy) for store in stores], budget)
+    for store, keys, values in zip(stores, for_keys, for_values, strict=True):
+        store.visual = _narrowed(store.visual, keys, values, settings.cache_dtype)
+        store.key_energy = store.value_energy = None
+
+
+def _rotated_keys(layers: Layers, settings: Settings) -> dict[str, Tensor]:
+    """K~, what turns a query, mu, and each column's energy where widths are adaptive."""
+    keys, lengths = layers.of("keys"), layers.of("lengths")
+    mean, covariance = layers.once("covariance", lambda: rotation.centred_covariance(keys, lengths))
+    forward, back, energy = _key_bases(layers, settings, covariance)
+    kept = rotation.project(keys, mean, forward, lengths)
+    found = {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
+    return found if energy is None else found | {"key_energy": energy}
+
+
+def _rotated_values(layers: Layers, settings: Settings) -> dict[str, Tensor]:
+    """V~ in the output metric, what turns it back, mu_v, and energies where widths are adaptive."""
+    values, lengths, d = layers.of("values"), layers.of("lengths"), layers.of("values").shape[-1]
+    r = channels_kept(d, settings.keep_values)
+    mean, covariance = layers.once(
+        "value covariance", lambda: rotation.centred_covariance(values, lengths)
     )
-    if settings.cache_dtype != "model" and settings.widths == "uniform":
-        store.visual = store_in_eight_bits(store.visual, prefill.lengths, settings.cache_dtype)
+    root = inverse = torch.eye(d, device=values.device)
+    metrics = [part.value_metric for part in layers.parts if part.value_metric is not None]
+    if metrics:
+        root, inverse = (layers.spread(each) for each in zip(*metrics, strict=True))
+    weighted = root @ covariance @ root
+    basis, energy = _top_basis(layers, "values", weighted, r, settings)
+    found = {
+        "values": rotation.project(values, mean, root @ basis, lengths),
+        "value_basis": (basis.transpose(-1, -2) @ inverse).to(values.dtype),
+        "value_mean": mean,
+    }
+    return found if energy is None else found | {"value_energy": energy}
 
 
-def _asked(prefill: Prefill, settings: Settings, covariance: Tensor) -> tuple[Any, ...] | None:
-    """What `_top_basis` will ask of these states, if it is a solver whose launch layers can share.
-
-    Keys in 8 bits take many passes each, which are better made beside the model's next layer.
-    """
-    d = covariance.shape[-1]
-    k = channels_kept(d, settings.keep_channels)
-    alike = settings.widths == "uniform" and prefill.basis is None
-    if not alike or settings.solver == "eigh" or settings.cache_dtype != "model" or k >= d:
-        return None
-    return "keys", settings.weighting == "none", k, settings.solver
-
-
-def _solve_together(stores: Sequence[RotateKStore], settings: Settings) -> None:
-    """Find the bases of waiting layers in one launch a device, but for those that are `made`."""
-    alike: dict[Any, list[tuple[Prefill, Tensor, Tensor | None]]] = {}
-    for prefill, covariance, sigma in (_held(store.waiting) for store in stores):
-        if _asked(prefill, settings, covariance) not in prefill.made:
-            group = covariance.device, covariance.shape[1:]
-            alike.setdefault(group, []).append((prefill, covariance, sigma))
-    for waiting in alike.values():
-        _solve_alike(waiting, settings)
-
-
-def _solve_alike(
-    waiting: Sequence[tuple[Prefill, Tensor, Tensor | None]], settings: Settings
-) -> None:
-    """One launch for covariances of one device and shape; each layer's `made` gets its bases."""
-    asked = [_held(_asked(prefill, settings, covariance)) for prefill, covariance, _ in waiting]
-    covariances = torch.cat([covariance for _, covariance, _ in waiting])
-    sigmas = [sigma for _, _, sigma in waiting if sigma is not None]
-    weights = torch.cat(sigmas) if sigmas else None
-    with torch.cuda.device_of(covariances):
-        bases = rotation.top_basis(covariances, asked[0][2], settings.solver, weights)
-    sizes = [len(covariance) for _, covariance, _ in waiting]
-    for (prefill, _, _), name, basis in zip(waiting, asked, bases.split(sizes), strict=True):
-        prefill.made[name] = basis
-
-
-def _rotate_waiting(store: RotateKStore, settings: Settings) -> None:
-    prefill, covariance, sigma = _held(store.waiting)
-    store.waiting = None
-    with torch.cuda.device_of(covariance):
-        _rotate_keys(store, prefill, settings, covariance, sigma)
-
-
-def _weights(prefill: Prefill, settings: Settings) -> Tensor | None:
-    """sigma [B, Hkv, d], of mean one so that half-precision Keys stay in range."""
-    if settings.weighting == "none":
-        return None
-    heads, asked = prefill.keys.shape[1], (prefill.queries, prefill.window_alive)
-    return prefill.once("weights", lambda: rotation.query_weights(asked[0], heads, asked[1], True))
+def _in_eight_bits(layers: Layers, found: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+    """Keys and Values as `kind`, with their scales."""
+    values = found["values"] if "values" in found else layers.of("values")
+    visual = store_in_eight_bits(Visual(found["keys"], values), layers.of("lengths"), kind)
+    return {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
 
 
 def _key_bases(
-    prefill: Prefill, settings: Settings, covariance: Tensor, sigma: Tensor | None
+    layers: Layers, settings: Settings, covariance: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """F and B [B, Hkv, d, k], and each column's energy where widths are adaptive."""
-    d = covariance.shape[-1]
+    """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
+    d, sigma = covariance.shape[-1], _weights(layers, settings)
     k = channels_kept(d, settings.keep_channels)
-    energy, asked = None, ("keys", settings.weighting == "none")
-    if settings.widths == "adaptive":
-        cap = min(d, ADAPTIVE_CAP * k)
-        found = prefill.once((*asked, cap), lambda: rotation.nested_basis(covariance, cap, sigma))
-        basis, energy = found
-    elif prefill.basis is not None:
-        basis = prefill.basis[..., :k].to(covariance).expand(*covariance.shape[:2], d, k)
+    known = [part.basis for part in layers.parts if part.basis is not None]
+    if known and settings.widths == "uniform":
+        basis, energy = layers.spread([each[..., :k].to(covariance) for each in known]), None
     else:
-        basis = _top_basis(prefill, asked, covariance, k, settings.solver, sigma)
+        what = "keys" if sigma is not None else "keys as they are"
+        basis, energy = _top_basis(layers, what, covariance, k, settings, sigma)
     if settings.weighting != "consistent" or sigma is None:
         return basis, basis, energy
     return sigma[..., None] * basis, basis / sigma[..., None], energy
 
 
+def _weights(layers: Layers, settings: Settings) -> Tensor | None:
+    """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
+    if settings.weighting == "none":
+        return None
+    heads, queries = layers.of("keys").shape[1], layers.of("queries")
+    work, alive = rotation.query_weights, layers.of("window_alive")
+    return layers.once("weights", lambda: work(queries, heads, alive, True))
+
+
 def _top_basis(
-    prefill: Prefill,
-    asked: tuple[Any, ...],
+    layers: Layers,
+    what: str,
     covariance: Tensor,
     k: int,
-    solver: str,
+    settings: Settings,
     sigma: Tensor | None = None,
-) -> Tensor:
-    """`rotation.top_basis`, found once; every k is a slice of one eigendecomposition."""
-    if solver == "eigh" or k >= covariance.shape[-1]:
-        vectors, _ = prefill.once((*asked, "eigh"), lambda: rotation.full_basis(covariance, sigma))
-        return vectors[..., :k].contiguous()
-    work = rotation.top_basis
-    return prefill.once((*asked, k, solver), lambda: work(covariance, k, solver, sigma))
+) -> tuple[Tensor, Tensor | None]:
+    """The basis of k columns, or of all that adaptive widths may take with their energies.
 
-
-def _rotate_values(store: RotateKStore, prefill: Prefill, settings: Settings) -> None:
-    """Replace the store's Values by their leading coordinates in the output metric."""
-    values, dtype = prefill.values, prefill.values.dtype
-    d = values.shape[-1]
-    r = channels_kept(d, settings.keep_values)
-    mean, covariance = prefill.once(
-        "value covariance", lambda: rotation.centred_covariance(values, prefill.lengths)
-    )
-    root = inverse = torch.eye(d, device=values.device)
-    if prefill.value_metric is not None:
-        root, inverse = prefill.value_metric
-    weighted, asked = root @ covariance @ root, ("values",)
+    Found once; every k is a slice of one eigendecomposition.
+    """
+    d, solver = covariance.shape[-1], settings.solver
     if settings.widths == "adaptive":
-        cap = min(d, ADAPTIVE_CAP * r)
-        found = prefill.once((*asked, cap), lambda: rotation.nested_basis(weighted, cap))
-        basis, store.value_energy = found
-    else:
-        basis = _top_basis(prefill, asked, weighted, r, settings.solver)
-    store.visual = store.visual._replace(
-        values=rotation.project(values, mean, root @ basis, prefill.lengths),
-        value_basis=(basis.transpose(-1, -2) @ inverse).to(dtype),
-        value_mean=mean,
-    )
+        cap, nested = min(d, ADAPTIVE_CAP * k), rotation.nested_basis
+        return layers.once((what, cap), lambda: nested(covariance, cap, sigma))
+    if solver == "eigh" or k >= d:
+        vectors, _ = layers.once((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
+        return vectors[..., :k].contiguous(), None
+    top = rotation.top_basis
+    return layers.once((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
 
 
 def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:

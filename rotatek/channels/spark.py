@@ -125,5 +125,5 @@ class Spark:
             norms if signs is not None else None,
         )
 
-    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
+    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
         """Nothing is shared between layers."""

@@ -41,5 +41,5 @@ class Think:
         kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
         return Store(full_visual(prefill)._replace(keys=kept, index=index))
 
-    def finish(self, stores: Sequence[Store], settings: Settings) -> None:
+    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
         """Nothing is shared between layers."""

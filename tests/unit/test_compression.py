@@ -1,7 +1,6 @@
-"""Layers solved together at the end of prefill, against one by one; and on which stream."""
+"""Layers rotated together against one by one, and when they are; the storages they share."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rotatek import compression, rotation
+from rotatek import rotation
 from rotatek.channels import CHANNELS, Prefill, rotatek
-from rotatek.compression import Filling, OutputMetrics, RotateKCache, SharedPrefill
+from rotatek.compression import RotateKCache, SharedPrefill
 from rotatek.config import Settings
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
@@ -21,11 +20,16 @@ from tests.tiny import TINY
 Picture = Callable[..., Image.Image]
 HEADS, D = 2, 32
 LENGTHS = ((40, 40), (40, 33), (24, 24), (40, 40))  # of two samples; fewer behind a FastV layer
-CHOICES = [
+CHOICES: list[dict[str, Any]] = [
     {},
     {"weighting": "none"},
     {"weighting": "consistent"},
+    {"solver": "eigh"},
     {"values": "rotate", "keep_values": 0.5},
+    {"cache_dtype": "fp8"},
+    {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
+    {"widths": "adaptive"},
+    {"widths": "adaptive", "values": "rotate", "keep_values": 0.25, "cache_dtype": "int8"},
 ]
 
 
@@ -46,9 +50,10 @@ def states(layer: int, dtype: torch.dtype = torch.float32) -> Prefill:
 
 def stored(prefills: list[Prefill], settings: Settings) -> list[Any]:
     """The layers' visual tokens when all of them are settled."""
-    method = CHANNELS["rotatek"]
-    stores = [method.compress(each, settings) for each in prefills]
-    method.finish(stores, settings)
+    method, stores = CHANNELS["rotatek"], []
+    for each in prefills:
+        stores.append(method.compress(each, settings))
+        method.settle(stores, settings, last=each is prefills[-1])
     return [store.read() for store in stores]
 
 
@@ -75,46 +80,67 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+def known(layer: int) -> dict[str, Any]:
+    """A layer's own metric of its Values and eigenvectors from a file."""
+    generator = torch.Generator().manual_seed(100 + layer)
+    square = torch.randn(HEADS, D, 4 * D, generator=generator)
+    metric = rotation.metric_root(square @ square.mT)
+    basis = torch.linalg.qr(torch.randn(HEADS, D, D, generator=generator))[0]
+    return {"value_metric": metric, "basis": basis}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("extra", CHOICES, ids=str)
-def test_solved_together_or_one_by_one_is_the_same_bit_for_bit(
-    extra: dict, dtype: torch.dtype, solved: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("told", [False, True], ids=["alone", "metric and basis"])
+def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
+    extra: dict, dtype: torch.dtype, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def made() -> list[Prefill]:
+        return [replace(states(i, dtype), **(known(i) if told else {})) for i in range(4)]
+
     settings = Settings(keep_channels=0.25, **extra)
-    together = stored([states(i, dtype) for i in range(4)], settings)
-    assert solved.count(8) == 1  # all layers' Keys; rotated Values stay a layer at a time
-    del solved[:]
+    together = stored(made(), settings)
     monkeypatch.setattr(rotatek, "HELD_BYTES", 0)
-    apart = stored([states(i, dtype) for i in range(4)], settings)
-    assert solved and set(solved) == {2}
-    for one, other in zip(together, apart, strict=True):
-        assert one.keys.shape[-1] == one.basis.shape[-1] == 8
-        assert same(one, other)
+    apart = stored(made(), settings)
+    assert all(same(one, other) for one, other in zip(together, apart, strict=True))
 
 
-def test_layers_of_many_bytes_do_not_wait(
+def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
+    settings = Settings(keep_channels=0.25, values="rotate", keep_values=0.5)
+    layers = stored([states(i) for i in range(4)], settings)
+    assert solved == [6, 6, 2, 2]  # Keys and Values of three layers' samples, then the short one's
+    assert [len(layer.keys) for layer in layers] == [2] * 4
+    assert len({layer.keys.untyped_storage().data_ptr() for layer in layers}) == 2
+
+
+def test_layers_wait_only_until_they_weigh_much(
     solved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, method = Settings(keep_channels=0.25), CHANNELS["rotatek"]
-    prefills = [states(i) for i in range(4)]
-    wanted = stored([states(i) for i in range(4)], settings)
-    del solved[:]
-    monkeypatch.setattr(rotatek, "HELD_BYTES", prefills[2].keys.nbytes)
-    stores: list[Any] = [method.compress(each, settings) for each in prefills]
-    assert [store.waiting is not None for store in stores] == [False, False, True, False]
-    assert solved == [2, 2, 2]
-    method.finish(stores, settings)
-    assert solved == [2, 2, 2, 2]
-    assert all(store.waiting is None for store in stores)
-    assert all(same(store.read(), want) for store, want in zip(stores, wanted, strict=True))
+    each = states(0).keys.nbytes + 2 * HEADS * D * D * 4
+    monkeypatch.setattr(rotatek, "HELD_BYTES", 2 * each)
+    stores: list[Any] = []
+    waiting = []
+    for number in range(5):
+        stores.append(method.compress(replace(states(0), layer=number), settings))
+        method.settle(stores, settings, last=number == 4)
+        waiting.append(sum(store.waiting is not None for store in stores))
+    assert waiting == [1, 0, 1, 0, 0]
+    assert solved == [4, 4, 2]
 
 
-@pytest.mark.parametrize(
-    "extra", [{"solver": "eigh"}, {"widths": "adaptive"}, {"cache_dtype": "fp8"}], ids=str
-)
-def test_what_no_launch_can_share_is_solved_a_layer_at_a_time(extra: dict) -> None:
-    store: Any = CHANNELS["rotatek"].compress(states(0), Settings(keep_channels=0.25, **extra))
-    assert store.waiting is None
+def test_a_slice_that_starts_off_sixteen_bytes_is_copied() -> None:
+    def odd(layer: int) -> Prefill:
+        p = states(layer)
+        return replace(
+            p, keys=p.keys[:1, :1, :33], values=p.values[:1, :1, :33], lengths=p.lengths[:1] - 7,
+            queries=p.queries[:1], window_alive=p.window_alive[:1],
+        )  # fmt: skip
+
+    layers = stored([odd(0), odd(3)], Settings(keep_channels=0.1))
+    assert layers[0].keys.shape == (1, 1, 33, 3)  # 396 bytes
+    assert layers[1].keys.data_ptr() % 16 == 0
+    assert layers[1].basis.storage_offset() > 0  # 384 bytes: a slice
 
 
 def test_states_that_two_caches_share_are_solved_once(solved: list[int]) -> None:
@@ -122,23 +148,26 @@ def test_states_that_two_caches_share_are_solved_once(solved: list[int]) -> None
     first = stored(shared, Settings(keep_channels=0.25))
     second = stored([replace(each) for each in shared], Settings(keep_channels=0.25))
     third = stored(shared, Settings(keep_channels=0.5))
-    assert solved == [8, 8]
+    assert solved == [6, 2, 6, 2]
     assert all(same(a, b) for a, b in zip(first, second, strict=True))
     assert [layer.keys.shape[-1] for layer in third] == [16] * 4
 
 
 @pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("tokens", ["none", "fastv"])
+@pytest.mark.parametrize("extra", [{}, CHOICES[-1]], ids=str)
 def test_models_fill_the_same_caches_either_way(
-    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    family: str, tokens: str, extra: dict, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vlm = TINY[family]()
-    settings = Settings(keep_channels=0.25)
+    settings = Settings(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
     embedded = vlm.embed(prompt, settings)
 
     def filled(shared: bool) -> list[tuple[str, Tensor]]:
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         prefill(vlm, embedded, SharedPrefill(cache.plan, [cache]) if shared else cache)
+        assert cache.bytes().total == sum(cache.bytes().parts.values())
         return list(cache.tensors())
 
     found = [filled(False), filled(True)]
@@ -149,30 +178,13 @@ def test_models_fill_the_same_caches_either_way(
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(each, wanted, strict=True))
 
 
-def test_layers_are_settled_on_the_stream_that_filled_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log: list[str] = []
-
-    class Main:
-        def wait_stream(self, stream: str) -> None:
-            log.append(f"wait for {stream}")
-
-    class Method:
-        def finish(self, stores: list[Any], settings: Settings) -> None:
-            log.append("finish")
-
-    @contextmanager
-    def on(stream: str) -> Iterator[None]:
-        log.append(f"on {stream}")
-        yield
-        log.append(f"off {stream}")
-
-    monkeypatch.setattr(compression, "side_stream", str)
-    monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Main())
-    method: Any = Method()
-    filling = Filling(method, Settings(), None, OutputMetrics())
-    filling.devices.add(torch.device("cuda", 1))
-    filling.finish()
-    assert log == ["on cuda:1", "finish", "off cuda:1", "wait for cuda:1"]
+def test_layers_that_share_a_storage_let_go_of_it(picture: Picture) -> None:
+    vlm = TINY["qwen2_5_vl"]()
+    prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
+    embedded = vlm.embed(prompt, Settings(keep_channels=0.25))
+    cache = RotateKCache(vlm.model, embedded.inputs(), Settings(keep_channels=0.25))
+    prefill(vlm, embedded, cache)
+    before = cache.bytes().parts
+    cache.batch_repeat_interleave(2)
+    after = cache.bytes().parts
+    assert all(after[part] == 2 * before[part] for part in before if part != "lengths")

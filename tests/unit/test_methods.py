@@ -11,6 +11,7 @@ from PIL import Image
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import Visual
+from rotatek.budget import storage_bytes
 from rotatek.channels import CHANNELS
 from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
 from rotatek.config import Settings
@@ -268,9 +269,8 @@ def test_nothing_full_width_survives(picture: Picture) -> None:
     cache = RotateKCache(vlm.model, prompt.inputs(), Settings(keep_channels=0.25))
     _answer(vlm, prompt, cache)
     visual = int(prompt.visual.sum())
-    for part, tensor in cache.tensors():
-        if part == "visual_keys":
-            assert tensor.untyped_storage().nbytes() == 2 * visual * 8 * 4  # heads, N, k, float32
+    keys = [tensor for part, tensor in cache.tensors() if part == "visual_keys"]
+    assert storage_bytes(keys) == len(keys) * 2 * visual * 8 * 4  # heads, N, k, float32
     cache.close()
     assert cache.bytes().total == 0
 
