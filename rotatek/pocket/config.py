@@ -13,6 +13,7 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
 )
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from . import tokens
 
@@ -23,6 +24,12 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 # smaller pictures are scaled up: of 157 questions about ones of 224 x 224, 131 right, 113 without
 MIN_PIXELS, MAX_PIXELS = 192 * UNIT**2, 896 * 896
 SHARD_BYTES = 9_000_000
+
+
+def scaled(width: int, height: int) -> tuple[int, int]:
+    """The size at which the shipped processor shows the model a picture."""
+    height, width = smart_resize(height, width, UNIT, MIN_PIXELS, MAX_PIXELS)
+    return width, height
 
 
 def model_config(

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from .coach import revised
-from .config import PATCH, UNIT
+from .config import PATCH, UNIT, scaled
 from .degrade import stretched
 from .document import Document
 from .generate import make_document, pick_size
@@ -23,6 +23,7 @@ from .renderers.look import text_length
 from .turns import Row, pack
 
 STRETCHED_SHARE, STRETCH = 0.15, 1.2
+Size = tuple[int, int]  # width and height in pixels
 EASY = ("signs", "pages", "forms", "screens", "tables")
 
 
@@ -113,17 +114,18 @@ def make_batch(
     ``alone`` of the steps hides the turns of a sequence from each other.
     """
     step = index // world
-    width, height, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)
+    size, drawn, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)
+    width, height = size
     hidden = random.Random(f"alone/{seed}/{step}").random() < alone
     rng = random.Random(f"batch/{seed}/{index}")
     orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
     n = width * height // UNIT**2
-    length = text_length(width, height)
-    size = max(2, min(176, int(cost / ((n + length / 4) * (1 + n / 2000)))))
-    images = np.empty((size, height, width, 3), np.uint8)
+    length = text_length(*drawn)
+    count = max(2, min(176, int(cost / ((n + length / 4) * (1 + n / 2000)))))
+    images = np.empty((count, height, width, 3), np.uint8)
     turns, patches, classes = [], [], []
-    for i in range(size):
-        document = draw(rng, width, height, names, pages)
+    for i in range(count):
+        document = stretched(draw(rng, *drawn, names, pages), width, height)
         images[i] = np.asarray(document.image)
         turns.append([pack(order, document.questions, length, hidden) for order in orders])
         p, c = glyph_targets(document)
@@ -134,17 +136,22 @@ def make_batch(
     return Batch(torch.from_numpy(images), text, labels, weights, patch, glyph, hidden)
 
 
-def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:
-    """Size of the next batch and, early on, the renderers it is limited to."""
+def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[str, ...] | None]:
+    """The next batch's size, the size its documents are drawn at and, early on, of what renderers.
+
+    Later on small documents are scaled up, as the shipped processor does it.
+    """
     if progress < 0.05:
-        return 224, 224, ("signs",) if rng.random() < 0.6 else EASY
+        return (224, 224), (224, 224), ("signs",) if rng.random() < 0.6 else EASY
     if progress < 0.12:
-        width, height = bucket(*pick_size(rng, 64, 160), 160)
-        return width, height, EASY if rng.random() < 0.5 else None
+        drawn = bucket(*pick_size(rng, 64, 160), 160)
+        return drawn, drawn, EASY if rng.random() < 0.5 else None
     if progress < 0.4:
-        return *bucket(*pick_size(rng, 72, 300), 300), None
+        drawn = bucket(*pick_size(rng, 72, 300), 300)
+        return drawn, drawn, None
     least, most = (400, 1024) if rng.random() < 0.44 else (72, 420)
-    return *bucket(*pick_size(rng, least, most), most), None
+    drawn = bucket(*pick_size(rng, least, most), most)
+    return bucket(*scaled(*drawn), most + 30), drawn, None
 
 
 def bucket(width: int, height: int, most: int) -> tuple[int, int]:

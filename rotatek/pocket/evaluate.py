@@ -24,10 +24,9 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from . import stored, tokens
-from .config import MAX_PIXELS, MIN_PIXELS, UNIT
+from .config import MIN_PIXELS, UNIT, scaled
 from .document import Question
 from .forward import colour_scale, patchify
 from .generate import SPLITS, make_document
@@ -164,9 +163,8 @@ def enlarged(images: np.ndarray) -> np.ndarray:
     height, width = images.shape[1:3]
     if height * width >= MIN_PIXELS:
         return images
-    high, wide = smart_resize(height, width, UNIT, MIN_PIXELS, MAX_PIXELS)
-    how = Image.Resampling.BICUBIC
-    return np.stack([np.asarray(Image.fromarray(x).resize((wide, high), how)) for x in images])
+    size, how = scaled(width, height), Image.Resampling.BICUBIC
+    return np.stack([np.asarray(Image.fromarray(x).resize(size, how)) for x in images])
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from rotatek.pocket import fonts, formats, quick, tokens, words
-from rotatek.pocket.config import PATCH, UNIT
+from rotatek.pocket.config import MIN_PIXELS, PATCH, UNIT
 from rotatek.pocket.data import bucket, curriculum, glyph_targets, make_batch
 from rotatek.pocket.degrade import degrade
 from rotatek.pocket.distract import distract
@@ -147,12 +147,22 @@ def test_batches_are_equal_when_drawn_again_and_grow_with_the_curriculum() -> No
         assert value == other if name == "alone" else value.equal(other), name
     assert tuple(first.images.shape[1:]) == (224, 224, 3)
     sizes = [curriculum(random.Random(i), 0.9)[:2] for i in range(200)]
-    tokens_of = [w * h // UNIT**2 for w, h in sizes]
-    assert min(tokens_of) < 120 and 700 < max(tokens_of) <= 1024
+    shown, drawn = ([w * h for w, h in of] for of in zip(*sizes, strict=True))
+    assert min(drawn) < 120 * UNIT**2 and 700 * UNIT**2 < max(drawn) <= 1024 * UNIT**2
+    assert max(shown) == max(drawn) and min(shown) > 0.9 * MIN_PIXELS
+
+
+def test_small_training_pictures_are_scaled_up_as_the_processor_scales_them() -> None:
+    batch = make_batch(1, 2, 0.9, 500)
+    _, (width, height), _ = curriculum(random.Random("size/1/2"), 0.9)
+    assert tuple(batch.images.shape[1:3]) > (height, width)
+    assert width * height < MIN_PIXELS < 1.1 * batch.images[0, ..., 0].numel()
+    patches = batch.images[0, ..., 0].numel() // PATCH**2
+    assert 0.7 * patches < int(batch.glyph_patch[batch.glyph_patch < patches].max()) < patches
 
 
 def test_a_runs_pictures_have_few_counts_of_tokens_and_keep_their_extremes() -> None:
-    sizes = [curriculum(random.Random(f"size/{i}"), i / 4000)[:2] for i in range(4000)]
+    sizes = [curriculum(random.Random(f"size/{i}"), i / 4000)[0] for i in range(4000)]
     sides = [(w // UNIT, h // UNIT) for w, h in sizes]
     counts = {w * h for w, h in sides}
     assert len(counts) <= 120
