@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernels.bench import attention, efficiency, solver, step, tune
+from kernels.bench import attention, efficiency, prefill, solver, step, tune
 from kernels.bench.goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -28,7 +28,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "quant": lambda o: attention.quant(o.rounds),
     "baselines": lambda o: attention.baselines(o.rounds),
     "solver": lambda o: solver.solver(o.rounds),
-    "prefill": lambda o: step.prefill(),
+    "prefill": lambda o: prefill.prefill(),
     "step": lambda o: step.step(transformers=o.transformers),
     "capacity": lambda o: step.capacity(),
     "efficiency": lambda o: efficiency.efficiency(),

@@ -91,14 +91,25 @@ def _step(found: Row) -> str:
     rows = []
     for row in found["rows"]:
         ms, share = row["ms"], row["of_roofline"]
+        other = "alone" if row["overlap"] else "overlapped"
+        otherwise = " / ".join(f"{ms[f'{name}, {other}']:.2f}" for name in ("k=32", "dense"))
         rows.append(
             [f"{row['model']} B={row['B']} N={row['N']}", f"{ms['k=32']:.2f}", f"{ms['dense']:.2f}",
+             f"{otherwise} {other}",
              f"{share['k=32']:.2f}", f"{share['dense']:.2f}", f"{row['gain']:.3f}",
              f"{row['roofline_gain']:.3f}", all(row["tokens_equal_eager"].values())]
         )  # fmt: skip
         for name, value in row.get("transformers_ms", {}).items():
-            rows.append([f"transformers, {name}", f"{value:.2f}", *["-"] * 6])
-    head = ["whole step", "k=32 ms", "dense ms", "of roofline", "dense of roofline", "gain"]
+            rows.append([f"transformers, {name}", f"{value:.2f}", *["-"] * 7])
+    head = [
+        "whole step",
+        "k=32 ms",
+        "dense ms",
+        "the other way",
+        "of roofline",
+        "dense of roofline",
+        "gain",
+    ]
     return _lines([*head, "roofline gain", "tokens = eager"], rows)
 
 
@@ -268,8 +279,8 @@ def _judge_solver(found: Row) -> Judged:
         missed = len(row["spectra"]["misses"].get("32", []))
         yield "solver failures on 40 spectra, k = 32: 0", str(missed), missed == 0
     for row in found.get("prefill", {}).get("rows", []):
-        share = row["share"]["solved at the end"]  # what `rotatek.channels.rotatek` does
-        text = f"{100 * share:.2f} %"
+        share, noise = (row["share"][f"{kind}: together"] for kind in ("trained", "noise"))
+        text = f"{100 * share:.2f} % (noise: {100 * noise:.2f} %)"
         yield f"prefill overhead, {row['model']}, N = 2,880: <= 1 %", text, share <= 0.01
 
 

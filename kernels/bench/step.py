@@ -1,4 +1,4 @@
-"""Benchmarks F, G, H: prefill overhead, the whole decode step in a graph, equal KV memory."""
+"""Benchmarks G, H: the whole decode step in a graph, equal KV memory."""
 
 import importlib
 import time
@@ -12,8 +12,6 @@ from torch import Tensor
 from kernels.bench.linear import CHOSEN, TILES, Tile
 from kernels.bench.model import LLAMA, QWEN, Decoder, Sizes
 from kernels.bench.timing import capture, interleaved, read_bandwidth
-from kernels.moments import covariance, project
-from kernels.solver import start_basis, subspace
 
 Row = dict[str, Any]
 Tiles = Mapping[tuple[int, int, int], Tile]
@@ -30,8 +28,9 @@ def cache_bytes(sizes: Sizes, B: int, N: int, k: int, text: int = M // 2) -> int
 def step(rounds: int = 7, transformers: bool = False) -> Row:
     """G: the step at k = 32 and dense, for both models, against the roofline of weights + cache.
 
-    Beside them both with every kernel of ours alone (the attention's two overlap), and k = 32 with
-    cuBLAS's products and with every product streamed.
+    Kernels overlap, or each runs alone (but for the attention's two), as `Sizes.overlap` says; both
+    widths are timed the other way too, and k = 32 with cuBLAS's products and with every product
+    streamed.
     """
     bandwidth = read_bandwidth(5)
     rows = []
@@ -50,16 +49,17 @@ def _step_row(decoder: Decoder, B: int, N: int, bandwidth: float, rounds: int) -
     sizes = decoder.sizes
     token = torch.arange(B, device="cuda")
     graphs, roofline, same = {}, {}, {}
+    overlap = decoder.overlaps(B)
+    other = "alone" if overlap else "overlapped"
     for name, k in (("dense", sizes.d), ("k=32", 32)):
         caches = decoder.caches(B, N, M, k)
         eager = decoder.step(token, caches).argmax(-1)
         graphs[name], logits = captured_step(decoder, token, caches)
         graphs[name].replay()
         same[name] = bool((logits.argmax(-1) == eager).all())
-        if name == "dense":
-            pdl, decoder.pdl = decoder.pdl, False
-            graphs["dense, alone"], _ = captured_step(decoder, token, caches)
-            decoder.pdl = pdl
+        decoder.pdl = not overlap
+        graphs[f"{name}, {other}"], _ = captured_step(decoder, token, caches)
+        decoder.pdl = None
         total = sizes.weight_bytes + cache_bytes(sizes, B, N, k)
         roofline[name] = total / bandwidth * 1e3
     others, off = _variants(decoder, token, caches, logits)
@@ -67,7 +67,7 @@ def _step_row(decoder: Decoder, B: int, N: int, bandwidth: float, rounds: int) -
     times = interleaved(graphs, 1, rounds, 30000)
     ms = {name: timing.us / 1e3 for name, timing in times.items()}
     return {
-        "model": sizes.name, "B": B, "N": N, "ms": ms,
+        "model": sizes.name, "B": B, "N": N, "overlap": overlap, "ms": ms,
         "spread_us": {name: asdict(timing) for name, timing in times.items()},
         "roofline_ms": roofline, "tokens_equal_eager": same,
         "of_roofline": {name: roofline[name.split(",")[0]] / ms[name] for name in ms},
@@ -82,17 +82,15 @@ def _variants(
     """The k = 32 step in other ways: graphs, and how far their logits are from `want` [B, n]."""
     B = token.shape[0]
     every = {(B, *p): CHOSEN.get((B, *p), TILES[2]) for p in decoder.sizes.products}
-    pdl, tiles = decoder.pdl, decoder.tiles
-    ways: tuple[tuple[str, bool, Tiles], ...] = (
-        ("alone", False, tiles), ("cuBLAS", pdl, {}), ("all streamed", pdl, every),
-    )  # fmt: skip
+    ways: dict[str, Tiles] = {"cuBLAS": {}, "all streamed": every}
     graphs: dict[str, Any] = {}
     off: dict[str, float] = {}
-    for way, decoder.pdl, decoder.tiles in ways:
+    tiles = decoder.tiles
+    for way, decoder.tiles in ways.items():
         graphs[f"k=32, {way}"], logits = captured_step(decoder, token, caches)
         graphs[f"k=32, {way}"].replay()
         off[way] = float((logits.float() - want.float()).norm() / want.float().norm())
-    decoder.pdl, decoder.tiles = pdl, tiles
+    decoder.tiles = tiles
     return graphs, off
 
 
@@ -124,94 +122,6 @@ def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
         del decoder
         torch.cuda.empty_cache()
     return {"rows": rows}
-
-
-def prefill(rounds: int = 9, N: int = 2880) -> Row:
-    """F: covariance + solve + projection of all layers over the prefill, in several orders.
-
-    "a layer at a time" solves inside every layer (8 or 4 matrices: latency); "all at once" joins
-    the Keys of all layers and needs three launches at the end; "beside" is the layers' work on a
-    stream of its own: its share is what the prefill slows down. "beside, 8 a solve" shares a launch
-    of the solver among eight layers, whose full Keys it holds until then; "solved at the end" (what
-    `rotatek` does with Keys of up to 8 MiB a layer) holds all layers' and leaves only the
-    covariances beside. The Keys are noise: with the flattest spectrum the solver takes longest.
-    """
-    rows = []
-    for sizes in (LLAMA, QWEN):
-        decoder = Decoder(sizes)
-        shape = (1, sizes.Hkv, N, sizes.d)
-        keys = [torch.randn(shape, device="cuda").bfloat16() for _ in range(sizes.layers)]
-        start = start_basis(sizes.d, 32, keys[0].device)
-        run = decoder.prefill(N + M)
-        graphs = {
-            "prefill": capture([run]),
-            "beside": capture([_beside(run, lambda keys=keys, start=start: _each(keys, start))]),
-            "beside, 8 a solve": capture(
-                [_beside(run, lambda keys=keys, start=start: _each(keys, start, 8))]
-            ),
-            "solved at the end": capture([_at_the_end(run, keys, start)]),
-            "a layer at a time": capture([lambda keys=keys, start=start: _each(keys, start)]),
-            "all at once": capture([lambda keys=keys, start=start: _batched(keys, start)]),
-        }
-        times = interleaved(graphs, 1, rounds, 20000)
-        us = {name: timing.us for name, timing in times.items()}
-        for name in ("beside", "beside, 8 a solve", "solved at the end"):
-            us[name] -= us["prefill"]
-        share = {name: us[name] / us["prefill"] for name in us if name != "prefill"}
-        rows.append({"model": sizes.name, "N": N, "us": us, "share": share})
-        del decoder, graphs
-        torch.cuda.empty_cache()
-    return {"rows": rows}
-
-
-def _each(keys: list[Tensor], start: Tensor, group: int = 1) -> list[Tensor]:
-    out = []
-    for first in range(0, len(keys), group):
-        part = keys[first : first + group]
-        out += _solved(part, [covariance(layer) for layer in part], start)
-    return out
-
-
-def _solved(keys: list[Tensor], found: list[tuple[Tensor, Tensor]], start: Tensor) -> list[Tensor]:
-    """K~ of layers whose (mean, C) are known: one launch of the solver."""
-    matrices = torch.stack([cov for _, cov in found]) if len(found) > 1 else found[0][1][None]
-    bases = subspace(matrices, 32, start=start)
-    rows = zip(keys, found, bases, strict=True)
-    return [project(layer, mean, basis) for layer, (mean, _), basis in rows]
-
-
-def _at_the_end(
-    prefill: Callable[[], Any], keys: list[Tensor], start: Tensor
-) -> Callable[[], None]:
-    """A prefill beside which the covariances are taken; the rest follows it."""
-
-    def both() -> None:
-        found: list[tuple[Tensor, Tensor]] = []
-        _beside(prefill, lambda: found.extend(covariance(layer) for layer in keys))()
-        _solved(keys, found, start)
-
-    return both
-
-
-def _batched(keys: list[Tensor], start: Tensor) -> Tensor:
-    every = torch.cat(keys)
-    mean, cov = covariance(every)
-    return project(every, mean, subspace(cov, 32, start=start))
-
-
-def _beside(prefill: Callable[[], Any], compress: Callable[[], Any]) -> Callable[[], None]:
-    """A prefill during which another stream compresses, as the cache does layer by layer."""
-
-    def both() -> None:
-        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
-            held = compress()
-        prefill()
-        main.wait_stream(side)
-        del held
-
-    return both
 
 
 def _transformers_ms(sizes: Sizes, B: int, N: int) -> dict[str, float]:

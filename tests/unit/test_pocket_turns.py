@@ -18,7 +18,7 @@ def asked() -> list[list[Question]]:
     """The turns of 260 training sequences, in their order."""
     out = []
     for i in range(130):
-        width, height, names = data.curriculum(random.Random(f"size/{i}"), 0.5)
+        _, (width, height), names = data.curriculum(random.Random(f"size/{i}"), 0.5)
         rng = random.Random(i)
         document = data.draw(rng, width, height, names, None)
         for _ in range(2):
