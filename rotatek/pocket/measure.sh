@@ -1,9 +1,9 @@
 #!/bin/sh
-# Evaluate MODEL on all splits at once, spread over the GPUs; writes RESULT/NAME.json.
+# Evaluate MODEL on all splits at once, spread over the GPUs (or the first $GPUS); writes RESULT/NAME.json.
 # usage: measure.sh MODEL PAGES RESULT NAME DOCUMENTS
 model=$1 pages=$2 result=$3 name=$4 documents=$5
 export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
-gpus=$(nvidia-smi -L | wc -l) part=0 jobs=""
+gpus=${GPUS:-$(nvidia-smi -L | wc -l)} part=0 jobs=""
 one() {
     CUDA_VISIBLE_DEVICES=$((part % gpus)) python3 -m rotatek.pocket.evaluate --model "$model" \
         --documents "$documents" --items "/tmp/$name-$part.json" "$@" >/dev/null 2>"/tmp/$name-$part.log" &
