@@ -48,22 +48,22 @@ def step(rounds: int = 7, transformers: bool = False) -> Row:
 def _step_row(decoder: Decoder, B: int, N: int, bandwidth: float, rounds: int) -> Row:
     sizes = decoder.sizes
     token = torch.arange(B, device="cuda")
-    graphs, roofline, same = {}, {}, {}
+    roofline, same = {}, {}
     overlap = decoder.overlaps(B)
-    other = "alone" if overlap else "overlapped"
+    graphs: dict[str, Any] = {}
+    off: dict[str, float] = {}
     for name, k in (("dense", sizes.d), ("k=32", 32)):
         caches = decoder.caches(B, N, M, k)
         eager = decoder.step(token, caches).argmax(-1)
         graphs[name], logits = captured_step(decoder, token, caches)
         graphs[name].replay()
         same[name] = bool((logits.argmax(-1) == eager).all())
-        decoder.pdl = not overlap
-        graphs[f"{name}, {other}"], _ = captured_step(decoder, token, caches)
-        decoder.pdl = None
+        for way, found in _variants(decoder, token, caches, overlap, name == "k=32").items():
+            graphs[f"{name}, {way}"], got = found
+            graphs[f"{name}, {way}"].replay()
+            off[f"{name}, {way}"] = float((got - logits).float().norm() / logits.float().norm())
         total = sizes.weight_bytes + cache_bytes(sizes, B, N, k)
         roofline[name] = total / bandwidth * 1e3
-    others, off = _variants(decoder, token, caches, logits)
-    graphs |= others
     times = interleaved(graphs, 1, rounds, 30000)
     ms = {name: timing.us / 1e3 for name, timing in times.items()}
     return {
@@ -77,21 +77,24 @@ def _step_row(decoder: Decoder, B: int, N: int, bandwidth: float, rounds: int) -
 
 
 def _variants(
-    decoder: Decoder, token: Tensor, caches: list, want: Tensor
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """The k = 32 step in other ways: graphs, and how far their logits are from `want` [B, n]."""
-    B = token.shape[0]
+    decoder: Decoder, token: Tensor, caches: list, overlap: bool, products: bool
+) -> dict[str, tuple[Any, Tensor]]:
+    """Graphs of the same step in other ways, with the tensors their logits [B, n] appear in.
+
+    Without the overlap that the step has, or with it; where asked for, with other products.
+    """
+    B, tiles = token.shape[0], decoder.tiles
     every = {(B, *p): CHOSEN.get((B, *p), TILES[2]) for p in decoder.sizes.products}
-    ways: dict[str, Tiles] = {"cuBLAS": {}, "all streamed": every}
-    graphs: dict[str, Any] = {}
-    off: dict[str, float] = {}
-    tiles = decoder.tiles
-    for way, decoder.tiles in ways.items():
-        graphs[f"k=32, {way}"], logits = captured_step(decoder, token, caches)
-        graphs[f"k=32, {way}"].replay()
-        off[way] = float((logits.float() - want.float()).norm() / want.float().norm())
-    decoder.tiles = tiles
-    return graphs, off
+    ways: dict[str, tuple[bool, Tiles]] = {
+        "alone" if overlap else "overlapped": (not overlap, tiles)
+    }
+    if products:
+        ways |= {"cuBLAS": (overlap, {}), "all streamed": (overlap, every)}
+    found = {}
+    for way, (decoder.pdl, decoder.tiles) in ways.items():
+        found[way] = captured_step(decoder, token, caches)
+    decoder.pdl, decoder.tiles = None, tiles
+    return found
 
 
 def captured_step(decoder: Decoder, token: Tensor, caches: list) -> tuple[Any, Tensor]:

@@ -1,16 +1,19 @@
 """The benchmarks' own parts: the decoder step, the paper's loop, the goals table."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import goals, tune
+from kernels.bench import goals, prefill, tune
 from kernels.bench.arms import Shape
-from kernels.bench.linear import TILES, Tile, streamed
-from kernels.bench.model import ROPE_BASE, Decoder, Sizes
+from kernels.bench.linear import TILES, Tile, overlaps, streamed
+from kernels.bench.model import LLAMA, QWEN, ROPE_BASE, Decoder, Sizes
 from kernels.bench.timing import layers_for
 from kernels.cases import FP8
+from kernels.solver import start_basis
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TINY = Sizes("tiny", hidden=64, inner=96, layers=2, Hq=4, Hkv=2, vocabulary=50, d=16)
@@ -35,8 +38,12 @@ def test_streamed_products_are_pytorchs(rows: int, outputs: int, tile: Tile) -> 
 
 
 @pytest.mark.parametrize("tiles", [{}, {(1, 64, 96): Tile(16, 32, 1, 2)}], ids=["cuBLAS", "one"])
-def test_the_timed_step_is_a_real_decoder_step(tiles) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_the_timed_step_is_a_real_decoder_step(tiles, early: bool) -> None:
+    if early and not overlaps(torch.device(DEVICE)):
+        pytest.skip("no kernel starts early here")
     decoder, N = Decoder(TINY, device=DEVICE, tiles=tiles), 20
+    decoder.pdl = early
     caches = decoder.caches(1, N, 8, TINY.d)
     got = decoder.step(torch.tensor([7], device=DEVICE), caches).float().cpu()
     s, length = TINY, 4
@@ -57,6 +64,45 @@ def test_the_timed_step_is_a_real_decoder_step(tiles) -> None:
     want = decoder.head.float().cpu() @ F.rms_norm(x, (s.hidden,), eps=1e-6)
     assert float((got[0] - want).norm() / want.norm()) <= 3e-2
     assert int(got[0].argmax()) == int(want.argmax())
+
+
+def test_kernels_of_a_step_start_early_where_that_was_faster(monkeypatch) -> None:
+    monkeypatch.setattr("kernels.bench.model.overlaps", lambda device: True)
+    decoder = Decoder(TINY, device=DEVICE)
+    found = {}
+    for sizes in (LLAMA, QWEN):
+        decoder.sizes = sizes
+        found[sizes.name] = [decoder.overlaps(rows) for rows in (1, 8)]
+    assert found == {"Llama3-8B": [True, False], "Qwen2.5-VL-7B": [False, False]}
+    decoder.pdl = True
+    assert decoder.overlaps(8)
+
+
+def test_trained_keys_have_the_spectra_they_are_said_to_have() -> None:
+    sizes, N = replace(TINY, Hkv=3, d=64), 4000
+    for keys in prefill.trained_keys(sizes, N, DEVICE):
+        centred = (keys - keys.float().mean(2, keepdim=True)).double()[0]
+        mean = keys.double()[0].mean(1)
+        values = torch.linalg.eigvalsh(centred.mT @ centred).flip(-1).cpu()
+        length = mean.square().sum(-1).cpu() * N / values.sum(-1)
+        assert ((length / prefill.MEAN - 1).abs() <= 0.1).all()
+        for share, points in zip(
+            values / values.sum(-1, keepdim=True), prefill.SPECTRA, strict=True
+        ):
+            want = prefill._curve(points, 64).double()
+            assert ((share / want).log2().abs() <= 0.4).all()
+
+
+def test_layers_together_are_rotated_as_one_by_one() -> None:
+    sizes = replace(TINY, layers=3)
+    layers = [prefill.states(sizes, keys) for keys in prefill.trained_keys(sizes, 70, DEVICE)]
+    start = start_basis(sizes.d, 4, torch.device(DEVICE))
+    together, bases = prefill.rotate(layers, start)
+    apart = [prefill.rotate([layer], start) for layer in layers]
+    for got, want in ((together, 0), (bases, 1)):
+        one_by_one = torch.cat([pair[want] for pair in apart])
+        assert got.shape == one_by_one.shape
+        assert float((got - one_by_one).float().norm() / one_by_one.float().norm()) <= 1e-2
 
 
 @pytest.mark.parametrize("pack", tune.PACKS)
@@ -90,3 +136,23 @@ def test_goals_table_prints_what_was_measured() -> None:
     text = goals.table(found)
     assert "| 32/8 B=1 N=2880 M=64 k=32 | 7 | 4.2 | - |" in text
     assert "3.50" in text and "Refused: shape: cudnn: no" in text and "| 1.50 |" in text
+
+
+def test_both_kinds_of_keys_are_judged_and_both_ways_of_a_step_shown() -> None:
+    share = {"trained: together": 0.0071, "noise: together": 0.0105, "trained: beside": 0.03}
+    ms = {"k=32": 4.0, "dense": 4.1, "k=32, overlapped": 4.25, "dense, overlapped": 4.3}
+    step = {
+        "model": "m", "B": 1, "N": 5, "overlap": False, "ms": ms,
+        "gain": 1.02, "roofline_gain": 1.0,
+        "of_roofline": {"k=32": 0.78, "dense": 0.77}, "tokens_equal_eager": {"k=32": True},
+    }  # fmt: skip
+    found = {
+        "prefill": {"rows": [{"model": "m", "us": {"prefill": 75e3}, "share": share}]},
+        "step": {"rows": [step]},
+    }
+    assert "| prefill overhead, m, N = 2,880: <= 1 % | 0.71 % (noise: 1.05 %) | yes |" in (
+        goals.goals(found)
+    )
+    text = goals.table(found)
+    assert "| m B=1 N=5 | 4.00 | 4.10 | 4.25 / 4.30 overlapped | 0.78 |" in text
+    assert "noise: together" in text and "| 1.05 % |" in text
