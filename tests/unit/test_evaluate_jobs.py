@@ -4,9 +4,8 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import torch
 from PIL import Image
 
 from rotatek import evaluate
+from rotatek.__main__ import main
 from rotatek.evaluation import jobs
 from rotatek.evaluation import suite as suites
 from rotatek.pocket.config import build_model, model_config, save_model
@@ -46,8 +46,21 @@ def count_lines(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
+class Here:
+    """Stands for a part's process: its command has run in this one, which has everything loaded."""
+
+    def __init__(self, line: list[str], **options: object) -> None:
+        assert line[:4] == [sys.executable, "-m", "rotatek", "evaluate"]
+        self.returncode = command(*line[4:])
+
+    def poll(self) -> int:
+        return self.returncode
+
+    wait = poll
+
+
 def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {"ThinK 16": {"channels": "think"}, "FastV": {"tokens": "fastv", "keep_tokens": 0.5}}
     (tmp_path / "mine.json").write_text(json.dumps(rows))
@@ -64,7 +77,10 @@ def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
     (tmp_path / "suite.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert command(*words, str(tmp_path / "one")) == 0
     two = str(tmp_path / "two")
-    assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.subprocess, "Popen", Here)
+        assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
+    assert count_lines(tmp_path / "two" / "journal.jsonl") < 1 + 3 * len(lines)
     assert command(*words, two, "--jobs", "2") == 0
     journals = [
         sorted((tmp_path / run / "journal.jsonl").read_text().splitlines())
@@ -116,8 +132,19 @@ def test_parts_are_spread_over_the_visible_gpus(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def interrupted(folder: Path, tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Two jobs in a process of their own, terminated once some of their answers are there."""
+def heeded() -> Iterator[list[int]]:
+    """SIGTERMs that came when nobody else took them; without it they would end the tests."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    yield came
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def interrupted(
+    folder: Path, tmp_path: Path, heeded: list[int], capsys: pytest.CaptureFixture[str]
+) -> tuple[Path, list[str]]:
+    """Two jobs, whose parent is terminated once some of their answers are there."""
     out = tmp_path / "out"
     rows = {f"RotateK {k}": {"keep_channels": k / 128} for k in range(1, 40)}
     (tmp_path / "mine.json").write_text(json.dumps(rows))
@@ -126,22 +153,23 @@ def interrupted(folder: Path, tmp_path: Path) -> Iterator[tuple[Path, list[str]]
         *("--short-tokens", "8", "--long-tokens", "16", "--settings", str(tmp_path / "mine.json")),
         *("--out", str(out)),
     ]
-    said = tmp_path / "stderr"
-    line = [sys.executable, "-m", "rotatek", "evaluate", *words, "--jobs", "2"]
-    with said.open("w") as stderr:
-        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr)
+    parts = [jobs.part_path(out, index) for index in range(2)]
+    over = threading.Event()
+
+    def terminate() -> None:
+        while not over.wait(0.05):
+            if all(count_lines(part) >= 4 for part in parts):
+                return os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=terminate)
+    ending.start()
     try:
-        parts = [jobs.part_path(out, index) for index in range(2)]
-        while process.poll() is None and any(count_lines(part) < 4 for part in parts):
-            time.sleep(0.05)
-        assert process.poll() is None, said.read_text()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 2
-        assert "What was answered is kept" in said.read_text()
-        yield out, words
+        assert main(["evaluate", *words, "--jobs", "2"]) == 2
     finally:
-        process.kill()
-        process.wait()
+        over.set()
+        ending.join()
+    assert not heeded and "What was answered is kept" in capsys.readouterr().err
+    return out, words
 
 
 def test_a_terminated_run_keeps_its_answers(interrupted: tuple[Path, list[str]]) -> None:
