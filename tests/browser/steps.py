@@ -102,6 +102,24 @@ def open_drawer(page: Page, name: str) -> None:
     page.evaluate("() => new Promise(done => setTimeout(() => requestIdleCallback(done), 500))")
 
 
+def turn(page: Page, theme: str) -> None:
+    """Turn the page light or dark, and wait until every figure has its ink and nothing fades."""
+    page.evaluate("theme => document.body.classList.toggle('dark', theme === 'dark')", theme)
+    page.wait_for_function(
+        "() => { const ink = getComputedStyle(document.body).getPropertyValue('--rk-soft').trim();"
+        " return [...document.querySelectorAll('.rk-plot.js-plotly-plot')]"
+        ".every(plot => plot.layout.font.color === ink) && document.getAnimations()"
+        ".every(a => a.playState !== 'running' || a.effect.getComputedTiming().iterations > 9) }"
+    )
+
+
+def page_width(page: Page) -> int:
+    """How wide the page is, in pixels: more than its window where it scrolls sideways."""
+    return page.evaluate(
+        "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
+    )
+
+
 def press(page: Page, slider: str, key: str) -> None:
     """Move a slider by the keyboard."""
     handle = page.locator(f"#{slider} input[type=range]")

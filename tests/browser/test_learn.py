@@ -1,15 +1,15 @@
 """The tour and the results: drawn from files, with or without a model."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import ROOT, free_port, wait_for
+import app
+from rotatek.page import serving
+from rotatek.page.choices import load_examples
+from rotatek.page.handlers import Handlers
 
 pytestmark = pytest.mark.browser
 
@@ -60,24 +60,23 @@ def test_results_fit_a_phone_and_their_table_scrolls_inside(visit, shoot) -> Non
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[str]:
-    """The program with a model that is not there."""
-    port, log = free_port(), tmp_path / "log.txt"
-    environment = os.environ | {
-        "GRADIO_SERVER_PORT": str(port), "ROTATEK_MODELS": str(tmp_path / "none"),
-    }  # fmt: skip
-    with log.open("wb") as sink:
-        server = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=ROOT, env=environment, stdout=sink, stderr=sink
-        )
-        try:
-            wait_for(f"http://127.0.0.1:{port}", server, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)
+def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """The program's page with a model that is not there, served by this process."""
+    monkeypatch.setenv("ROTATEK_MODELS", str(tmp_path / "none"))
+    service = serving.service_here()
+    handlers = Handlers(service, load_examples(app.ASSETS / "examples"))
+    handlers.prepare()
+    assert service.failure and not service.loaded()
+    page = app.build(handlers)
+    _, url, _ = app.launch(
+        page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
+    )
+    yield url
+    page.close(verbose=False)
 
 
+# Gradio leaves event loops to the collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_the_tour_needs_no_model(empty: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(empty)
