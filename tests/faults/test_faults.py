@@ -98,6 +98,7 @@ def place(stage: str) -> tuple[Any, str, int]:
     return sys.modules.get(module) or getattr(sys.modules[package], last), name, after
 
 
+@pytest.mark.unversioned  # the failures are ours; that nothing is kept is test_chat's there
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("kind", FAILURES)
 def test_failures_in_every_stage(
@@ -383,30 +384,38 @@ def _heed_interrupts() -> None:
 
 
 @pytest.fixture
-def talking(folder: Path, image: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in the middle of a batch of long answers."""
+def talking(folder: Path, image: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """For each signal a process in the middle of a batch of long answers, started together."""
     batch = image.with_name("batch.jsonl")
     batch.write_text((json.dumps({"image": str(image), "question": "?"}) + "\n") * 500)
     words = [sys.executable, "-m", "rotatek", "ask", "--batch", str(batch)]
     words += ["--model", str(folder), "--max-new-tokens", "50"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("{")
-    yield process
-    process.kill()
-    process.wait()
+    started = {
+        name: subprocess.Popen(
+            words, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts
+        )
+        for name in ("SIGTERM", "SIGINT")
+    }
+    try:
+        for process in started.values():
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("{")
+        yield started
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.alone
+@pytest.mark.unversioned  # our handlers, and Python's
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_the_process(name: str, talking: subprocess.Popen[str]) -> None:
-    clock = time.perf_counter()
-    talking.send_signal(getattr(signal, name))
-    _, err = talking.communicate(timeout=10)
-    assert time.perf_counter() - clock < SIGNAL_LIMIT_S
-    assert talking.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM, 130)
-    assert "Traceback" not in err
+def test_a_signal_ends_the_process(talking: dict[str, subprocess.Popen[str]]) -> None:
+    for name, process in talking.items():
+        clock = time.perf_counter()
+        process.send_signal(getattr(signal, name))
+        _, err = process.communicate(timeout=10)
+        assert time.perf_counter() - clock < SIGNAL_LIMIT_S, name
+        assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM, 130), name
+        assert "Traceback" not in err, name
