@@ -231,7 +231,9 @@ def test_waiting_pictures_stay_within_their_room() -> None:
 
 
 @pytest.mark.slow
-def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
+def test_training_runs_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotatek.pocket.train.CHECK_BATCHES", 2)
     options = ["--out", str(tmp_path), "--tiny", "--cost", "160", "--workers", "1"]
     train([*options, "--steps", "2", "--log-every", "1"])
     train([*options, "--steps", "4", "--log-every", "1"])
@@ -271,6 +273,7 @@ class Noted(train.Trainer):
         print(self.clock.step, digest.hexdigest())
 
 train.distance = lambda *_: 4
+train.CHECK_BATCHES = 2
 train.main(sys.argv[1:], Noted)
 """
 
