@@ -80,7 +80,10 @@ def _decode(decoder: Decoder, method: str, B: int, N: int, rounds: int) -> Row:
 
 
 def _prefill(decoder: Decoder, B: int, N: int) -> tuple[float, float]:
-    """(milliseconds of the forward pass, milliseconds that compressing every layer adds)."""
+    """Milliseconds of the forward pass, and the most that compressing adds: a layer at a time, noise.
+
+    `kernels.bench.prefill` times what `rotatek` does, all layers together.
+    """
     shape = (B, LLAMA.Hkv, N, LLAMA.d)
     keys = torch.randn(shape, device="cuda").bfloat16()
     start = start_basis(LLAMA.d, 32, keys.device)

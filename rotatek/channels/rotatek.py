@@ -61,9 +61,9 @@ class Layers:
         return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
 
     def of(self, name: str) -> Tensor:
-        """That field of all states, [L * B, ...]."""
+        """That field of all states, [L * B, ...]: joined anew, so that it can go when it was used."""
         each = [getattr(part, name) for part in self.parts]
-        return each[0] if len(each) == 1 else self.once(name, lambda: torch.cat(each))
+        return each[0] if len(each) == 1 else torch.cat(each)
 
     def spread(self, each: Sequence[Tensor]) -> Tensor:
         """What every layer has one of, as [L * B, ...]."""
@@ -168,7 +168,8 @@ def _rotated_keys(layers: Layers, settings: Settings) -> dict[str, Tensor]:
 
 def _rotated_values(layers: Layers, settings: Settings) -> dict[str, Tensor]:
     """V~ in the output metric, what turns it back, mu_v, and energies where widths are adaptive."""
-    values, lengths, d = layers.of("values"), layers.of("lengths"), layers.of("values").shape[-1]
+    values, lengths = layers.of("values"), layers.of("lengths")
+    d = values.shape[-1]
     r = channels_kept(d, settings.keep_values)
     mean, covariance = layers.once(
         "value covariance", lambda: rotation.centred_covariance(values, lengths)
@@ -215,9 +216,9 @@ def _weights(layers: Layers, settings: Settings) -> Tensor | None:
     """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
     if settings.weighting == "none":
         return None
-    heads, queries = layers.of("keys").shape[1], layers.of("queries")
-    work, alive = rotation.query_weights, layers.of("window_alive")
-    return layers.once("weights", lambda: work(queries, heads, alive, True))
+    heads = layers.parts[0].keys.shape[1]
+    queries, alive = layers.of("queries"), layers.of("window_alive")
+    return layers.once("weights", lambda: rotation.query_weights(queries, heads, alive, True))
 
 
 def _top_basis(
