@@ -351,6 +351,7 @@ def image(picture: Callable[..., Image.Image], tmp_path: Path) -> Path:
     return tmp_path / "picture.png"
 
 
+@pytest.mark.unversioned  # Triton is not replaced
 def test_without_triton(folder: Path, image: Path) -> None:
     """A process in which Triton cannot be imported answers through the reference."""
     code = (
