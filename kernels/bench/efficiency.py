@@ -80,7 +80,7 @@ def _decode(decoder: Decoder, method: str, B: int, N: int, rounds: int) -> Row:
 
 
 def _prefill(decoder: Decoder, B: int, N: int) -> tuple[float, float]:
-    """Milliseconds of the forward pass, and the most that compressing adds: a layer at a time, noise.
+    """Milliseconds of the forward pass, and the most that compressing adds: layer by layer, noise.
 
     `kernels.bench.prefill` times what `rotatek` does, all layers together.
     """

@@ -61,7 +61,7 @@ class Layers:
         return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
 
     def of(self, name: str) -> Tensor:
-        """That field of all states, [L * B, ...]: joined anew, so that it can go when it was used."""
+        """That field of all states, [L * B, ...]: joined anew, so that it goes when it was used."""
         each = [getattr(part, name) for part in self.parts]
         return each[0] if len(each) == 1 else torch.cat(each)
 
