@@ -2,11 +2,14 @@
 
 A transcription holds the whole content: tables give comparisons whose answer is a name, fields give
 questions in other words than the printed ones, and both show what is nearly there, but is not.
-Stored pages gain as drawn ones do.
+Where rows or cards have figures, some are to be sorted: to find the greatest of many is what a
+model of this size is worst at, and an order says of each figure where it stands. Stored pages gain
+as drawn ones do.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
 
@@ -73,6 +76,8 @@ MONEY = ("total", "price", "balance", "subtotal", "tax", "betrag", "importe")
 NUMBER = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
 WHOLE = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
 SHARE = 0.7  # of the documents get such questions
+RANKED = 3, 10  # rows, at least and at most, that are asked for in their order
+LONGEST = 240  # bytes of such an answer
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -84,6 +89,7 @@ def revised(rng: random.Random, questions: list[Question]) -> list[Question]:
         for q in questions:
             if q.kind == "transcribe":
                 out += from_table(rng, q.answer) or from_fields(rng, q.answer)
+                out += rankings(rng, q.answer)
                 out += near_misses(rng, q.answer)
     return [q if q.kind == "transcribe" else reworded(rng, q) for q in out]
 
@@ -151,6 +157,47 @@ def from_table(rng: random.Random, text: str) -> list[Question]:
                 asked = rng.choice(WHICH).format(w=rng.choice(called[end]), **slots)
                 out.append(Question(kind, asked, name))
     return out
+
+
+def listed(text: str) -> Table | None:
+    """Heads and rows of a list of cards ("- Soap: Price 4.20, Stock 7"), None if it is none.
+
+    What all cards begin a part with is that part's head; a bare amount of money is a price.
+    """
+    lines = [line[2:].split(": ", 1) for line in text.split("\n") if line.startswith("- ")]
+    if not lines or any(len(line) != 2 for line in lines):
+        return None
+    parts = [rest.split(", ") for _, rest in lines]
+    if len({len(row) for row in parts}) > 1:
+        return None
+    heads, columns = ["entry"], [[name for name, _ in lines]]
+    for column in zip(*parts, strict=True):
+        found = re.match(r"[^\d+−-]*", os.path.commonprefix(column))
+        head = (found.group() if found else "").rstrip(": ")
+        heads.append(head.strip("$€£¥: ") or ("price" if head else ""))
+        columns.append([text[len(head) :].lstrip(": ") for text in column])
+    return heads, [list(row) for row in zip(*columns, strict=True)]
+
+
+def rankings(rng: random.Random, text: str) -> list[Question]:
+    """The rows of a table, a chart or a list of cards, in the order of some of their figures."""
+    found = table(text) or listed(text)
+    if found is None or not RANKED[0] <= len(found[1]) <= RANKED[1]:
+        return []
+    heads, rows = found
+    noun = heads[0].lower() if heads[0].isalpha() else "entry"
+    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    names, out = [row[0] for row in rows], list[Question]()
+    for i in rng.sample(range(1, len(heads)), len(heads) - 1):
+        values = numbers([row[i] for row in rows]) if heads[i] else None
+        if values is None or len(set(values)) < len(rows) or len(set(names)) < len(rows):
+            continue
+        form = rng.choice(("falling", "rising"))
+        order = sorted(range(len(rows)), key=values.__getitem__, reverse=form == "falling")
+        answer = ", ".join(names[place] for place in order)
+        if len(answer.encode()) <= LONGEST:
+            out.append(put(rng, form, answer, "ranking", p=many, g=heads[i]))
+    return out[:2]
 
 
 def fields(text: str) -> list[tuple[str, str]]:

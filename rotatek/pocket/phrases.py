@@ -58,6 +58,18 @@ ASKED: dict[str, tuple[str, ...]] = {
         "Which {n} has the smallest {g}?", "Name the {n} with the lowest {g}.",
         "Which of the {p} has the lowest {g}?", "who or what is last by {g}",
     ),
+    "falling": (
+        "Sort the {p} by {g}, highest first.", "{p} by {g}, from highest to lowest",
+        "Rank the {p} by {g}.", "List the {p} by falling {g}.", "{p} sorted by {g}, descending",
+        "Order the {p} from the highest {g} to the lowest.", "ranking by {g}",
+        "What are the {p} from the highest to the lowest {g}?",
+    ),
+    "rising": (
+        "Sort the {p} by {g}, lowest first.", "{p} by {g}, from lowest to highest",
+        "List the {p} by rising {g}.", "{p} sorted by {g}, ascending",
+        "Order the {p} from the lowest {g} to the highest.",
+        "What are the {p} from the lowest to the highest {g}?",
+    ),
     "colour": (
         "What colour is {f}?", "What color is {f}?", "colour of {f}", "Which colour has {f}?",
         "In what colour is {f}?", "what color is used for {f}", "{f}: which colour?",

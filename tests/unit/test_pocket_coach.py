@@ -136,3 +136,49 @@ def test_a_colour_asked_for_is_drawn_in_that_colour(style: str) -> None:
                               for s in swatches.NAMED[n]),
         )  # fmt: skip
         assert nearest == colour
+
+
+CARDS = """# Rossi Inc.
+
+- Soap, green: $ 4.20, Stock 7, new
+- Tea: $ 12.00, Stock 17, old
+- Desk lamp: $ 3.99, Stock 1, new"""
+
+
+def test_a_list_of_cards_is_a_table_of_what_all_cards_say() -> None:
+    heads, rows = coach.listed(CARDS) or ([], [])
+    assert heads == ["entry", "price", "Stock", ""]
+    assert rows[1] == ["Tea", "12.00", "17", "old"]
+    for other in ("- Soap 4.20\n- Tea 12.00", "- Soap: 4, 5\n- Tea: 4", "Soap: 4\nTea: 5"):
+        assert coach.listed(other) is None
+
+
+def test_rankings_are_in_the_order_of_their_figures() -> None:
+    rows = (
+        "City | Score | Name",
+        "--- | --- | ---",
+        "Rome | 4 | a",
+        "Oslo | 31 | b",
+        "Bern | 9 | c",
+    )
+    grid = "\n".join(f"| {row} |" for row in rows)
+    expected = {
+        grid: {("rising", "Score"): "Rome, Bern, Oslo", ("falling", "Score"): "Oslo, Bern, Rome"},
+        CARDS: {
+            ("rising", "price"): "Desk lamp, Soap, green, Tea",
+            ("falling", "price"): "Tea, Soap, green, Desk lamp",
+            ("rising", "Stock"): "Desk lamp, Soap, green, Tea",
+            ("falling", "Stock"): "Tea, Soap, green, Desk lamp",
+        },
+    }
+    for text, answers in expected.items():
+        made = [q for seed in range(60) for q in coach.rankings(random.Random(seed), text)]
+        assert {q.answer for q in made} == set(answers.values())
+        for q in made:
+            falling = any(w in q.text.lower() for w in ("highest f", "from the highest", "desc"))
+            rising = any(w in q.text.lower() for w in ("lowest f", "from the lowest", "asc", "ris"))
+            ways = [way for way, sure in (("falling", falling), ("rising", rising)) if sure]
+            assert not ways or q.answer in {a for (w, _), a in answers.items() if w == ways[0]}
+    ties = grid.replace("31", "9")
+    assert not coach.rankings(random.Random(1), ties)
+    assert not coach.rankings(random.Random(1), grid.replace("| Rome | 4 | a |\n", ""))
