@@ -170,7 +170,6 @@ class PlannedLayer(CompressedLayer):
         if self.text is None:
             out = full()
             self.absorb(module, query, key, value)
-            self.settle()
             self.plan.observe(self.index, query, key, scale)
             return out
         check_window(module, self.logical)
@@ -189,10 +188,18 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: Prefill | None = None,
     ) -> Prefill | None:
-        """Keep one prefill's states: visual tokens compressed, the others at full width.
+        """Keep one prefill's states, and settle what this layer shares with others.
 
         states: the visual ones, where another cache has gathered them; returns them if any.
         """
+        states = self._keep(module, query, key, value, states)
+        self.filling.settle(last=self.index == self.plan.layers - 1)
+        return states
+
+    def _keep(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, states: Prefill | None
+    ) -> Prefill | None:
+        """Visual tokens compressed, the others at full width."""
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         gathered = text.gather(key), text.gather(value)
         self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
@@ -207,10 +214,6 @@ class PlannedLayer(CompressedLayer):
         basis = None if filling.bases is None else filling.bases[self.index]
         self.store = filling.compress(replace(states, value_metric=metric, basis=basis))
         return states
-
-    def settle(self) -> None:
-        """After this layer: what it shares with others."""
-        self.filling.settle(last=self.index == self.plan.layers - 1)
 
 
 def check_window(module: nn.Module, tokens: int) -> None:
@@ -331,7 +334,6 @@ class _SharedLayer(CompressedLayer):
             if isinstance(layer, PlannedLayer):
                 made = layer.absorb(module, query, key, value, states)
                 states = made if self.compress_ms is None else None
-                layer.settle()
             else:
                 layer.update(key, value)
             if self.compress_ms is not None:

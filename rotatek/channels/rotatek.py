@@ -216,9 +216,10 @@ def _weights(layers: Layers, settings: Settings) -> Tensor | None:
     """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
     if settings.weighting == "none":
         return None
-    heads = layers.parts[0].keys.shape[1]
-    queries, alive = layers.of("queries"), layers.of("window_alive")
-    return layers.once("weights", lambda: rotation.query_weights(queries, heads, alive, True))
+    heads, work = layers.parts[0].keys.shape[1], rotation.query_weights
+    return layers.once(
+        "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
+    )
 
 
 def _top_basis(

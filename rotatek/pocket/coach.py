@@ -141,22 +141,28 @@ def from_table(rng: random.Random, text: str) -> list[Question]:
     names = [row[0] for row in rows]
     if len(set(names)) < len(names):
         return out
-    noun = heads[0].lower() if heads[0].isalpha() else "row"
+    one, many = called(heads[0], "row")
     for i in rng.sample(range(1, len(heads)), min(3, len(heads) - 1)):
         values = numbers([row[i] for row in rows])
         if values is None:
             continue
-        slots = {"n": noun, "p": noun + "s", "g": heads[i]}
+        slots = {"n": one, "p": many, "g": heads[i]}
         for end, (kind, best) in enumerate((("highest", max(values)), ("lowest", min(values)))):
             if values.count(best) > 1:
                 continue
             name = names[values.index(best)]
             out.append(put(rng, ("most", "least")[end], name, kind, **slots))
-            called = SUPERLATIVES.get(heads[i].lower())
-            if called:
-                asked = rng.choice(WHICH).format(w=rng.choice(called[end]), **slots)
+            superlatives = SUPERLATIVES.get(heads[i].lower())
+            if superlatives:
+                asked = rng.choice(WHICH).format(w=rng.choice(superlatives[end]), **slots)
                 out.append(Question(kind, asked, name))
     return out
+
+
+def called(head: str, otherwise: str) -> tuple[str, str]:
+    """What a row is called by its column's head, one and many of them."""
+    one = head.lower() if head.isalpha() else otherwise
+    return one, re.sub(r"(?<![aeiou])y$", "ie", one) + "s"
 
 
 def listed(text: str) -> Table | None:
@@ -185,12 +191,13 @@ def rankings(rng: random.Random, text: str) -> list[Question]:
     if found is None or not RANKED[0] <= len(found[1]) <= RANKED[1]:
         return []
     heads, rows = found
-    noun = heads[0].lower() if heads[0].isalpha() else "entry"
-    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     names, out = [row[0] for row in rows], list[Question]()
+    if len(set(names)) < len(names):
+        return out
+    many = called(heads[0], "entry")[1]
     for i in rng.sample(range(1, len(heads)), len(heads) - 1):
         values = numbers([row[i] for row in rows]) if heads[i] else None
-        if values is None or len(set(values)) < len(rows) or len(set(names)) < len(rows):
+        if values is None or len(set(values)) < len(rows):
             continue
         form = rng.choice(("falling", "rising"))
         order = sorted(range(len(rows)), key=values.__getitem__, reverse=form == "falling")

@@ -151,7 +151,7 @@ def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[s
         return drawn, drawn, None
     least, most = (400, 1024) if rng.random() < 0.44 else (72, 420)
     drawn = bucket(*pick_size(rng, least, most), most)
-    return bucket(*scaled(*drawn), most + 30), drawn, None
+    return bucket(*scaled(*drawn), most), drawn, None
 
 
 def bucket(width: int, height: int, most: int) -> tuple[int, int]:

@@ -138,6 +138,12 @@ def test_a_colour_asked_for_is_drawn_in_that_colour(style: str) -> None:
         assert nearest == colour
 
 
+def test_rows_are_called_by_their_columns_head() -> None:
+    assert coach.called("Country", "row") == ("country", "countries")
+    assert coach.called("Day", "row") == ("day", "days")
+    assert coach.called("Order no.", "entry") == ("entry", "entries")
+
+
 CARDS = """# Rossi Inc.
 
 - Soap, green: $ 4.20, Stock 7, new

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForCondition
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.pocket import tokens
-from rotatek.pocket.config import MIN_PIXELS, build_model, model_config, save_model
+from rotatek.pocket.config import build_model, model_config, save_model
 from rotatek.pocket.data import Batch, make_batch, pack
 from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
@@ -107,7 +107,7 @@ def test_small_pictures_are_measured_as_the_processor_scales_them(size: tuple[in
     processor = Qwen2VLImageProcessorPil.from_pretrained(FOLDER)
     made = processor(images=[image], return_tensors="pt")
     scaled = enlarged(np.array(image)[None])
-    assert scaled.shape[1] * scaled.shape[2] >= MIN_PIXELS
+    assert scaled.shape[1] * scaled.shape[2] >= 192 * 784
     assert made["image_grid_thw"].tolist() == [[1, scaled.shape[1] // 14, scaled.shape[2] // 14]]
     patches = patchify(torch.from_numpy(scaled), *colour_scale(torch.device("cpu")))
     wanted = made["pixel_values"].view(-1, 3, 2, 196)[:, :, 0]
