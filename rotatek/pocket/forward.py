@@ -31,14 +31,21 @@ def attend(
 ) -> Tensor:
     """Attention of q [B, N, heads, d] over k, v of as many heads or fewer, laid out as it came.
 
-    mask: bool [B, 1, N, N], true where a key is seen.
+    mask: bool [B, 1, T, N], true where one of the last T queries sees a key. Those before them
+    are causal, which needs no mask.
     """
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     if mask is not None:
+        n = q.shape[2] - mask.shape[2]
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+            start = F.scaled_dot_product_attention(
+                q[:, :, :n], k[:, :, :n], v[:, :, :n], is_causal=True, enable_gqa=grouped
+            )
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
         with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-            return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2)
+            end = F.scaled_dot_product_attention(q[:, :, n:], k, v, mask)
+        return torch.cat((start.transpose(1, 2), end.transpose(1, 2)), 1)
     out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
     return out.transpose(1, 2)
 
@@ -154,10 +161,9 @@ def turn_places(text: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def turn_mask(turns: Tensor, before: int) -> Tensor:
-    """bool [B, 1, L, L]: text of ``turns`` [B, T] sees ``before`` tokens and its own turn."""
-    whole = F.pad(turns, (before, 0))
-    seen = (whole[:, None] == 0) | (whole[:, None] == whole[:, :, None])
-    return seen.tril()[:, None]
+    """bool [B, 1, T, L]: text of ``turns`` [B, T] sees ``before`` tokens and its own turn."""
+    own = (turns[:, None] == turns[:, :, None]).tril()
+    return F.pad(own, (before, 0), value=True)[:, None]
 
 
 def lm_loss(x: Tensor, norm: Tensor, embed: Tensor, labels: Tensor, weights: Tensor) -> Tensor:

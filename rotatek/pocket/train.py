@@ -31,6 +31,7 @@ from .data import loader, make_batch
 from .echo import distance, echoed, uses
 from .forward import Forward
 from .glyphs import N_CLASSES
+from .grow import grown
 from .optim import optimisers
 
 AGREE_EVERY = 10  # steps between two looks at the clock by all ranks
@@ -46,7 +47,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.train", description=__doc__)
     p.add_argument("--out", type=Path, required=True, help="checkpoint and export go here")
-    p.add_argument("--start", type=Path, help="begin from these weights instead of fresh ones")
+    p.add_argument("--start", type=Path, help="begin from these weights, grown if smaller")
     p.add_argument("--steps", type=int, default=0, help="length of the schedule in steps")
     p.add_argument("--minutes", type=float, default=9.0, help="... or in minutes, all links")
     p.add_argument("--link-minutes", type=float, default=1e9, help="stop this link after that")
@@ -152,11 +153,12 @@ class Trainer:
 
     def network(self, args: argparse.Namespace) -> Any:
         """The weights to begin with, float32 on the CPU."""
+        config = model_config(2, 2, 256, 128) if args.tiny else model_config()
         if args.start:
-            return Qwen2_5_VLForConditionalGeneration.from_pretrained(
+            start = Qwen2_5_VLForConditionalGeneration.from_pretrained(
                 args.start, dtype=torch.float32
             )
-        config = model_config(2, 2, 256, 128) if args.tiny else model_config()
+            return grown(start, config, args.seed)
         return build_model(config, args.seed)
 
     def maker(self) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForCondition
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.pocket import tokens
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.config import build_model, model_config
 from rotatek.pocket.data import Batch, make_batch, pack
 from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
@@ -307,14 +307,6 @@ def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) ->
     assert len(pages[0]) == len(pages[1]) == 10 and not pages[0] & pages[1]
     waits = [row["loader_wait_s"] for row in json.loads((tmp_path / "log.json").read_text())]
     assert len(waits) == 2 and min(waits) >= 0
-
-
-def test_saved_weights_are_the_model(tmp_path: Path) -> None:
-    small = build_model(model_config(1, 1, 256, 128))
-    save_model(small, tmp_path)
-    loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
-    for name, value in small.state_dict().items():
-        assert torch.allclose(value, loaded.state_dict()[name], rtol=1e-2, atol=1e-6), name
 
 
 def test_measures() -> None:
