@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from dataclasses import replace
 
 from .document import Question
 from .phrases import denied, put, reworded
@@ -91,7 +92,16 @@ def revised(rng: random.Random, questions: list[Question]) -> list[Question]:
                 out += from_table(rng, q.answer) or from_fields(rng, q.answer)
                 out += rankings(rng, q.answer)
                 out += near_misses(rng, q.answer)
-    return [q if q.kind == "transcribe" else reworded(rng, q) for q in out]
+    return [q if q.kind == "transcribe" else reworded(rng, _placed(q)) for q in out]
+
+
+def _placed(question: Question) -> Question:
+    """A question for the second of many, as a kind of its own: it is harder than one for the first.
+
+    Only what training needs of each kind depends on it.
+    """
+    second = question.kind in ("highest", "lowest") and "second" in question.text.lower()
+    return replace(question, kind="second") if second else question
 
 
 def unclear(question: Question) -> bool:
@@ -156,6 +166,10 @@ def from_table(rng: random.Random, text: str) -> list[Question]:
             if superlatives:
                 asked = rng.choice(WHICH).format(w=rng.choice(superlatives[end]), **slots)
                 out.append(Question(kind, asked, name))
+            rest = sorted(values, reverse=kind == "highest")[1:]
+            if len(rest) > 2 and rest[0] != rest[1]:
+                name = names[values.index(rest[0])]
+                out.append(put(rng, ("second_most", "second_least")[end], name, "second", **slots))
     return out
 
 

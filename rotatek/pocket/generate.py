@@ -16,6 +16,7 @@ from .renderers import REGISTRY, pick_look
 
 STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
+TAUGHT_ONLY = 0.6  # how often a renderer that nothing is measured on is drawn, of its weight
 SPLITS = ("own", "fonts", "renderers", "topics")
 
 
@@ -43,7 +44,7 @@ def make_document(
             return degrade(rng, document, harm, fast) if harm > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
-    weights = [REGISTRY[n].weight for n in fit]
+    weights = [REGISTRY[n].weight * (1.0 if REGISTRY[n].splits else TAUGHT_ONLY) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
         look = pick_look(rng, width, height, "unseen" if split == "fonts" else "train")

@@ -58,6 +58,15 @@ ASKED: dict[str, tuple[str, ...]] = {
         "Which {n} has the smallest {g}?", "Name the {n} with the lowest {g}.",
         "Which of the {p} has the lowest {g}?", "who or what is last by {g}",
     ),
+    "second_most": (
+        "Which {n} has the second highest {g}?", "second highest {g}: which {n}",
+        "Which {n} has the second most {g}?", "Which {n} comes second by {g}?",
+        "What is the {n} with the second largest {g}?", "number two by {g}",
+    ),
+    "second_least": (
+        "Which {n} has the second lowest {g}?", "second lowest {g}: which {n}",
+        "What is the {n} with the second smallest {g}?", "Which {n} is last but one in {g}?",
+    ),
     "falling": (
         "Sort the {p} by {g}, highest first.", "{p} by {g}, from highest to lowest",
         "Rank the {p} by {g}.", "List the {p} by falling {g}.", "{p} sorted by {g}, descending",

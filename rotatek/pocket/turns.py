@@ -19,10 +19,10 @@ from .questions import ABSENT
 NEED = {
     "colour": 4.0, "highest": 3.2, "lowest": 3.6, "value": 2.8, "find": 2.8, "field": 2.0,
     "fact": 2.2, "list": 2.2, "cell": 2.4, "total": 2.4, "count": 1.4, "nth": 1.2, "reverse": 1.5,
-    "ranking": 2.0, "kind": 0.4, "yes_no": 0.4, "title": 0.7, "absent": 1.3,
+    "ranking": 3.5, "second": 2.8, "kind": 0.4, "yes_no": 0.4, "title": 0.7, "absent": 1.3,
 }  # fmt: skip
 HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 1.5, "colour": 2.2, "value": 1.5, "cell": 1.5,
-          "count": 1.5, "ranking": 1.3, "list": 1.3, "field": 1.3, "find": 1.5,
+          "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
           "fact": 1.3}  # fmt: skip
 DENIED = 0.75  # sequences with an unanswerable question, one, where the document has such questions
 LEADS, ENDS = 0.3, 0.65  # sequences that begin with the transcription, and of the rest that end so
