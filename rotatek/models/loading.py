@@ -60,7 +60,7 @@ class Checkpoint:
 CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     c.name: c
     for c in (
-        Checkpoint("pocket", "Pocket (embedded, 18 M)", str(POCKET)),
+        Checkpoint("pocket", "Pocket (embedded, 33 M)", str(POCKET)),
         Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 10 M)", str(POCKET_LLAVA)),
         Checkpoint(
             "qwen2.5-vl-7b",

@@ -48,7 +48,7 @@ def test_weights_load_whole(model: Qwen2_5_VLForConditionalGeneration) -> None:
         FOLDER, dtype=torch.float32, output_loading_info=True
     )
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    assert sum(p.numel() for p in model.parameters()) < 18_000_000
+    assert sum(p.numel() for p in model.parameters()) < 34_000_000
     assert (
         model.config.text_config.hidden_size // model.config.text_config.num_attention_heads == 128
     )
