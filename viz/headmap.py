@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent, size
+from .theme import KEY_SCALE, UNITS, Drawing, colour_bar, compose, percent, size
 
 
 class Quantity(NamedTuple):
@@ -27,6 +27,15 @@ def _written(value: float, kind: str) -> str:
     return size(value) if kind == "bytes" else percent(value)
 
 
+def _bare(values: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
+    """Numbers short enough for a cell on a telephone, and the unit that they share."""
+    if kind == "share":
+        return np.vectorize(lambda v: percent(v).removesuffix(" %"), otypes=[str])(values), "%"
+    unit, scale = next((u, s) for u, s in UNITS if values.max(initial=0.0) >= s or s == 1)
+    short = np.vectorize(lambda v: f"{v:.{0 if v >= 10 else 1}f}", otypes=[str])
+    return short(values / scale), unit
+
+
 def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     """The map, the chosen cell framed.
 
@@ -38,15 +47,18 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     """
     layers, heads = values.shape
     what = QUANTITIES[quantity]
-    text = np.vectorize(lambda v: _written(v, what.kind), otypes=[str])(values)
+    whole = np.vectorize(lambda v: _written(v, what.kind), otypes=[str])(values)
+    bare, unit = _bare(values, what.kind)
     bar = colour_bar(what.title)
     if what.kind == "share":
         bar["tickformat"] = ".0%" if np.ptp(values) > 0.05 else ".1%"
     written = layers <= MAX_WRITTEN
+    axis = f"layer (cells in {unit})" if written else "layer"
     cells = {
         "type": "heatmap",
         "z": values.T.astype(np.float32),
-        "text": text.T,
+        "text": bare.T,
+        "customdata": whole.T,
         "texttemplate": "%{text}" if written else None,
         "textfont": {"size": 11},
         "xgap": 2,
@@ -54,7 +66,7 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
         "colorscale": KEY_SCALE,
         "colorbar": bar,
         "showscale": not written,
-        "hovertemplate": "layer %{x}, head %{y}: %{text}<extra></extra>",
+        "hovertemplate": "layer %{x}, head %{y}: %{customdata}<extra></extra>",
     }
     frame = {
         "type": "rect", "x0": layer - 0.5, "x1": layer + 0.5, "y0": head - 0.5, "y1": head + 0.5,
@@ -63,7 +75,11 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     figure = compose(
         [cells],
         max(150, 74 + 46 * min(heads, 8)),
-        x={"title": "layer", "showgrid": False, "dtick": 1 if layers <= 16 else 4},
+        x={
+            "title": axis,
+            "showgrid": False,
+            "dtick": 1 if layers <= 16 else 4,
+        },
         y={"title": "kv head", "showgrid": False, "autorange": "reversed", "dtick": 1},
         left=58,
         shapes=[frame],

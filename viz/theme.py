@@ -117,9 +117,12 @@ def percent(fraction: float) -> str:
     return f"{value:.1f} %" if near_edge else f"{value:.0f} %"
 
 
+UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+
+
 def size(count: float) -> str:
     """A number of bytes in the largest unit that keeps it above one: `1.31 MB`, `98.3 kB`."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in UNITS[:-1]:
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
     return f"{count:.0f} B"

@@ -200,6 +200,18 @@ def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
     assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
 
 
+def test_cells_of_the_map_share_a_unit_and_hold_short_numbers():
+    values = np.array([[0.9, 0.8], [0.2, 0.999]])
+    shares = headmap.draw(values, "energy", 0, 0).figure
+    sizes = headmap.draw(values * 1e5, "bytes", 0, 0).figure
+    assert shares.data[0]["text"].tolist() == [["90", "20"], ["80", "99.9"]]
+    assert sizes.data[0]["text"].tolist() == [["90", "20"], ["80", "100"]]
+    assert sizes.data[0]["customdata"].tolist()[0] == ["90 kB", "20 kB"]
+    titles = [f.layout["xaxis"]["title"]["text"] for f in (shares, sizes)]
+    assert titles == ["layer (cells in %)", "layer (cells in kB)"]
+    assert headmap.draw(np.zeros((2, 2)), "bytes", 0, 0).figure.data[0]["text"][0][0] == "0.0"
+
+
 def test_the_image_under_a_figure_is_a_real_png():
     pixels = np.random.default_rng(2).integers(0, 255, (90, 1400, 3), dtype=np.uint8)
     small = picture.shrink(pixels)
