@@ -94,11 +94,13 @@ def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
     raw = plot_data(page, "raw")
     page.wait_for_selector("#map-plot .js-plotly-plot")
     area = page.locator("#map-plot .nsewdrag").bounding_box()
-    cell = {"x": area["width"] * 4.5 / 6, "y": area["height"] * 0.75}
+    layer = page.locator("#layer input[type=number]")
+    layers = int(layer.get_attribute("max")) + 1
+    cell = {"x": area["width"] * 4.5 / layers, "y": area["height"] * 0.75}
     page.locator("#map-plot .nsewdrag").hover(position=cell)
     page.locator("#map-plot .nsewdrag").click(position=cell)
     changes(page, "raw", raw)
-    expect(page.locator("#layer input[type=number]")).to_have_value("4")
+    expect(layer).to_have_value("4")
     expect(page.locator("#head input[type=number]")).to_have_value("1")
     expect(page.locator("#map-caption")).to_contain_text("Layer 4, head 1")
 

@@ -52,7 +52,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch.setattr(loading, "AutoModelForImageTextToText", None)
     with pytest.raises(errors.ModelTooLarge) as caught:
         load(POCKET, "cpu")
-    assert "needs about 0.4 GB and cpu has 0.0 GB free" in caught.value.message
+    assert "needs about 0.7 GB and cpu has 0.0 GB free" in caught.value.message
 
 
 @pytest.mark.parametrize(
