@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import KEY_SCALE, UNITS, Drawing, colour_bar, compose, percent, size
+from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent, size, unit_of
 
 
 class Quantity(NamedTuple):
@@ -31,7 +31,7 @@ def _bare(values: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
     """Numbers short enough for a cell on a telephone, and the unit that they share."""
     if kind == "share":
         return np.vectorize(lambda v: percent(v).removesuffix(" %"), otypes=[str])(values), "%"
-    unit, scale = next((u, s) for u, s in UNITS if values.max(initial=0.0) >= s or s == 1)
+    unit, scale = unit_of(float(values.max()))
     short = np.vectorize(lambda v: f"{v:.{0 if v >= 10 else 1}f}", otypes=[str])
     return short(values / scale), unit
 
@@ -75,11 +75,7 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     figure = compose(
         [cells],
         max(150, 74 + 46 * min(heads, 8)),
-        x={
-            "title": axis,
-            "showgrid": False,
-            "dtick": 1 if layers <= 16 else 4,
-        },
+        x={"title": axis, "showgrid": False, "dtick": 1 if layers <= 16 else 4},
         y={"title": "kv head", "showgrid": False, "autorange": "reversed", "dtick": 1},
         left=58,
         shapes=[frame],

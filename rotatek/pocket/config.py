@@ -121,9 +121,10 @@ def export(
         max_new_tokens=512,
         suppress_tokens=list(tokens.VISION_IDS),
     )
-    tied = set(getattr(copy, "_tied_weights_keys", None) or ())
-    state = {k: v.to(matrices) if v.ndim > 1 else v for k, v in copy.state_dict().items()}
-    state = {k: v for k, v in state.items() if k not in tied}
+    state = {  # tied weights come once; the model keeps its own type, which the configuration names
+        name: p.detach().to(matrices if p.ndim > 1 else p.dtype)
+        for name, p in copy.named_parameters()
+    }
     copy.save_pretrained(folder, state_dict=state, max_shard_size=SHARD_BYTES)
     tokens.save_tokenizer(folder)
     path = folder / "preprocessor_config.json"
