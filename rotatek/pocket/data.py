@@ -149,7 +149,7 @@ def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[s
     if progress < 0.4:
         drawn = bucket(*pick_size(rng, 72, 300), 300)
         return drawn, drawn, None
-    least, most = (400, 1024) if rng.random() < 0.55 else (72, 420)
+    least, most = (400, 1024) if rng.random() < 0.7 else (72, 420)
     drawn = bucket(*pick_size(rng, least, most), most)
     return bucket(*scaled(*drawn), most), drawn, None
 

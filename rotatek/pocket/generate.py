@@ -14,9 +14,9 @@ from .distract import distract
 from .document import Document
 from .renderers import REGISTRY, pick_look
 
-STORED_SHARE = 0.18
+STORED_SHARE = 0.15
 DISTRACTED_SHARE = 0.2
-TAUGHT_ONLY = 0.6  # how often a renderer that nothing is measured on is drawn, of its weight
+TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
 SPLITS = ("own", "fonts", "renderers", "topics")
 
 
