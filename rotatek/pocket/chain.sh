@@ -1,12 +1,12 @@
 #!/bin/sh
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
 # usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
-# With POCKET=llava_ in the environment it trains the second pocket.
+# With POCKET=llava_ in the environment it trains the second pocket; $GPUS: the first so many only.
 run=$1 result=$2
 shift 2
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
 export TORCHINDUCTOR_COMPILE_THREADS=4
-gpus=$(nvidia-smi -L | wc -l)
+gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
     torchrun --standalone --nproc-per-node "$gpus" -m -- \

@@ -3,7 +3,8 @@
 A run is a chain of links: each continues from FOLDER's checkpoint, stops after ``--link-minutes``,
 and leaves a checkpoint and an export that ``from_pretrained`` loads. With ``--steps`` the schedule
 counts steps and the run is reproducible; with ``--minutes`` it is fitted to the clock. On several
-GPUs start it with torchrun.
+GPUs start it with torchrun. With ``--cycles`` the rate falls to nothing several times, and the
+weights are exported each time, for `rotatek.pocket.soup` to average.
 """
 
 from __future__ import annotations
@@ -35,10 +36,9 @@ from .grow import grown
 from .optim import optimisers
 
 AGREE_EVERY = 10  # steps between two looks at the clock by all ranks
-CHECK_BATCHES = 8  # fresh batches that decide between last and averaged weights
 
 
-def _spare_cores() -> int:
+def spare_cores() -> int:
     """Cores for loaders when every rank keeps three: forward, backward, pinning."""
     return max(1, (os.cpu_count() or 2) - 3 * int(os.environ.get("WORLD_SIZE", 1)))
 
@@ -59,11 +59,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)
-    p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
+    p.add_argument("--decay-from", type=float, default=0.55, help="of a cycle: the rate falls on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
     p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
-    p.add_argument("--workers", type=int, default=_spare_cores(), help="loaders of all ranks")
-    p.add_argument("--average-from", type=float, default=0.85, help="average weights from here on")
+    p.add_argument("--workers", type=int, default=spare_cores(), help="loaders of all ranks")
+    p.add_argument("--cycles", type=int, default=1, help="times that the rate falls to nothing")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
     p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
     p.add_argument("--seed", type=int, default=1)
@@ -111,10 +111,11 @@ class Clock:
         return time.monotonic() - self.begun > self.link_seconds
 
 
-def rate(progress: float, step: int, args: argparse.Namespace) -> float:
-    """Learning rate: warm-up, constant, linear decay."""
+def rate(progress: float, step: int, args: argparse.Namespace, cycle: int = 0) -> float:
+    """Learning rate: warm-up at first; in each cycle constant, then falling to 0 at its end."""
+    within = min(1.0, progress * args.cycles - cycle)
     warm = min(1.0, (step + 1) / args.warm_up)
-    fall = min(1.0, (1 - progress) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
+    fall = min(1.0, (1 - within) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
     return args.lr * warm * max(0.0, fall)
 
 
@@ -142,8 +143,7 @@ class Trainer:
             self.model, self.head, args.lr, args.weight_decay, not args.adamw
         )
         self.params = [*self.model.parameters(), *self.head.parameters()]
-        self.average: list[torch.Tensor] = []
-        self.averaged = 0
+        self.cycle = 0
         self.clock = Clock(args)
         self.images = 0
         self.log: list[dict[str, float]] = []
@@ -178,7 +178,7 @@ class Trainer:
             optimiser.load_state_dict(saved)
         self.clock.step, self.clock.before = state["step"], state["elapsed"]
         self.images, self.log = state["images"], state["log"]
-        self.average, self.averaged = state["average"], state["averaged"]
+        self.cycle = state["cycle"]
 
     def save(self) -> None:
         """Write checkpoint, log and export."""
@@ -192,8 +192,7 @@ class Trainer:
             "elapsed": self.clock.elapsed,
             "images": self.images,
             "log": self.log,
-            "average": self.average,
-            "averaged": self.averaged,
+            "cycle": self.cycle,
         }
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
@@ -204,43 +203,12 @@ class Trainer:
         )
         self.write(self.model, out / "export")
 
-    def keep_average(self) -> None:
-        """Fold the weights into their running mean over the last part of the schedule."""
-        if self.clock.progress < self.args.average_from:
-            return
-        weights = [p.detach() for p in self.model.parameters()]
-        self.averaged += 1
-        if not self.average:
-            self.average = [w.clone() for w in weights]
-        else:
-            torch._foreach_lerp_(self.average, weights, 1 / self.averaged)
-
-    def choose(self, source: Any) -> dict[str, float]:
-        """Put the averaged weights in place if they answer fresh batches better; both losses."""
-        batches = [uses(next(source).to(self.device))[0] for _ in range(CHECK_BATCHES)]
-        last = [p.detach().clone() for p in self.model.parameters()]
-        losses = {"last": self.loss_on(batches)}
-        if self.average:
-            self.put(self.average)
-            losses["average"] = self.loss_on(batches)
-            if losses["average"] >= losses["last"]:
-                self.put(last)
-        return losses
-
-    @torch.no_grad()
-    def put(self, weights: list[torch.Tensor]) -> None:
-        """Make ``weights`` the model's."""
-        torch._foreach_copy_(list(self.model.parameters()), weights)
-
-    def loss_on(self, batches: list[Any]) -> float:
-        """Mean answer loss over all ranks; with the gradient's graph, as that one is compiled."""
-        total = torch.zeros((), device=self.device)
-        for batch in batches:
-            with self.precision():
-                total += self.forward.losses(batch, self.head)[0].detach()
-        if self.world > 1:
-            dist.all_reduce(total)
-        return round(total.item() / (len(batches) * self.world), 5)
+    def end_cycle(self) -> None:
+        """Export the weights where a cycle of the rate is over, and begin the next one."""
+        if self.clock.progress * self.args.cycles >= self.cycle + 1:
+            self.cycle += 1
+            if self.rank == 0:
+                self.write(self.model, self.args.out / f"end-{self.cycle}")
 
     def precision(self) -> torch.autocast:
         """bfloat16 on a GPU, float32 elsewhere."""
@@ -254,7 +222,7 @@ class Trainer:
         if self.world > 1:
             self.share_gradients()
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)
-        lr = rate(self.clock.progress, self.clock.step, self.args)
+        lr = rate(self.clock.progress, self.clock.step, self.args, self.cycle)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = lr
@@ -342,8 +310,7 @@ class Trainer:
         shared.value = max(args.skip, self.clock.progress)
         began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
         count, images = 0, self.images
-        source = iter(data)
-        batches = self.batches(source)
+        batches = self.batches(iter(data))
         while True:
             asked = time.monotonic()
             batch = next(batches)
@@ -359,20 +326,14 @@ class Trainer:
                 self.report(answer, glyph, speed, self.longest(waited))
                 began, waited, count, images = now, 0.0, 0, self.images
                 sums.zero_()
-            if self.clock.step % AGREE_EVERY == 0:
-                self.keep_average()
-                if self.rank == 0 and self.clock.to_save():
-                    self.save()
-            if (self.world == 1 or self.clock.step % AGREE_EVERY == 0) and self.over():
-                break
-        finished = self.clock.progress >= 1
+            if self.rank == 0 and self.clock.step % AGREE_EVERY == 0 and self.clock.to_save():
+                self.save()
+            if self.world == 1 or self.clock.step % AGREE_EVERY == 0:
+                if self.over():
+                    break
+                self.end_cycle()
         if self.rank == 0:
             self.save()
-        if finished:
-            compared = self.choose(source)
-            if self.rank == 0:
-                print(json.dumps({"answer_loss_on_fresh_batches": compared}), file=sys.stderr)
-                self.write(self.model, args.out / "export")
         if self.world > 1:
             dist.barrier()
 

@@ -237,8 +237,7 @@ def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
 
 @pytest.mark.slow
 @pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
-def test_training_runs_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotatek.pocket.train.CHECK_BATCHES", 2)
+def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--tiny", "--cost", "1600", "--workers", "1"]
     train([*options, "--steps", "2", "--log-every", "1"])
     train([*options, "--steps", "4", "--log-every", "1"])

@@ -27,6 +27,7 @@ from rotatek.pocket.generate import make_document
 from rotatek.pocket.optim import orthogonalise
 from rotatek.pocket.train import Clock, arguments
 from rotatek.pocket.train import main as train
+from rotatek.pocket.train import rate as train_rate
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FOLDER = ASSETS / "pocket"
@@ -232,15 +233,25 @@ def test_waiting_pictures_stay_within_their_room() -> None:
 
 @pytest.mark.slow
 @pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
-def test_training_runs_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rotatek.pocket.train.CHECK_BATCHES", 2)
-    options = ["--out", str(tmp_path), "--tiny", "--cost", "160", "--workers", "1"]
+def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path), "--tiny", "--cost", "160", "--workers", "1", "--cycles", "2"]
     train([*options, "--steps", "2", "--log-every", "1"])
     train([*options, "--steps", "4", "--log-every", "1"])
     log = json.loads((tmp_path / "log.json").read_text())
     assert [row["step"] for row in log] == [1, 2, 3, 4]
-    loaded = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "export")
+    end, loaded = (
+        Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / name)
+        for name in ("end-1", "export")
+    )
     assert loaded.dtype == torch.bfloat16
+    assert any((a != b).any() for a, b in zip(end.parameters(), loaded.parameters(), strict=True))
+
+
+def test_the_rate_falls_to_nothing_in_every_cycle() -> None:
+    args = arguments(["--out", "run", "--cycles", "2", "--lr", "1", "--decay-from", "0.5"])
+    moments = ((0, 0), (0.25, 0), (0.375, 0), (0.5, 0), (0.6, 0), (0.6, 1), (0.875, 1), (1, 1))
+    rates = [train_rate(progress, 10**6, args, cycle) for progress, cycle in moments]
+    assert rates == pytest.approx([1, 1, 0.5, 0, 0, 1, 0.5, 0])
 
 
 def test_checkpoints_come_at_intervals() -> None:
@@ -273,7 +284,6 @@ class Noted(train.Trainer):
         print(self.clock.step, digest.hexdigest())
 
 train.distance = lambda *_: 4
-train.CHECK_BATCHES = 2
 train.main(sys.argv[1:], Noted)
 """
 
@@ -285,7 +295,7 @@ def test_two_ranks_see_different_pages_and_keep_equal_weights(tmp_path: Path) ->
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-c", NOTED, "--out", str(tmp_path), "--tiny", "--cost", "60"]
-    command += ["--steps", "10", "--workers", "2", "--average-from", "0", "--log-every", "5"]
+    command += ["--steps", "10", "--workers", "2", "--log-every", "5"]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     ranks = [
         subprocess.Popen(
