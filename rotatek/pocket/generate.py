@@ -16,7 +16,8 @@ from .renderers import REGISTRY, pick_look
 
 STORED_SHARE = 0.15
 DISTRACTED_SHARE = 0.2
-TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
+TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight ...
+TAUGHT = {"menus": 2.0, "pages": 1.5, "consoles": 1.5}  # ... and one that is hard, to train on
 SPLITS = ("own", "fonts", "renderers", "topics")
 
 
@@ -44,7 +45,7 @@ def make_document(
             return degrade(rng, document, harm, fast) if harm > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
-    weights = [REGISTRY[n].weight * (1.0 if REGISTRY[n].splits else TAUGHT_ONLY) for n in fit]
+    weights = [_weight(n, split) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
         look = pick_look(rng, width, height, "unseen" if split == "fonts" else "train")
@@ -56,6 +57,13 @@ def make_document(
                 document = distract(rng, document)
             return degrade(rng, document, harm, fast) if harm > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
+
+
+def _weight(name: str, split: str) -> float:
+    """How often a renderer is drawn."""
+    renderer = REGISTRY[name]
+    taught = TAUGHT.get(name, 1.0) if split == "train" else 1.0
+    return renderer.weight * (taught if renderer.splits else TAUGHT_ONLY)
 
 
 def _names(split: str) -> list[str]:
