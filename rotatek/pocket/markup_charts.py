@@ -61,7 +61,9 @@ def columns(rng: random.Random, look: Look, size: float) -> Made:
         )
         value += step
     shown = rng.random() < 0.7 and (series == 1 or not line)
-    small = f"{look.size * (1 if series == 1 else 0.8):.1f}px"
+    letter, longest = look.size * (1 if series == 1 else 0.8), max(map(len, sum(data.texts, [])))
+    shown = shown and longest * 0.62 * letter < slot * (1 if series == 1 else 0.75 / series)
+    small = f"{letter:.1f}px"
     for s in range(series):
         colour, points = css(data.colours[s][1]), []
         for c in range(n):

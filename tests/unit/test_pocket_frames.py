@@ -1,0 +1,61 @@
+"""What stands around a page: its questions are answered by it, those it makes unclear are gone."""
+
+import html
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from rotatek.pocket import markup
+from rotatek.pocket.document import Question
+from rotatek.pocket.markup_frames import FRAMES, Frame, clear, framed
+from rotatek.pocket.questions import ABSENT
+from rotatek.pocket.renderers import pick_look
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_says_what_it_is_asked_for(name: str) -> None:
+    kinds = set()
+    for seed in range(60):
+        rng = random.Random(seed)
+        frame = FRAMES[name](rng, pick_look(rng, 672, 560, fancy=0))
+        shown = html.unescape(re.sub(r"<[^>]+>", "\n", frame.before + frame.after))
+        for q in frame.questions:
+            kinds.add(q.kind)
+            parts = q.answer.split(", ") if q.kind == "list" else [q.answer]
+            if q.kind != "count":
+                assert all(part in shown for part in parts), q
+        assert frame.inset[0] < 300 and frame.inset[1] < 200
+    assert {"field", "find"} & kinds
+
+
+def test_a_framed_page_keeps_what_it_held() -> None:
+    rng = random.Random(3)
+    for seed in range(20):
+        look = pick_look(random.Random(seed), 728, 560, fancy=0)
+        body, questions = framed(rng, look, 0.8, markup.table)
+        assert "<table" in body and body.count("<div") == body.count("</div")
+        assert any(q.kind == "cell" for q in questions)
+        assert not any(q.kind == "nth" for q in questions)
+
+
+@pytest.mark.parametrize(
+    "question,kept",
+    [
+        (Question("transcribe", "Transcribe the page.", "# A\n\nb"), False),
+        (Question("transcribe", "Copy the table", "| a |\n| --- |\n| b |\n| c |"), True),
+        (Question("absent", "What is the website?", ABSENT), False),
+        (Question("fact", "What is the website?", "www.a.org"), True),
+        (Question("absent", "What is the deposit?", ABSENT), True),
+        (Question("yes_no", "Is there Settings?", "no"), False),
+        (Question("nth", "Read the last point.", "b"), False),
+        (Question("count", "How many lines are there?", "4"), False),
+    ],
+)
+def test_a_question_that_the_frame_makes_unclear_is_left_out(
+    question: Question, kept: bool
+) -> None:
+    frame = Frame("", "", (0, 0), [], ["Settings"], r"web|url")
+    assert clear(question, [frame]) == kept
+    assert clear(replace(question, kind="nth"), [frame]) is False
