@@ -14,7 +14,7 @@ from .distract import distract
 from .document import Document
 from .renderers import REGISTRY, pick_look
 
-STORED_SHARE = 0.15
+STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
 TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight ...
 TAUGHT = {"menus": 2.0, "pages": 1.5, "consoles": 1.5}  # ... and one that is hard, to train on
