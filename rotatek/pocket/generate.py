@@ -16,8 +16,9 @@ from .renderers import REGISTRY, pick_look
 
 STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
-TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight ...
-TAUGHT = {"menus": 2.0, "pages": 1.5, "consoles": 1.5}  # ... and one that is hard, to train on
+TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
+# ... and how much more often one that is hard, to train on
+TAUGHT = {"menus": 2.0, "pages": 1.5, "consoles": 1.5, "leaflets": 1.3}
 SPLITS = ("own", "fonts", "renderers", "topics")
 
 
@@ -62,8 +63,8 @@ def make_document(
 def _weight(name: str, split: str) -> float:
     """How often a renderer is drawn."""
     renderer = REGISTRY[name]
-    taught = TAUGHT.get(name, 1.0) if split == "train" else 1.0
-    return renderer.weight * (taught if renderer.splits else TAUGHT_ONLY)
+    wanted = renderer.weight * (1.0 if renderer.splits else TAUGHT_ONLY)
+    return wanted * (TAUGHT.get(name, 1.0) if split == "train" else 1.0)
 
 
 def _names(split: str) -> list[str]:
