@@ -22,7 +22,7 @@ from . import fonts, stored
 from .document import Document, Question
 from .glyphs import CLASS_OF
 from .markup import HELD_OUT, OFTEN, TEMPLATES, style
-from .markup_frames import SHARE, framed
+from .markup_frames import framed, is_framed
 from .markup_plotly import figure, package_data
 from .renderers import pick_look
 from .renderers.charted import draw_plot
@@ -130,9 +130,8 @@ def render(page: Any, seed: int, split: str) -> Document | None:
     rules, family = font_rule(rng, split, look)
     page.set_viewport_size({"width": width, "height": height})
     sheet = style(rng, look, family)
-    in_frame = split == "train" and random.Random(f"frame/{seed}").random() < SHARE
     for size in (1.0, 0.8, 0.6, 0.4):
-        if in_frame:
+        if split == "train" and is_framed(seed, name):
             body, questions = framed(rng, look, size, templates[name])
         else:
             body, questions = templates[name](rng, look, size)

@@ -53,6 +53,11 @@ class Frame:
     taken: str = "(?!)"
 
 
+def is_framed(seed: int, template: str) -> bool:
+    """Whether the page of ``seed`` stands in a frame: not one that has a site's menu itself."""
+    return template != "site" and random.Random(f"frame/{seed}").random() < SHARE
+
+
 def framed(
     rng: random.Random,
     look: Look,

@@ -30,6 +30,17 @@ def test_a_frame_says_what_it_is_asked_for(name: str) -> None:
     assert {"field", "find"} & kinds
 
 
+@pytest.mark.parametrize("name", sorted(set(markup.TEMPLATES) - {"site"}))
+def test_every_page_can_stand_in_a_frame(name: str) -> None:
+    for seed in range(40):
+        rng = random.Random(f"{name}/{seed}")
+        look = pick_look(
+            rng, *rng.choice(((308, 392), (448, 336), (784, 448), (896, 672))), fancy=0
+        )
+        body, questions = framed(rng, look, rng.choice((1.0, 0.4)), markup.TEMPLATES[name])
+        assert body.count("<div") == body.count("</div") and questions
+
+
 def test_a_framed_page_keeps_what_it_held() -> None:
     rng = random.Random(3)
     for seed in range(20):
