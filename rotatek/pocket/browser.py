@@ -12,6 +12,7 @@ import io
 import random
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,11 @@ def render(page: Any, seed: int, split: str) -> Document | None:
     rules, family = font_rule(rng, split, look)
     page.set_viewport_size({"width": width, "height": height})
     sheet = style(rng, look, family)
+    template = templates[name]
+    if split == "train" and is_framed(seed, name):
+        template = partial(framed, template)
     for size in (1.0, 0.8, 0.6, 0.4):
-        if split == "train" and is_framed(seed, name):
-            body, questions = framed(rng, look, size, templates[name])
-        else:
-            body, questions = templates[name](rng, look, size)
+        body, questions = template(rng, look, size)
         page.set_content(f"<style>{rules}{sheet}</style><body>{body}</body>", wait_until="load")
         page.evaluate("document.fonts.ready.then(() => 1)")
         found = page.evaluate(GLYPHS_JS)

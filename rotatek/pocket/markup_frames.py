@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from . import formats, words
 from .document import Question
@@ -42,15 +42,16 @@ class Frame:
     """A frame around a page, and what may be asked about it.
 
     ``before`` and ``after`` are its HTML; ``inset`` the width and height that it takes, in pixels;
-    ``taken`` a pattern of questions that only without the frame have no answer.
+    ``labels`` the words it shows, and ``taken`` a pattern: what is asked for with either may be
+    missing from the page and stand in the frame.
     """
 
     before: str
     after: str
     inset: tuple[float, float]
-    questions: list[Question] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    taken: str = "(?!)"
+    questions: list[Question]
+    labels: list[str]
+    taken: str
 
 
 def is_framed(seed: int, template: str) -> bool:
@@ -59,10 +60,10 @@ def is_framed(seed: int, template: str) -> bool:
 
 
 def framed(
+    template: Callable[[random.Random, Look, float], Made],
     rng: random.Random,
     look: Look,
     size: float,
-    template: Callable[[random.Random, Look, float], Made],
 ) -> Made:
     """A page of ``template`` in one or two frames."""
     tall = look.height > 1.25 * look.width

@@ -37,7 +37,7 @@ def test_every_page_can_stand_in_a_frame(name: str) -> None:
         look = pick_look(
             rng, *rng.choice(((308, 392), (448, 336), (784, 448), (896, 672))), fancy=0
         )
-        body, questions = framed(rng, look, rng.choice((1.0, 0.4)), markup.TEMPLATES[name])
+        body, questions = framed(markup.TEMPLATES[name], rng, look, rng.choice((1.0, 0.4)))
         assert body.count("<div") == body.count("</div") and questions
 
 
@@ -45,7 +45,7 @@ def test_a_framed_page_keeps_what_it_held() -> None:
     rng = random.Random(3)
     for seed in range(20):
         look = pick_look(random.Random(seed), 728, 560, fancy=0)
-        body, questions = framed(rng, look, 0.8, markup.table)
+        body, questions = framed(markup.table, rng, look, 0.8)
         assert "<table" in body and body.count("<div") == body.count("</div")
         assert any(q.kind == "cell" for q in questions)
         assert not any(q.kind == "nth" for q in questions)
