@@ -2,7 +2,8 @@
 
 The ends of trainings that went on from the same weights err in different ways, and the mean of
 their weights errs less than any of them. The models are tried from the best to the worst: one stays
-if the mean with it answers fresh training batches better. OUT is as `train` exports.
+if the mean with it answers fresh training batches better. With ``--all`` every one stays, untried:
+where the next trainings begin. OUT is as `train` exports.
 Source: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves
 accuracy without increasing inference time", ICML 2022 (their greedy soup).
 """
@@ -83,6 +84,7 @@ def main(argv: list[str] | None = None) -> None:
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.soup", description=__doc__)
     p.add_argument("out", type=Path, help="the averaged model goes here")
     p.add_argument("models", type=Path, nargs="+", help="folders of one shape of model")
+    p.add_argument("--all", action="store_true", help="average them all, without trying any")
     p.add_argument("--batches", type=int, default=24, help="fresh batches that decide")
     p.add_argument("--cost", type=int, default=20_000, help="size of a batch")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
@@ -93,9 +95,10 @@ def main(argv: list[str] | None = None) -> None:
     for folder in args.models:
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         models[str(folder)] = [p.detach().to(device, copy=True) for p in model.parameters()]
-    batches = fresh(args.batches, args.cost, args.pages, args.seed)
-    taster = Taster(model.to(device), batches)
-    chosen, losses = greedy(models, taster)
+    chosen, losses = list(models), dict[str, float]()
+    if not args.all:
+        batches = fresh(args.batches, args.cost, args.pages, args.seed)
+        chosen, losses = greedy(models, Taster(model.to(device), batches))
     for own, given in zip(model.parameters(), mean([models[m] for m in chosen]), strict=True):
         own.data.copy_(given)
     save_model(model, args.out)

@@ -3,8 +3,7 @@
 A run is a chain of links: each continues from FOLDER's checkpoint, stops after ``--link-minutes``,
 and leaves a checkpoint and an export that ``from_pretrained`` loads. With ``--steps`` the schedule
 counts steps and the run is reproducible; with ``--minutes`` it is fitted to the clock. On several
-GPUs start it with torchrun. With ``--cycles`` the rate falls to nothing several times, and the
-weights are exported each time, for `rotatek.pocket.soup` to average.
+GPUs start it with torchrun, or a training of its own on each for `rotatek.pocket.soup` to average.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)
-    p.add_argument("--decay-from", type=float, default=0.55, help="of a cycle: the rate falls on")
+    p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
     p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
     p.add_argument("--workers", type=int, default=spare_cores(), help="loaders of all ranks")
-    p.add_argument("--cycles", type=int, default=1, help="times that the rate falls to nothing")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
     p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
     p.add_argument("--seed", type=int, default=1)
@@ -111,11 +109,10 @@ class Clock:
         return time.monotonic() - self.begun > self.link_seconds
 
 
-def rate(progress: float, step: int, args: argparse.Namespace, cycle: int = 0) -> float:
-    """Learning rate: warm-up at first; in each cycle constant, then falling to 0 at its end."""
-    within = min(1.0, progress * args.cycles - cycle)
+def rate(progress: float, step: int, args: argparse.Namespace) -> float:
+    """Learning rate: warm-up, constant, linear decay."""
     warm = min(1.0, (step + 1) / args.warm_up)
-    fall = min(1.0, (1 - within) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
+    fall = min(1.0, (1 - progress) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
     return args.lr * warm * max(0.0, fall)
 
 
@@ -143,7 +140,6 @@ class Trainer:
             self.model, self.head, args.lr, args.weight_decay, not args.adamw
         )
         self.params = [*self.model.parameters(), *self.head.parameters()]
-        self.cycle = 0
         self.clock = Clock(args)
         self.images = 0
         self.log: list[dict[str, float]] = []
@@ -178,7 +174,6 @@ class Trainer:
             optimiser.load_state_dict(saved)
         self.clock.step, self.clock.before = state["step"], state["elapsed"]
         self.images, self.log = state["images"], state["log"]
-        self.cycle = state["cycle"]
 
     def save(self) -> None:
         """Write checkpoint, log and export."""
@@ -192,7 +187,6 @@ class Trainer:
             "elapsed": self.clock.elapsed,
             "images": self.images,
             "log": self.log,
-            "cycle": self.cycle,
         }
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
@@ -202,13 +196,6 @@ class Trainer:
             out / "head.safetensors",
         )
         self.write(self.model, out / "export")
-
-    def end_cycle(self) -> None:
-        """Export the weights where a cycle of the rate is over, and begin the next one."""
-        if self.clock.progress * self.args.cycles >= self.cycle + 1:
-            self.cycle += 1
-            if self.rank == 0:
-                self.write(self.model, self.args.out / f"end-{self.cycle}")
 
     def precision(self) -> torch.autocast:
         """bfloat16 on a GPU, float32 elsewhere."""
@@ -222,7 +209,7 @@ class Trainer:
         if self.world > 1:
             self.share_gradients()
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)
-        lr = rate(self.clock.progress, self.clock.step, self.args, self.cycle)
+        lr = rate(self.clock.progress, self.clock.step, self.args)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = lr
@@ -328,10 +315,8 @@ class Trainer:
                 sums.zero_()
             if self.rank == 0 and self.clock.step % AGREE_EVERY == 0 and self.clock.to_save():
                 self.save()
-            if self.world == 1 or self.clock.step % AGREE_EVERY == 0:
-                if self.over():
-                    break
-                self.end_cycle()
+            if (self.world == 1 or self.clock.step % AGREE_EVERY == 0) and self.over():
+                break
         if self.rank == 0:
             self.save()
         if self.world > 1:

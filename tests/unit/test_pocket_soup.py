@@ -39,7 +39,7 @@ def test_the_mean_is_written_and_its_loss_told(
         model = build_model(config, 1)
         with torch.no_grad():
             for p in model.parameters():
-                p.add_(torch.randn_like(p) * 1e-3 * seed)
+                p.add_(torch.randn_like(p) * 0.1 * seed)
         save_model(model, folder)
     options = ["--batches", "2", "--cost", "160"]
     soup.main([str(tmp_path / "mean"), *map(str, folders), *options])
@@ -48,5 +48,15 @@ def test_the_mean_is_written_and_its_loss_told(
     assert len(told["answer_loss"]) == 3
     least = min(told["answer_loss"].values())
     assert least == told["answer_loss"][" + ".join(told["averaged"])]
+    soup.main([str(tmp_path / "all"), *map(str, folders), "--all"])
+    told = json.loads(capsys.readouterr().err.strip().splitlines()[-1])
+    assert told == {"averaged": [*map(str, folders)], "answer_loss": {}}
+    *given, untried = (
+        Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        for folder in (*folders, tmp_path / "all")
+    )
+    half = [(a + b) / 2 for a, b in zip(*(m.parameters() for m in given), strict=True)]
+    for a, b in zip(half, untried.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=0.07, atol=2e-3)  # stored in eight bits
     made = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "mean")
     assert sum(p.numel() for p in made.parameters()) == sum(p.numel() for p in model.parameters())
