@@ -5,7 +5,7 @@ from pathlib import Path
 from rotatek.evaluate import custom
 from rotatek.evaluation.suite import FileSuite
 
-PAGES = Path(__file__).parents[2] / "assets" / "pages"
+PAGES = Path(__file__).parents[2] / "assets" / "handmade"
 
 
 def test_every_page_opens_and_every_question_can_be_scored() -> None:
