@@ -16,18 +16,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rotatek.attention import prepare
-    from rotatek.compression import RotateKCache
-    from rotatek.config import BASELINE, Settings
+    from rotatek.cache.compressed import RotateKCache
+    from rotatek.channels import ChannelMethod, Full, RotateK, SparK, ThinK
     from rotatek.engine import Engine
     from rotatek.inputs import make_request, open_image
     from rotatek.models import load
+    from rotatek.settings import BASELINE, Settings
+    from rotatek.tokens import FastV, KeepAll, TokenPruner, VisionZip
 
 __version__ = "0.1.0"
 __all__ = [
     "BASELINE",
+    "ChannelMethod",
     "Engine",
+    "FastV",
+    "Full",
+    "KeepAll",
+    "RotateK",
     "RotateKCache",
     "Settings",
+    "SparK",
+    "ThinK",
+    "TokenPruner",
+    "VisionZip",
     "load",
     "make_request",
     "open_image",
@@ -35,10 +46,19 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BASELINE": "rotatek.config",
+    "BASELINE": "rotatek.settings",
+    "ChannelMethod": "rotatek.channels",
     "Engine": "rotatek.engine",
-    "RotateKCache": "rotatek.compression",
-    "Settings": "rotatek.config",
+    "FastV": "rotatek.tokens",
+    "Full": "rotatek.channels",
+    "KeepAll": "rotatek.tokens",
+    "RotateK": "rotatek.channels",
+    "RotateKCache": "rotatek.cache.compressed",
+    "Settings": "rotatek.settings",
+    "SparK": "rotatek.channels",
+    "ThinK": "rotatek.channels",
+    "TokenPruner": "rotatek.tokens",
+    "VisionZip": "rotatek.tokens",
     "load": "rotatek.models",
     "make_request": "rotatek.inputs",
     "open_image": "rotatek.inputs",

@@ -7,14 +7,12 @@ no picture outweighs another); any k is a slice of them.
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from rotatek import rotation
-from rotatek.channels.base import Prefill
+from rotatek.channels.base import LayerStates
 from rotatek.errors import CalibrationUnusable
 
 
@@ -25,7 +23,7 @@ class Calibrator:
     total: dict[int, Tensor] = field(default_factory=dict)  # [Hkv, d, d] a layer
     samples: int = 0
 
-    def record(self, prefill: Prefill) -> None:
+    def record(self, prefill: LayerStates) -> None:
         """Add one layer of one prefill."""
         keys = prefill.keys
         _, covariance = rotation.centred_covariance(keys, prefill.lengths)
@@ -52,18 +50,3 @@ class Calibrator:
             for layer, total in sorted(self.total.items())
         }
         save_file(bases, path, {"model": model, "samples": str(self.samples)})
-
-
-def load_bases(path: str | os.PathLike[str], layers: int) -> list[Tensor]:
-    """Eigenvectors [Hkv, d, d] of each layer.
-
-    Raises:
-        CalibrationUnusable: if the file is missing, damaged, or of another number of layers.
-    """
-    try:
-        with safe_open(Path(path), "pt") as file:
-            if len(list(file.keys())) != layers:
-                raise CalibrationUnusable
-            return [file.get_tensor(f"layer.{layer}") for layer in range(layers)]
-    except (OSError, SafetensorError) as exc:
-        raise CalibrationUnusable from exc

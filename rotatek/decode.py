@@ -9,8 +9,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.attention import Flag
-from rotatek.cache import RewindableCache
-from rotatek.compression import RotateKCache, synchronise
+from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.layer import RewindableCache
+from rotatek.cache.shared import synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
 

@@ -20,21 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache
 
 from kernels import dispatch
 from rotatek import recovery
 from rotatek.attention import Flag, stoppable
-from rotatek.budget import nominal_kv
-from rotatek.chat import Column, Conversation, check_room, go_on
-from rotatek.compression import (
-    RotateKCache,
-    SharedPrefill,
-    TokenPlan,
-    check_methods,
-    layout_of,
-)
-from rotatek.config import BASELINE, Limits, Settings
+from rotatek.cache.plan import TokenPlan
+from rotatek.cache.shared import SharedPrefill
+from rotatek.conversation import RunningColumn, Conversation, check_room, go_on
+from rotatek.compare.prefill import empty_cache, plan_for
 from rotatek.decode import Step, decode, prefill
 from rotatek.errors import (
     TIGHTER,
@@ -49,7 +42,8 @@ from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.prompt import encode_follow_up
-from rotatek.tokens import TOKENS
+from rotatek.settings import BASELINE, Limits, Settings
+from rotatek.tokens import TokenPruner
 from rotatek.trace import Trace, TraceRecorder
 
 log = logging.getLogger("rotatek")
@@ -146,13 +140,11 @@ class Engine:
         conversation: Conversation | None,
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
-        running: list[Column] = []
+        running: list[RunningColumn] = []
         message = ""
         try:
             if self._lost:
                 raise Restarting
-            for settings in columns.values():
-                check_methods(settings)
             with self._lock, stoppable(stop):
                 prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens)
             running += self._columns(prompt, columns, trace, stop)
@@ -258,40 +250,32 @@ class Engine:
 
     def _columns(
         self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
-    ) -> list[Column]:
+    ) -> list[RunningColumn]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        model, layers = self.vlm.model, self.vlm.text_config.num_hidden_layers
-        seen: dict[tuple, tuple[Embedded, float]] = {}
-        plans: dict[tuple, TokenPlan] = {}
+        model = self.vlm.model
+        seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
+        plans: dict[TokenPruner, TokenPlan] = {}
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():
             key = settings.pruning
-            sight = key if TOKENS[key[0]].stage == "encoder" else ()
+            sight = key if key.stage == "encoder" else None
             if sight not in seen:
                 started = time.perf_counter()
                 with self._lock, stoppable(stop):
-                    embedded = self.vlm.embed(prompt, settings)
+                    embedded = self.vlm.embed(prompt, key)
                 seen[sight] = embedded, 1000 * (time.perf_counter() - started)
             embedded, ms = seen[sight]
             if key not in plans:
-                plans[key] = TokenPlan(layout_of(model, embedded.inputs()), settings, layers)
+                plans[key] = plan_for(model, embedded.inputs(), key)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
-            if settings.is_baseline:
-                cache: Cache = DynamicCache()
-            else:
-                cache = RotateKCache(
-                    model,
-                    embedded.inputs(),
-                    settings,
-                    recorder=recorder,
-                    metrics=self.vlm.metrics,
-                    plan=plans[key],
-                )
-            made.append(Column(name, settings, cache, plans[key], embedded, recorder, ms))
+            cache = empty_cache(
+                model, embedded.inputs(), settings, plans[key], self.vlm.metrics, recorder
+            )
+            made.append(RunningColumn(name, settings, cache, plans[key], embedded, recorder, ms))
         return made
 
-    def _prefill(self, request: Request, group: list[Column], stop: Flag | None) -> bool:
+    def _prefill(self, request: Request, group: list[RunningColumn], stop: Flag | None) -> bool:
         """Fill one group's caches from one forward pass; whether it came to its end."""
         embedded = group[0].embedded
         shared = SharedPrefill(group[0].plan, [column.cache for column in group])
@@ -306,7 +290,7 @@ class Engine:
         return True
 
     def _decode(
-        self, column: Column, logits: Tensor, max_new_tokens: int, stop: Flag | None
+        self, column: RunningColumn, logits: Tensor, max_new_tokens: int, stop: Flag | None
     ) -> None:
         """Make a filled column ready to answer."""
         column.steps = decode(
@@ -320,7 +304,7 @@ class Engine:
         )
 
     def _interleave(
-        self, running: list[Column], prompt: Prompt, stop: Flag | None
+        self, running: list[RunningColumn], prompt: Prompt, stop: Flag | None
     ) -> Iterator[Event]:
         """One token from each column in turn, until all have ended."""
         alive = list(running)
@@ -338,7 +322,7 @@ class Engine:
                     latest = step.logits
                 yield self._token(column, reference, step, latest)
 
-    def _token(self, column: Column, reference: Column, step: Step, latest: Tensor | None) -> Token:
+    def _token(self, column: RunningColumn, reference: RunningColumn, step: Step, latest: Tensor | None) -> Token:
         """Take one step into the column's record."""
         index = len(column.tokens)
         token = step.tokens[0]
@@ -358,14 +342,14 @@ class Engine:
         divergent = column is not reference and reference.tokens[index : index + 1] != [token]
         return Token(column.name, index, token, text, step.ms, divergent, kl, probability)
 
-    def _prefilled(self, column: Column, prompt: Prompt) -> Prefilled:
+    def _prefilled(self, column: RunningColumn, prompt: Prompt) -> Prefilled:
         count = column.bytes()
         return Prefilled(
             column=column.name,
             prefill_ms=column.prefill_ms,
             visual_tokens=prompt.visual_tokens,
             visual_kept=column.plan.visual_kept,
-            nominal_kv=nominal_kv(column.settings),
+            nominal_kv=column.settings.nominal_kv,
             kv_bytes=count.total,
             kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
             kept=_kept(column, prompt),
@@ -374,7 +358,7 @@ class Engine:
         )
 
     def _finished(
-        self, column: Column, reference: Column, prompt: Prompt, stop: Flag | None
+        self, column: RunningColumn, reference: RunningColumn, prompt: Prompt, stop: Flag | None
     ) -> Finished:
         count = column.bytes()
         pairs = list(zip(column.tokens, reference.tokens, strict=False))
@@ -386,7 +370,7 @@ class Engine:
             "kv_bytes": count.total,
             "kv_bytes_full": self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
             "bytes": count.parts,
-            "nominal_kv": nominal_kv(column.settings),
+            "nominal_kv": column.settings.nominal_kv,
             "prefill_ms": column.prefill_ms,
             "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
             "first_divergence": differs[0] if differs else None,
@@ -409,15 +393,15 @@ class Engine:
             pass
 
 
-def _groups(columns: list[Column]) -> list[list[Column]]:
+def _groups(columns: list[RunningColumn]) -> list[list[RunningColumn]]:
     """Columns by shared plan, in order of first appearance."""
-    groups: dict[int, list[Column]] = {}
+    groups: dict[int, list[RunningColumn]] = {}
     for column in columns:
         groups.setdefault(id(column.plan), []).append(column)
     return list(groups.values())
 
 
-def _kept(column: Column, prompt: Prompt) -> NDArray[np.bool_] | None:
+def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
     """[visual_tokens] bool, or None where every token stayed."""
     if column.embedded.kept is not None:
         return column.embedded.kept.numpy()
@@ -426,7 +410,7 @@ def _kept(column: Column, prompt: Prompt) -> NDArray[np.bool_] | None:
     return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
 
 
-def _trace(column: Column, prompt: Prompt) -> Trace | None:
+def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
     if column.recorder is None or not column.recorder.layers:
         return None
     grids = tuple((g.rows, g.columns) for g in prompt.pixels.grids)

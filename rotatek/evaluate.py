@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from rotatek.config import BASELINE, Settings
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import jobs, report
 from rotatek.evaluation.journal import Journal, weights_id
@@ -30,6 +29,7 @@ from rotatek.evaluation.suite import (
 )
 from rotatek.evaluation.tables import Row, Scope, Table, tables, wanted
 from rotatek.models import VisionLanguageModel, load
+from rotatek.settings import BASELINE, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

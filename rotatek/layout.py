@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rotatek.config import TEXT_STEP
+TEXT_STEP: Final = 16  # text slots a buffer grows by: the slack is counted, so it stays small
+WINDOW: Final = 32  # W: the most recent prefill queries that weigh the channels (as ThinK)
 
 
 @dataclass(frozen=True)

@@ -34,35 +34,35 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from kernels.dispatch import backend
 from rotatek.attention import prepare
+from rotatek.cache.compressed import RotateKCache
 from rotatek.channels import rotatek
-from rotatek.compression import RotateKCache
-from rotatek.config import Settings
 from rotatek.decode import decode, prefill
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
+from rotatek.settings import Settings
 from tests.tiny import QWEN_TEMPLATE, byte_tokenizer
 
 NEW_TOKENS = 24
 SETTINGS = {
     "uncompressed": None,
-    "full width, our cache": Settings(channels="full", keep_channels=1.0),
-    "RotateK k=32": Settings(keep_channels=0.25),
-    "RotateK k=32 eigh": Settings(keep_channels=0.25, solver="eigh"),
-    "RotateK k=32 r=32": Settings(keep_channels=0.25, values="rotate", keep_values=0.25),
-    "RotateK k=32 fp8": Settings(keep_channels=0.25, cache_dtype="fp8"),
-    "RotateK k=32 int8": Settings(keep_channels=0.25, cache_dtype="int8"),
-    "RotateK 16/16 adaptive": Settings(
+    "full width, our cache": Settings.of(channels="full", keep_channels=1.0),
+    "RotateK k=32": Settings.of(keep_channels=0.25),
+    "RotateK k=32 eigh": Settings.of(keep_channels=0.25, solver="eigh"),
+    "RotateK k=32 r=32": Settings.of(keep_channels=0.25, values="rotate", keep_values=0.25),
+    "RotateK k=32 fp8": Settings.of(keep_channels=0.25, cache_dtype="fp8"),
+    "RotateK k=32 int8": Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    "RotateK 16/16 adaptive": Settings.of(
         keep_channels=0.125, values="rotate", keep_values=0.125, widths="adaptive"
     ),
-    "ThinK k=32": Settings(channels="think", keep_channels=0.25),
-    "SparK k=32": Settings(channels="spark", keep_channels=0.25),
-    "FastV .3, full width": Settings(
+    "ThinK k=32": Settings.of(channels="think", keep_channels=0.25),
+    "SparK k=32": Settings.of(channels="spark", keep_channels=0.25),
+    "FastV .3, full width": Settings.of(
         tokens="fastv", keep_tokens=0.3, channels="full", keep_channels=1.0
     ),
-    "FastV .3 + RotateK k=32": Settings(tokens="fastv", keep_tokens=0.3, keep_channels=0.25),
-    "VisionZip .35 + RotateK k=32": Settings(
+    "FastV .3 + RotateK k=32": Settings.of(tokens="fastv", keep_tokens=0.3, keep_channels=0.25),
+    "VisionZip .35 + RotateK k=32": Settings.of(
         tokens="visionzip", keep_tokens=0.35, keep_channels=0.25
     ),
 }
@@ -153,7 +153,7 @@ def _timed(work: Callable[[], Any], repeats: int = 5) -> tuple[float, float, Any
 
 
 def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None) -> dict:
-    """Prefill and decode one prompt under one setting."""
+    """LayerStates and decode one prompt under one setting."""
 
     def make() -> Any:
         if settings is None:
@@ -228,7 +228,7 @@ def _together(vlm: VisionLanguageModel, embedded: Embedded) -> float:
     """Largest relative difference over layers between what Keys and Values come back as, rotated
     together and a layer at a time. Bf16 alone gives about .004; a head whose filter took another
     degree differs by more, where its spectrum is flat."""
-    settings = Settings(keep_channels=0.25, values="rotate", keep_values=0.25)
+    settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.25)
 
     def rebuilt() -> list[torch.Tensor]:
         cache = RotateKCache(vlm.model, embedded.inputs(), settings, metrics=vlm.metrics)
@@ -245,7 +245,7 @@ def _together(vlm: VisionLanguageModel, embedded: Embedded) -> float:
 
 def _batch(vlm: VisionLanguageModel, prompts: list[Embedded]) -> float:
     """Share of tokens of a padded batch equal to the single runs' (bf16 rounds differently)."""
-    settings = Settings(keep_channels=0.25)
+    settings = Settings.of(keep_channels=0.25)
     said = []
     for group in [[p] for p in prompts] + [prompts]:
         batch = collate(group)

@@ -19,21 +19,21 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from rotatek.chat import Conversation
-from rotatek.config import BASELINE, Settings
+from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.errors import UserError
 from rotatek.events import Failed, Finished, Restarted, Token
 from rotatek.inputs import Request, make_request
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
 WARM_UP = 50
 MEGABYTES_A_REQUEST = 0.05
 PACE = 1.1
 COLUMNS = (
-    {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)},
-    {"ThinK": Settings(channels="think", tokens="fastv", keep_tokens=0.4)},
-    {"SparK": Settings(channels="spark"), "VisionZip": Settings(tokens="visionzip")},
+    {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)},
+    {"ThinK": Settings.of(channels="think", tokens="fastv", keep_tokens=0.4)},
+    {"SparK": Settings.of(channels="spark"), "VisionZip": Settings.of(tokens="visionzip")},
 )
 
 

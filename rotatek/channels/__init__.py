@@ -1,14 +1,23 @@
-"""The second slider: how many Key channels stay, and in which basis. In drop-down order."""
+"""The second slider: how many Key channels stay, and in which basis. In the order of menus."""
 
 from typing import Final
 
-from rotatek.channels.base import ChannelMethod, Prefill
+from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates
 from rotatek.channels.full import Full
 from rotatek.channels.rotatek import RotateK
-from rotatek.channels.spark import Spark
-from rotatek.channels.think import Think
+from rotatek.channels.spark import SparK
+from rotatek.channels.think import ThinK
+from rotatek.registry import Registry
 
-_METHODS: Final[tuple[ChannelMethod, ...]] = (RotateK(), Spark(), Think(), Full())
-CHANNELS: Final[dict[str, ChannelMethod]] = {method.name: method for method in _METHODS}
+CHANNELS: Final = Registry("rotatek.channels", ChannelMethod, (RotateK, ThinK, SparK, Full))  # type: ignore[type-abstract]
 
-__all__ = ["CHANNELS", "ChannelMethod", "Prefill"]
+__all__ = [
+    "CHANNELS",
+    "ChannelMethod",
+    "Full",
+    "HeadStates",
+    "LayerStates",
+    "RotateK",
+    "SparK",
+    "ThinK",
+]

@@ -1,25 +1,41 @@
-"""What every channel method gets at the end of a layer's prefill, and what it must give back."""
+"""What a channel method is: how it stores one layer's visual tokens, and what figures ask of it.
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+A method is one file with a frozen dataclass: its fields are its options (`rotatek.options`), its
+class attributes its name, words and colour. Only `compress` must be written. What figures show is
+worked out from what `compress` stores, unless a method knows it exactly and says so.
+"""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self
+
+import torch
 from torch import Tensor
 
 from kernels.reference import Visual
-from rotatek.cache import Store
-from rotatek.config import Settings
+from rotatek import rotation
+from rotatek.budget import channels_kept
+from rotatek.cache.store import Store
+from rotatek.options import check_options
+
+Relation = Literal["at least", "about"]
+CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
 
 
 @dataclass(frozen=True)
-class Prefill:
+class LayerStates:
     """One layer's visual tokens and recent queries, when its prefill attention has run.
 
-    keys, values: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B]. queries: [B, Hq, W, d], the
-    most recent prompt rows, of which window_alive [B, W] are real. layer: index from 0.
-    value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where it is not known.
-    basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
-    made: what follows from the states alone, where several caches are filled from them.
+    Args:
+        keys, values: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
+        lengths: [B] visual tokens of each sample.
+        queries: [B, Hq, W, d], the most recent prompt rows.
+        window_alive: [B, W] bool, the rows that are real.
+        layer: index from 0.
+        value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
+        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+        made: what follows from the states alone, where several caches are filled from them.
     """
 
     keys: Tensor
@@ -39,30 +55,256 @@ class Prefill:
         return self.made[what]
 
 
-class ChannelMethod(Protocol):
-    """A way to store fewer numbers per visual Key. One file and one registry line each."""
+@dataclass(frozen=True)
+class HeadStates:
+    """One kv head of one sample as figures need it, on the CPU in float32.
 
-    @property
-    def name(self) -> str:
-        """The registry's key."""
+    Args:
+        keys: [n, d] of some of its visual tokens.
+        queries: [G, W, d], the window's, of the heads that read it.
+        mean: [d] of every visual token's Key.
+        covariance: [d, d] centred, over every visual token.
+    """
 
-    @property
-    def label(self) -> str:
-        """What the page calls it."""
+    keys: Tensor
+    queries: Tensor
+    mean: Tensor
+    covariance: Tensor
 
-    @property
-    def summary(self) -> str:
-        """One sentence for the page."""
+    def as_layer(self) -> LayerStates:
+        """These tokens as a layer of one head; their Values are zero."""
+        alive = torch.ones(1, self.queries.shape[1], dtype=torch.bool)
+        keys = self.keys[None, None]
+        count = torch.tensor([len(self.keys)], dtype=torch.int32)
+        return LayerStates(keys, torch.zeros_like(keys), count, self.queries[None], alive, 0)
 
-    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+
+@dataclass(frozen=True)
+class Axes:
+    """The basis in which a method that rotates stores a head.
+
+    Args:
+        forward: [d, d] F: a centred Key k becomes k F, most important channel first.
+        back: [d, d] B: a query q becomes q B.
+        spectrum: [d] falling eigenvalues, the (weighted) energy of each channel.
+    """
+
+    forward: Tensor
+    back: Tensor
+    spectrum: Tensor
+
+
+@dataclass(frozen=True)
+class Study:
+    """Settings of one method that its evaluation compares, beside the tables every method is in.
+
+    Args:
+        name, title: of the table.
+        rows: label -> (flat options of the pruner, the method).
+        claims: (first label, second label, relation) that the literature leads one to expect;
+            "Uncompressed" names the reference.
+        rivals: nominal budgets at which dropping tokens alone is shown beside, with its label.
+    """
+
+    name: str
+    title: str
+    rows: Mapping[str, tuple[Mapping[str, Any], "ChannelMethod"]]
+    claims: tuple[tuple[str, str, Relation], ...] = ()
+    rivals: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChannelMethod(ABC):
+    """A way to store fewer numbers per visual Key. One file, and one line in the registry.
+
+    Class attributes:
+        name: the registry's key. label: as the literature writes it. summary: a sentence.
+        reading: what to see in its mask. title: of its mask's figure.
+        colour, marker, dash: how figures draw it; a plotly marker symbol and line style.
+        rotates: whether it stores rotated channels.
+        expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
+    """
+
+    kind: ClassVar[str] = "channels"
+    name: ClassVar[str]
+    label: ClassVar[str]
+    summary: ClassVar[str]
+    reading: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    colour: ClassVar[str] = "#667080"
+    marker: ClassVar[str] = "x"
+    dash: ClassVar[str] = "dash"
+    rotates: ClassVar[bool] = False
+    expected: ClassVar[Relation | None] = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    # What it stores
+
+    @abstractmethod
+    def compress(self, states: LayerStates) -> Store:
         """Store one layer's visual tokens."""
-        ...
 
-    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
+    def settle(self, stores: Sequence[Store], last: bool) -> None:
         """Called after every layer with the stores so far, `last` when it was the last one."""
-        ...
+
+    def bases(self, layers: int) -> Sequence[Tensor] | None:
+        """Precomputed eigenvectors [Hkv, d, d] of each layer, from a file that the options name."""
+        return None
+
+    @property
+    def weighs_values(self) -> bool:
+        """Whether `compress` uses `LayerStates.value_metric`, which takes time to compute."""
+        return False
+
+    # What it counts as
+
+    @property
+    def key_share(self) -> float:
+        """Share of the Key channels that stay."""
+        return float(getattr(self, "keep", 1.0))
+
+    @property
+    def value_share(self) -> float:
+        """Share of the Value channels that stay."""
+        return 1.0
+
+    @property
+    def nominal_share(self) -> float:
+        """Share of Keys and Values together, as the paper counts it."""
+        return (self.key_share + self.value_share) / 2
+
+    @property
+    def stores_everything(self) -> bool:
+        """Whether the cache is the plain one."""
+        return False
+
+    @property
+    def beyond(self) -> str:
+        """What of these options goes past the method's own paper, in a few words; or nothing."""
+        return ""
+
+    @classmethod
+    def variants(cls) -> Mapping[str, "ChannelMethod"]:
+        """Forms of the method that get rows of their own, by label."""
+        return {cls.label: cls()}
+
+    @classmethod
+    def studies(cls) -> Sequence[Study]:
+        """Further tables of the evaluation."""
+        return ()
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "ChannelMethod"]:
+        """Settings worth a button on the page, by label, besides the paper's budgets."""
+        return {}
+
+    def of_paper(self) -> Self:
+        """The same method without what goes past its own paper (`beyond`)."""
+        return self
+
+    def at(self, keep: float) -> Self:
+        """The same method keeping another share of the Key channels, where it has one."""
+        return replace(self, **({"keep": keep} if self.has_keep else {}))  # type: ignore[arg-type]
+
+    @property
+    def has_keep(self) -> bool:
+        """Whether a share of the Key channels can be chosen."""
+        return any(one.name == "keep" for one in fields(self))
+
+    # What figures ask
+
+    def stored(self, head: HeadStates, k: int) -> Visual:
+        """What decoding reads of a head that keeps k channels: `compress`, settled, on its own."""
+        alone = self.at(k / head.keys.shape[-1]).for_figures()
+        store = alone.compress(head.as_layer())
+        alone.settle([store], last=True)
+        return store.read()
+
+    def for_figures(self) -> Self:
+        """The same method without what concerns other heads, Values, or the type of numbers."""
+        return self.of_paper()
+
+    def reconstruction(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d]: the Keys that decoding at k channels amounts to: scores are q . this."""
+        seen = self.stored(head, k)
+        keys = seen.keys[0, 0].float()
+        if seen.index is not None:
+            dense = torch.zeros(len(keys), head.keys.shape[-1])
+            keys = dense.scatter_(1, seen.index[0, 0].expand(len(keys), -1), keys)
+        elif seen.basis is not None:
+            keys = keys @ seen.basis[0, 0].float().T
+        return keys if seen.mean is None else keys + seen.mean[0, 0].float()
+
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: which numbers of each token are stored, in the method's own channels."""
+        n, d = head.keys.shape
+        if self.rotates:
+            return (torch.arange(d) < k).expand(n, d)
+        return self.reconstruction(head, k) != 0
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """[d + 1]: share of the variation between tokens that survives with 0 to d channels.
+
+        Variation is that of the Keys times `weights` [d]. Worked out at k and at `CURVE_POINTS`
+        other widths, and straight in between.
+        """
+        d = head.keys.shape[-1]
+        total = variation(head.keys * weights).clamp(min=1e-30)
+        held = {0: 0.0, d: 1.0}
+        for width in {k, *torch.linspace(1, d - 1, CURVE_POINTS).int().tolist()} - {0, d}:
+            lost = variation((self.reconstruction(head, width) - head.keys) * weights)
+            held[width] = 1.0 - float(lost / total)
+        return interpolated(held, d + 1)
+
+    def axes(self, head: HeadStates) -> Axes | None:
+        """The rotated channels, where the method rotates."""
+        return None
+
+    def weights(self, queries: Tensor) -> Tensor:
+        """[d]: what each channel's variation counts for, from window queries [G, W, d]."""
+        return rotation.query_weights(queries[None], 1)[0, 0]
+
+    def key_widths(self, spectra: Tensor) -> Tensor:
+        """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
+        kept = channels_kept(spectra.shape[-1], self.key_share)
+        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def value_widths(self, spectra: Tensor) -> Tensor:
+        """Value channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
+        kept = channels_kept(spectra.shape[-1], self.value_share)
+        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Bytes of every head, int64 [layers, heads].
+
+        Args:
+            keys, values: channels of every head, [layers, heads].
+            tokens: visual tokens of each layer, [layers, 1].
+            d: head width.
+            itemsize: bytes of a cached number.
+        """
+        return itemsize * tokens.long() * (keys.long() + values.long())
 
 
-def full_visual(prefill: Prefill) -> Visual:
+def variation(keys: Tensor) -> Tensor:
+    """Sum of squares of keys [n, d] around their mean."""
+    return (keys - keys.mean(0)).square().sum()
+
+
+def interpolated(points: Mapping[int, float], size: int) -> Tensor:
+    """[size]: straight lines through (index, value) points that hold the first and the last."""
+    at = torch.tensor(sorted(points), dtype=torch.float64)
+    values = torch.tensor([points[int(index)] for index in at], dtype=torch.float64)
+    x = torch.arange(size, dtype=torch.float64)
+    right = torch.searchsorted(at, x).clamp(1, len(at) - 1)
+    share = (x - at[right - 1]) / (at[right] - at[right - 1])
+    return values[right - 1] + share * (values[right] - values[right - 1])
+
+
+def full_visual(states: LayerStates) -> Visual:
     """The visual tokens as they are."""
-    return Visual(prefill.keys, prefill.values, prefill.lengths)
+    return Visual(states.keys, states.values, states.lengths)

@@ -1,24 +1,27 @@
 """No channel pruning: Keys keep their full width. With a token pruner it is the token-only row."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from rotatek.cache import Store
-from rotatek.channels.base import Prefill, full_visual
-from rotatek.config import Settings
+from rotatek.cache.store import Store
+from rotatek.channels.base import ChannelMethod, LayerStates, full_visual
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(ChannelMethod):
     """Every channel of every kept token."""
 
-    name: str = "full"
-    label: str = "Full Keys"
-    summary: str = "Every channel of every kept token."
+    name: ClassVar[str] = "full"
+    label: ClassVar[str] = "Full Keys"
+    summary: ClassVar[str] = "Every channel of every kept token."
+    marker: ClassVar[str] = "circle"
+    dash: ClassVar[str] = "dot"
 
-    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+    @property
+    def stores_everything(self) -> bool:
+        """Nothing is left out."""
+        return True
+
+    def compress(self, states: LayerStates) -> Store:
         """Keep Keys and Values as they are."""
-        return Store(full_visual(prefill))
-
-    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
-        """Nothing is shared between layers."""
+        return Store(full_visual(states))

@@ -7,16 +7,18 @@ each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned 
   recovery="mean": the signed mean of the token's pruned values, the form RotateK compares with.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from kernels.reference import Visual
-from rotatek.cache import Store
-from rotatek.channels.base import Prefill, full_visual
-from rotatek.config import Settings, channels_kept
+from rotatek.budget import channels_kept
+from rotatek.cache.store import Store
+from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates, Relation, full_visual
+from rotatek.options import choice, option
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
@@ -53,7 +55,7 @@ def _where(mask: Tensor) -> Tensor:
 
 
 @dataclass
-class SparkStore(Store):
+class SparKStore(Store):
     """Kept values, packed masks, and what rebuilds the pruned channels.
 
     visual.keys: [B, Hkv, N, k] kept values in channel order. mask: [B, Hkv, N, d / 8] uint8.
@@ -95,35 +97,69 @@ class SparkStore(Store):
 
 
 @dataclass(frozen=True)
-class Spark:
+class SparK(ChannelMethod):
     """Token-wise pruning with recovery."""
 
-    name: str = "spark"
-    label: str = "SparK"
-    summary: str = "Its own channels for every token, at the price of masks and rebuilt Keys."
+    name: ClassVar[str] = "spark"
+    label: ClassVar[str] = "SparK"
+    summary: ClassVar[str] = (
+        "Its own channels for every token, at the price of masks and rebuilt Keys."
+    )
+    title: ClassVar[str] = "SparK: a mask for every token"
+    reading: ClassVar[str] = (
+        "SparK lets each token choose its own channels: faithful, but so ragged that the Keys "
+        "must be rebuilt before they can be used."
+    )
+    colour: ClassVar[str] = "#b04fb2"
+    marker: ClassVar[str] = "diamond"
+    dash: ClassVar[str] = "dot"
+    expected: ClassVar[Relation | None] = "about"
 
-    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+    keep: float = option(
+        0.25,
+        "Channel sparsity",
+        "share of each token's Key channels that stays, in (0, 1]",
+        kind="fraction",
+        key="keep_channels",
+        place="main",
+    )
+    recovery: str = choice(
+        "sign",
+        "How SparK fills pruned channels",
+        "what stands in a pruned channel's place: its sign, as SparK's authors do, or the mean",
+        [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
+    )
+
+    @classmethod
+    def variants(cls) -> Mapping[str, ChannelMethod]:
+        """Both recoveries."""
+        return {"SparK (sign)": cls(recovery="sign"), "SparK (mean)": cls(recovery="mean")}
+
+    def compress(self, states: LayerStates) -> Store:
         """Keep each token's k highest-scoring channels."""
-        keys, d = prefill.keys, prefill.keys.shape[-1]
-        k = channels_kept(d, settings.keep_channels)
-        norms = channel_norms(prefill.queries, keys.shape[1], prefill.window_alive)
+        keys, d = states.keys, states.keys.shape[-1]
+        k = channels_kept(d, self.keep)
+        norms = channel_norms(states.queries, keys.shape[1], states.window_alive)
         mask = spark_mask(keys, norms, k)
         order = mask.long().argsort(dim=-1, descending=True, stable=True)  # kept first, in order
         kept, pruned = keys.gather(-1, order[..., :k]), keys.gather(-1, order[..., k:])
         signs = None
-        if settings.recovery == "sign":
+        if self.recovery == "sign":
             scores = keys.float().square() * norms[:, :, None]
             level = scores.masked_fill(mask, 0.0).sum(-1).div(max(1, d - k)).sqrt()
             signs = pack_bits(pruned < 0)
         else:
             level = pruned.float().sum(-1) / max(1, d - k)
-        return SparkStore(
-            full_visual(prefill)._replace(keys=kept.contiguous()),
+        return SparKStore(
+            full_visual(states)._replace(keys=kept.contiguous()),
             pack_bits(mask),
             level.to(keys.dtype),
             signs,
             norms if signs is not None else None,
         )
 
-    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
-        """Nothing is shared between layers."""
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: k channels of each token's own."""
+        layer = head.as_layer()
+        norms = channel_norms(layer.queries, 1, layer.window_alive)
+        return spark_mask(layer.keys, norms, k)[0, 0]

@@ -5,18 +5,20 @@ channels stay for all tokens. Stored compactly as [N, k] plus k channel numbers;
 the query's channels, so pruned channels contribute nothing and no dense Key is rebuilt.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from rotatek.cache import Store
-from rotatek.channels.base import Prefill, full_visual
-from rotatek.config import Settings, channels_kept
+from rotatek.budget import channels_kept
+from rotatek.cache.store import Store
+from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates, Relation, full_visual
+from rotatek.options import option
 
 
 def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) -> Tensor:
-    """Channel scores [B, Hkv, d]; shapes as `Prefill`."""
+    """Channel scores [B, Hkv, d]; shapes as `LayerStates`."""
     B, Hkv, _, d = keys.shape
     energy = keys.float().square().sum(2) / lengths.clamp(min=1)[:, None, None]
     squared = queries.float().square().masked_fill(~alive[:, None, :, None], 0.0).sum(2)
@@ -25,21 +27,54 @@ def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) 
 
 
 @dataclass(frozen=True)
-class Think:
+class ThinK(ChannelMethod):
     """Head-wise pruning: the same channels for every token."""
 
-    name: str = "think"
-    label: str = "ThinK"
-    summary: str = "One fixed set of channels per head, chosen by query and Key energy."
+    name: ClassVar[str] = "think"
+    label: ClassVar[str] = "ThinK"
+    summary: ClassVar[str] = "One fixed set of channels per head, chosen by query and Key energy."
+    title: ClassVar[str] = "ThinK: one mask for all tokens"
+    reading: ClassVar[str] = (
+        "ThinK keeps the same channels for every token: easy to store, but a token whose weight "
+        "lies elsewhere loses it."
+    )
+    colour: ClassVar[str] = "#d9780f"
+    marker: ClassVar[str] = "square"
+    expected: ClassVar[Relation | None] = "at least"
 
-    def compress(self, prefill: Prefill, settings: Settings) -> Store:
+    keep: float = option(
+        0.25,
+        "Channel sparsity",
+        "share of each head's Key channels that stays, in (0, 1]",
+        kind="fraction",
+        key="keep_channels",
+        place="main",
+    )
+
+    def compress(self, states: LayerStates) -> Store:
         """Keep the k highest-scoring channels of each head."""
-        keys = prefill.keys
-        scores = think_scores(keys, prefill.lengths, prefill.queries, prefill.window_alive)
-        k = channels_kept(keys.shape[-1], settings.keep_channels)
+        keys = states.keys
+        scores = think_scores(keys, states.lengths, states.queries, states.window_alive)
+        k = channels_kept(keys.shape[-1], self.keep)
         index = scores.topk(k, dim=-1).indices.sort(-1).values  # [B, Hkv, k]
         kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
-        return Store(full_visual(prefill)._replace(keys=kept, index=index))
+        return Store(full_visual(states)._replace(keys=kept, index=index))
 
-    def settle(self, stores: Sequence[Store], settings: Settings, last: bool) -> None:
-        """Nothing is shared between layers."""
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: the same k channels for every token."""
+        kept = torch.zeros(head.keys.shape[-1], dtype=torch.bool)
+        kept[self._scores(head).topk(k).indices] = True
+        return kept.expand(head.keys.shape)
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """Exact at every width: channels are added in the order of their scores."""
+        spread = ((head.keys - head.mean) * weights).double().square().sum(0)
+        order = self._scores(head).argsort(descending=True, stable=True)
+        held = spread[order].cumsum(0) / spread.sum().clamp(min=1e-30)
+        return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
+
+    @staticmethod
+    def _scores(head: HeadStates) -> Tensor:
+        """[d] of one head."""
+        layer = head.as_layer()
+        return think_scores(layer.keys, layer.lengths, layer.queries, layer.window_alive)[0, 0]

@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 
-from rotatek.compression import layout_of
-from rotatek.config import Settings
+from rotatek.cache.plan import layout_of
 from rotatek.evaluation.suite import Item, Suite
 from rotatek.inputs import make_request
 from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen, collate
-from rotatek.tokens import TOKENS
+from rotatek.settings import Settings
 
 
 class Asked:
@@ -51,12 +50,12 @@ class Asked:
 
     def under(self, settings: Settings) -> tuple[Embedded, Layout]:
         """The padded batch that these settings prefill, and where its tokens are."""
-        if TOKENS[settings.pruning[0]].stage != "encoder":
+        if settings.pruning.stage != "encoder":
             return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}
         seen = {
-            document: self.vlm.look(pixels, settings, self._watched[document])
+            document: self.vlm.look(pixels, settings.pruning, self._watched[document])
             for document, pixels in self._pixels.items()
         }
         return self._zipped([seen[item.document] for item in self.items])

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from rotatek.config import Settings
 from rotatek.errors import UserError
 from rotatek.models import VisionLanguageModel
+from rotatek.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,7 @@ class Answer:
 
 def setting_id(settings: Settings) -> str:
     """A short, stable name of one setting."""
-    values = settings.as_dict()
-    if values["cache_dtype"] == "model":  # journals written before there was a choice stay good
-        del values["cache_dtype"]
-    text = json.dumps(values, sort_keys=True)
+    text = json.dumps(settings.as_dict(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -16,11 +16,11 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
-from rotatek.config import Limits, Settings
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.evaluation.run import generate
 from rotatek.inputs import Request, make_request
 from rotatek.models import load
+from rotatek.settings import Limits, Settings
 
 log = logging.getLogger("rotatek")
 NEW_TOKENS: Final = 128  # where a task does not say; short answers are what most tasks want

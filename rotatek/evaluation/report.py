@@ -7,12 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.budget import nominal_kv
-from rotatek.config import BASELINE
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
+from rotatek.settings import BASELINE
 
 ABOUT: Final = 0.02  # "about as good": within two points
 
@@ -101,7 +100,7 @@ def _row(
     out: dict[str, Any] = {
         "label": answered.row.label,
         "settings": answered.row.settings.as_dict(),
-        "nominal_kv": round(nominal_kv(answered.row.settings), 6),
+        "nominal_kv": round(answered.row.settings.nominal_kv, 6),
         "actual_kv": _mean([answer.kv_share for answer in answered.answers]),
         "score": _mean(answered.score),
         "interval": _rounded(interval(answered.score, groups)),

@@ -5,7 +5,6 @@ and the caches of all settings are decoded side by side (`rotatek.evaluation.sta
 answered is in a journal, so an interrupted run continues where it stopped.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -15,15 +14,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek import recovery
-from rotatek.attention import decoder_layers
-from rotatek.compression import (
-    RotateKCache,
-    SharedPrefill,
-    TokenPlan,
-    cache_bytes,
-    release,
-)
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache, cache_bytes, release
+from rotatek.cache.shared import SharedPrefill
+from rotatek.compare.prefill import by_pruning, empty_caches, plan_for
 from rotatek.decode import decode, prefill
 from rotatek.errors import UserError
 from rotatek.evaluation.batch import Asked
@@ -34,6 +27,7 @@ from rotatek.inputs import Request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import collate
 from rotatek.models.memory import free_bytes, is_out_of_memory
+from rotatek.settings import Settings
 
 CACHES: Final = 40  # decoded side by side, at most
 MEMORY: Final = 4  # one part in four of what is free is for them
@@ -122,7 +116,7 @@ class Runner:
         stacks = []
         for slow in (False, True):
             chosen = [s for s in owed if (setting_id(s) in self.eager) == slow]
-            ordered = [settings for group in _groups(chosen) for settings in group]
+            ordered = [settings for group in by_pruning(chosen) for settings in group]
             stacks += _even(ordered, -(-len(ordered) // many))
         return stacks
 
@@ -167,7 +161,7 @@ class Runner:
         filled: list[tuple[Settings, RotateKCache, float]] = []
         logits: list[Tensor] = []
         try:
-            for alike in _groups(group):
+            for alike in by_pruning(group):
                 caches, first = self._fill(asked, alike)
                 for settings, cache in zip(alike, caches, strict=True):
                     share = cache_bytes(cache).total / asked.full_bytes
@@ -186,13 +180,8 @@ class Runner:
         """Caches that one prefill filled, and its logits."""
         model, (embedded, layout) = self.vlm.model, asked.under(alike[0])
         inputs = embedded.inputs()
-        plan = TokenPlan(layout, alike[0], len(decoder_layers(model)))
-        caches: list[Cache] = [
-            DynamicCache()
-            if s.is_baseline
-            else RotateKCache(model, inputs, s, metrics=self.vlm.metrics, plan=plan)
-            for s in alike
-        ]
+        plan = plan_for(model, inputs, alike[0].pruning, layout)
+        caches = empty_caches(model, inputs, alike, plan, self.vlm.metrics)
         logits, _ = prefill(self.vlm, embedded, SharedPrefill(plan, caches, timed=False))
         return caches, logits
 
@@ -256,7 +245,7 @@ def generate(
     vlm: VisionLanguageModel, requests: Sequence[Request], settings: Settings
 ) -> list[str]:
     """Answers of one padded batch, outside of any suite. All requests have the same limit."""
-    embedded = collate([vlm.embed(vlm.prompt(request), settings) for request in requests])
+    embedded = collate([vlm.embed(vlm.prompt(request), settings.pruning) for request in requests])
     cache: Cache = DynamicCache()
     if not settings.is_baseline:
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
@@ -267,14 +256,6 @@ def generate(
     finally:
         release(cache)
     return [_text(vlm, tokens) for tokens in said]
-
-
-def _groups(settings: Sequence[Settings]) -> list[list[Settings]]:
-    """Settings that drop the same tokens, together."""
-    groups: dict[tuple, list[Settings]] = defaultdict(list)
-    for one in settings:
-        groups[one.pruning].append(one)
-    return list(groups.values())
 
 
 def _alike(

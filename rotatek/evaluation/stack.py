@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.attention import tag
-from rotatek.cache import CompressedLayer, RewindableCache, TextBuffer
+from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.filling import check_window
+from rotatek.cache.layer import CompressedLayer, RewindableCache
+from rotatek.cache.text import TextBuffer
 from rotatek.channels.widths import take_samples
-from rotatek.compression import RotateKCache, check_window
 from rotatek.decode import captured, forward_one
 from rotatek.models import VisionLanguageModel
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rotatek.budget import full_kv_bytes
-from rotatek.compression import OutputMetrics
-from rotatek.config import Settings
+from rotatek.cache.metrics import OutputMetrics
 from rotatek.errors import RequestTooLong
 from rotatek.inputs import Request
 from rotatek.prompt import encode_chat, expand_images
+from rotatek.tokens.base import TokenPruner
 
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
@@ -137,11 +137,11 @@ class VisionLanguageModel(ABC):
 
     @abstractmethod
     def watched(self, pixels: Pixels) -> Any:
-        """Run the vision tower for VisionZip: what `zipped` needs, whatever the settings."""
+        """Run the vision tower: what `reduced` needs, whatever the pruner."""
 
     @abstractmethod
-    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
-        """Visual tokens [N, hidden] with VisionZip's merges in place, and kept [N] bool."""
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
+        """Visual tokens [N, hidden] as an encoder-stage pruner leaves them, and kept [N] bool."""
 
     @abstractmethod
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
@@ -172,26 +172,26 @@ class VisionLanguageModel(ABC):
 
     @torch.inference_mode()
     def look(
-        self, pixels: Pixels, settings: Settings | None = None, watched: Any | None = None
+        self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
         watched: what `watch` made of the same pictures, which saves the tower's run.
         """
-        if settings is None or not settings.prunes_tokens or settings.tokens != "visionzip":
+        if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        return self.zipped(pixels, settings, watched or self.watched(pixels))
+        return self.reduced(pixels, pruner, watched or self.watched(pixels))
 
     @torch.inference_mode()
     def embed(
-        self, prompt: Prompt, settings: Settings | None = None, seen: Seen | None = None
+        self, prompt: Prompt, pruner: TokenPruner | None = None, seen: Seen | None = None
     ) -> Embedded:
         """Place the vision tower's tokens in the prompt; `seen` is what `look` made of its pixels.
 
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        features, kept = seen or self.look(prompt.pixels, settings)
+        features, kept = seen or self.look(prompt.pixels, pruner)
         embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
         visual = prompt.visual

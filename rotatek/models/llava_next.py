@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
 from rotatek.attention import tapped
-from rotatek.config import Settings
 from rotatek.models.base import Grid, Pixels, Prompt, VisionLanguageModel
-from rotatek.tokens.visionzip import ZipTap, zip_tokens
+from rotatek.models.tap import AttentionTap
+from rotatek.tokens.base import TokenPruner
 
 
 class LlavaNext(VisionLanguageModel):
@@ -100,18 +100,17 @@ class LlavaNext(VisionLanguageModel):
         counts = self._blank_tiles(pixels.tensors)[1]
         views = pixels.tensors["pixel_values"]
         views = torch.cat([view[:count] for view, count in zip(views, counts, strict=True)])
-        tap = ZipTap(_clip_layers(network.vision_tower)[layer].self_attn, cls=True)
+        tap = AttentionTap(_clip_layers(network.vision_tower)[layer].self_attn, cls=True)
         with tapped(tap):
             tower = network.vision_tower(views, output_hidden_states=True, return_dict=True)
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
-    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Zip every tile on its own by its CLS attention; newlines always stay."""
         network = self.model.model
         marks, counts, sizes = self._blank_tiles(pixels.tensors)
         zipped = [
-            zip_tokens(score, key, state, settings)
-            for score, key, state in zip(*watched, strict=True)
+            pruner.reduce(score, key, state) for score, key, state in zip(*watched, strict=True)
         ]
         states = network.multi_modal_projector(torch.stack([state for _, state in zipped]))
         marks = torch.stack([kept for kept, _ in zipped])[..., None].float()

@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers.vision_utils import get_vision_window_index
 
 from rotatek.attention import tapped
-from rotatek.config import Settings
 from rotatek.models.base import Grid, Pixels, Prompt, VisionLanguageModel
-from rotatek.tokens.visionzip import ZipTap, zip_tokens
+from rotatek.models.tap import AttentionTap
+from rotatek.tokens.base import TokenPruner
 
 
 class Qwen25VL(VisionLanguageModel):
@@ -45,7 +45,7 @@ class Qwen25VL(VisionLanguageModel):
     def watched(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
         """Scores and Keys of the last vision block, per 2x2 unit, out of window order; tokens."""
         tower = self.model.model.visual
-        tap = ZipTap(tower.blocks[-1].attn, cls=False)
+        tap = AttentionTap(tower.blocks[-1].attn, cls=False)
         with tapped(tap):
             states = self.features(pixels)
         merge = tower.spatial_merge_size
@@ -60,10 +60,10 @@ class Qwen25VL(VisionLanguageModel):
         keys = torch.cat(tap.keys, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
         return scores, keys, states
 
-    def zipped(self, pixels: Pixels, settings: Settings, watched: Any) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Zip each image."""
         parts = [
-            zip_tokens(s, k, e, settings)
+            pruner.reduce(s, k, e)
             for s, k, e in zip(*(t.split(list(pixels.counts)) for t in watched), strict=True)
         ]
         return torch.cat([e for _, e in parts]), torch.cat([kept for kept, _ in parts])

@@ -10,11 +10,11 @@ import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek.channels import CHANNELS
-from rotatek.config import CHOICES, Settings
 from rotatek.page.handlers import calm_stream
 from rotatek.page.image import image_box
 from rotatek.page.run import Column, columns_for, with_method
 from rotatek.page.service import Service
+from rotatek.settings import CHOICES, Settings
 from rotatek.tokens import TOKENS
 
 

@@ -2,10 +2,10 @@
 
 from html import escape
 
-from rotatek.budget import nominal_kv
-from rotatek.config import Settings, channels_kept, tokens_kept
+from rotatek.budget import channels_kept, tokens_kept
 from rotatek.page.run import BASELINE, Column, Run, beyond
 from rotatek.page.steps import strip
+from rotatek.settings import Settings
 from viz.theme import colour, percent, size
 
 CPU_NOTE = (

@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, urlencode
 import numpy as np
 
 import rotatek
-from rotatek.config import Settings
 from rotatek.errors import SettingError
 from rotatek.inputs import MAX_NEW_TOKENS, MAX_QUESTION
 from rotatek.page.choices import Example, decode, encode
 from rotatek.page.run import Column, Run
+from rotatek.settings import Settings
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 MAX_QUERY: Final = 8_000  # characters of a link's query
@@ -106,7 +106,7 @@ def python(run: Run, image: str) -> str:
         "from pathlib import Path",
         "",
         "from rotatek import Engine, Settings, make_request, open_image",
-        *(["from rotatek.chat import Conversation"] if later else []),
+        *(["from rotatek.conversation import Conversation"] if later else []),
         "from rotatek.events import Finished",
         "",
         f"engine = Engine({run.model!r})",

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from rotatek.chat import Conversation
+from rotatek.conversation import Conversation
 
 MOST: Final = 16  # conversations of all visitors together
 MOST_BYTES: Final = 2_000_000_000  # of their caches

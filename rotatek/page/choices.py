@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rotatek.budget import matched_keep_tokens, nominal_kv
-from rotatek.compression import check_methods
-from rotatek.config import Settings
+from rotatek.budget import matched_keep_tokens
 from rotatek.errors import SettingError
 from rotatek.models import CHECKPOINTS
 from rotatek.models.loading import fitting
+from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 
 

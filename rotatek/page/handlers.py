@@ -10,8 +10,6 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import inputs
-from rotatek.budget import nominal_kv
-from rotatek.config import Settings
 from rotatek.errors import ConversationGone
 from rotatek.page import cards, caution, inside
 from rotatek.page.carry import digest
@@ -29,6 +27,7 @@ from rotatek.page.choices import (
 from rotatek.page.image import refusal
 from rotatek.page.run import Run, columns_for, title_of
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 from viz.theme import percent
 
 log = logging.getLogger("rotatek")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rotatek.config import Settings
 from rotatek.page.run import Run
+from rotatek.settings import Settings
 from rotatek.trace import HeadView, LayerTrace, Trace
 from viz import Drawing, budget, energy, headmap, keys, masks, picture, scores, spectrum
 

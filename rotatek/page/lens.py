@@ -5,13 +5,13 @@ from typing import Any, Final, NamedTuple
 
 import gradio as gr
 
-from rotatek.config import Settings
 from rotatek.page import inside, plots
 from rotatek.page.choices import settings_of
 from rotatek.page.controls import Controls
 from rotatek.page.handlers import calm
 from rotatek.page.run import Run
 from rotatek.page.wires import DRAWING, QUIET
+from rotatek.settings import Settings
 from rotatek.trace import Trace
 from viz.headmap import QUANTITIES
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rotatek.budget import nominal_kv
 from rotatek.channels import CHANNELS
-from rotatek.config import BASELINE as UNCOMPRESSED
-from rotatek.config import Settings
 from rotatek.events import Event, Finished, Prefilled, Restarted, Token
+from rotatek.settings import BASELINE as UNCOMPRESSED
+from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 from rotatek.trace import Trace
 from viz.theme import percent

@@ -9,13 +9,13 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import errors, inputs
-from rotatek.chat import Conversation
-from rotatek.config import Settings
+from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.events import Event, Failed, Prefilled, Restarted, Token
 from rotatek.page.chats import Chats, Kept
 from rotatek.page.choices import Model
 from rotatek.page.run import Run, start
+from rotatek.settings import Settings
 
 REPAINT_S = 0.06  # growing answers are shown at most this often
 

@@ -19,12 +19,12 @@ import numpy as np
 
 from rotatek import inputs
 from rotatek.budget import matched_keep_tokens
-from rotatek.config import BASELINE, Settings
 from rotatek.page import cards, inside, plots, results
 from rotatek.page.choices import Example, load_examples, models_on_offer, widgets_of
 from rotatek.page.run import Run
 from rotatek.page.service import Service
 from rotatek.page.wires import QUIET
+from rotatek.settings import BASELINE, Settings
 from rotatek.trace import HeadView, LayerTrace, Trace
 from viz import Drawing, budget, energy, keys, masks, picture, ripples, scores, spectrum
 from viz.theme import percent, size

@@ -21,11 +21,11 @@ import torch
 from kernels import dispatch
 from rotatek import errors
 from rotatek.attention import Flag
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.events import Event, Failed
 from rotatek.inputs import Request
 from rotatek.models import CHECKPOINTS, load
+from rotatek.settings import Settings
 
 log = logging.getLogger("rotatek")
 

@@ -6,13 +6,15 @@ Only that one query row is scored: no n x n matrix is formed.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rotatek.config import Settings, tokens_kept
+from rotatek.budget import tokens_kept
 from rotatek.layout import Layout
+from rotatek.options import option
+from rotatek.tokens.base import Stage, TokenPruner
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
@@ -30,22 +32,44 @@ def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float)
 
 
 @dataclass(frozen=True)
-class FastV:
+class FastV(TokenPruner):
     """Prunes inside the language model, after its first K layers."""
 
-    name: str = "fastv"
-    label: str = "FastV"
-    summary: str = "Drops what the question does not look at, after the first layers."
-    stage: Literal["decoder"] = "decoder"
+    name: ClassVar[str] = "fastv"
+    label: ClassVar[str] = "FastV"
+    summary: ClassVar[str] = "Drops what the question does not look at, after the first layers."
+    stage: ClassVar[Stage] = "decoder"
+    colour: ClassVar[str] = "#2b66d9"
+    marker: ClassVar[str] = "triangle-up"
+    caution: ClassVar[str] = (
+        "FastV chose which tokens stay by the first question; a later one may need others, which "
+        "are gone."
+    )
 
-    def choose(
-        self, query: Tensor, keys: Tensor, layout: Layout, settings: Settings, scale: float
-    ) -> Tensor:
+    keep: float = option(
+        1.0,
+        "Token sparsity",
+        "share of the visual tokens that stays, in (0, 1]",
+        kind="fraction",
+        key="keep_tokens",
+        place="main",
+    )
+    layer: int = option(
+        2,
+        "First layer with fewer tokens",
+        "FastV's K: how many layers keep every token",
+        kind="integer",
+        key="fastv_layer",
+        low=1,
+        place="hidden",
+    )
+
+    def choose(self, query: Tensor, keys: Tensor, layout: Layout, scale: float) -> Tensor:
         """Keep round(keep * N) visual tokens of each sample, and every other real row."""
         visual = layout.visual & layout.valid
         scores = last_row_attention(query, keys, layout.valid, scale)
         rank = scores.masked_fill(~visual, -1.0).argsort(dim=-1, descending=True, stable=True)
-        counts = [tokens_kept(n, settings.keep_tokens) for n in visual.sum(-1).tolist()]
+        counts = [tokens_kept(n, self.keep) for n in visual.sum(-1).tolist()]
         keep = torch.tensor(counts, device=visual.device)
         best = torch.arange(visual.shape[1], device=visual.device) < keep[:, None]
         kept = torch.zeros_like(visual).scatter_(1, rank, best)

@@ -1,25 +1,17 @@
 """No token pruning."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
-from torch import Tensor
-
-from rotatek.config import Settings
-from rotatek.layout import Layout
+from rotatek.tokens.base import Stage, TokenPruner
 
 
 @dataclass(frozen=True)
-class KeepAll:
+class KeepAll(TokenPruner):
     """Every visual token stays."""
 
-    name: str = "none"
-    label: str = "All tokens"
-    summary: str = "Every visual token stays."
-    stage: Literal["nowhere"] = "nowhere"
-
-    def choose(
-        self, query: Tensor, keys: Tensor, layout: Layout, settings: Settings, scale: float
-    ) -> Tensor:
-        """All real rows."""
-        return layout.valid
+    name: ClassVar[str] = "none"
+    label: ClassVar[str] = "All tokens"
+    summary: ClassVar[str] = "Every visual token stays."
+    stage: ClassVar[Stage] = "nowhere"
+    marker: ClassVar[str] = "circle"

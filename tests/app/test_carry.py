@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from rotatek.__main__ import main
-from rotatek.config import Settings
 from rotatek.errors import SettingError
 from rotatek.inputs import open_image
 from rotatek.page import away, carry
@@ -24,9 +23,10 @@ from rotatek.page.choices import Model, load_examples, settings_of, widgets_of
 from rotatek.page.handlers import Handlers
 from rotatek.page.run import BASELINE, Run, columns_for
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 
-CHOSEN = Settings(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
-BEYOND = Settings(values="rotate", keep_values=0.5, widths="adaptive")
+CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
+BEYOND = Settings.of(values="rotate", keep_values=0.5, widths="adaptive")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_the_command_line_gives_the_same_answer(
     assert got["settings"] == talk.chosen.settings.as_dict()
 
 
-@pytest.mark.parametrize("settings", [BEYOND, Settings(tokens="visionzip", keep_tokens=0.45)])
+@pytest.mark.parametrize("settings", [BEYOND, Settings.of(tokens="visionzip", keep_tokens=0.45)])
 def test_every_setting_survives_the_command_line(settings: Settings, talk: Run) -> None:
     run = Run(columns_for(settings, []), talk.pixels, "q")  # type: ignore[arg-type]
     run.columns = {name: SimpleNamespace(settings=s) for name, s in run.columns.items()}

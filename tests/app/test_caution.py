@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rotatek.config import Settings
 from rotatek.events import Finished
 from rotatek.inputs import open_image
 from rotatek.page import cards, caution
@@ -14,6 +13,7 @@ from rotatek.page.caution import Bin
 from rotatek.page.choices import load_examples
 from rotatek.page.run import Run, columns_for, start
 from rotatek.pocket.generate import make_document
+from rotatek.settings import Settings
 
 BINS = {"pocket": (Bin(0.0, 2, 0.0), Bin(0.5, 40, 0.1), Bin(0.9, 100, 0.4), Bin(0.98, 900, 0.95))}
 

@@ -5,10 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.budget import nominal_kv
-from rotatek.compression import RotateKCache
-from rotatek.config import BASELINE as UNCOMPRESSED
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
 from rotatek.errors import SettingError
 from rotatek.events import Token
@@ -18,16 +15,18 @@ from rotatek.page.choices import PRESETS, decode, encode, same_budget, settings_
 from rotatek.page.handlers import MAX_OTHERS, Handlers
 from rotatek.page.run import BASELINE, columns_for, start, title_of, with_method
 from rotatek.page.service import Service
+from rotatek.settings import BASELINE as UNCOMPRESSED
+from rotatek.settings import Settings
 
 SETTINGS = [
     Settings(),
-    Settings(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
-    Settings(tokens="visionzip", keep_tokens=0.45, channels="think", keep_channels=0.5),
-    Settings(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
-    Settings(weighting="none", keep_channels=0.1),
-    Settings(values="rotate", keep_values=0.3),
-    Settings(widths="adaptive", values="rotate", keep_values=0.12, keep_channels=0.06),
-    Settings(cache_dtype="int8", keep_channels=0.5),
+    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
+    Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think", keep_channels=0.5),
+    Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
+    Settings.of(weighting="none", keep_channels=0.1),
+    Settings.of(values="rotate", keep_values=0.3),
+    Settings.of(widths="adaptive", values="rotate", keep_values=0.12, keep_channels=0.06),
+    Settings.of(cache_dtype="int8", keep_channels=0.5),
 ]
 
 
@@ -53,8 +52,8 @@ def test_presets_switch_off_what_is_beyond_the_paper(service: Service) -> None:
 
 def test_only_rotatek_has_values_and_widths() -> None:
     think = settings_of("none", 0.0, "think", 0.75, "paper", 0.5, True, "fp8")
-    assert think == Settings(channels="think", keep_channels=0.25)
-    beyond = Settings(values="rotate", keep_values=0.5, widths="adaptive", cache_dtype="fp8")
+    assert think == Settings.of(channels="think", keep_channels=0.25)
+    beyond = Settings.of(values="rotate", keep_values=0.5, widths="adaptive", cache_dtype="fp8")
     assert with_method(beyond, "spark").values == "full"
     assert with_method(beyond, "rotatek") == beyond
 
@@ -77,15 +76,15 @@ def test_every_method_meets_the_same_budget(settings: Settings) -> None:
     others = same_budget(settings)
     assert 3 <= len(others) <= MAX_OTHERS
     for column in others:
-        assert nominal_kv(column) == pytest.approx(nominal_kv(settings), rel=1e-4)
+        assert column.nominal_kv == pytest.approx(settings.nominal_kv, rel=1e-4)
     methods = {column.channels for column in (settings, *others)}
     assert methods == {"full", "think", "spark", "rotatek"}
 
 
 def test_columns_have_titles_of_their_own() -> None:
-    chosen = Settings(tokens="fastv", keep_tokens=0.4)
-    narrower = Settings(tokens="fastv", keep_tokens=0.4, keep_channels=0.1)
-    narrowest = Settings(tokens="fastv", keep_tokens=0.4, keep_channels=0.1, weighting="none")
+    chosen = Settings.of(tokens="fastv", keep_tokens=0.4)
+    narrower = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1)
+    narrowest = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1, weighting="none")
     columns = columns_for(chosen, [chosen, narrower, narrowest, UNCOMPRESSED])
     assert list(columns) == [
         BASELINE, "FastV + RotateK", "FastV + RotateK, 22 %", "FastV + RotateK, 2"
@@ -141,7 +140,7 @@ def test_strip_shows_where_columns_part(image: Image.Image) -> None:
 
 
 def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Image) -> None:
-    settings = Settings(keep_channels=0.25, values="rotate", keep_values=0.5, widths="adaptive")
+    settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5, widths="adaptive")
     *_, run = service.ask("tiny", image, "Which?", columns_for(settings, []), 2)
     *_, beyond = Handlers(service, []).read(24, run, *widgets_of(settings))
     vlm = service.engine("tiny").vlm

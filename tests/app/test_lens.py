@@ -10,15 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.channels import Prefill
 from rotatek.channels.spark import Spark
-from rotatek.config import Settings
 from rotatek.page import inside, lens, plots
 from rotatek.page.run import Run, columns_for
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 from viz import headmap
 
-CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +113,8 @@ def test_spark_s_curve_is_that_of_its_own_store(run: Run) -> None:
     queries = torch.from_numpy(layer.queries[:group].astype(np.float32))[None]
     alive = torch.ones(1, queries.shape[2], dtype=torch.bool)
     lengths = torch.tensor([keys.shape[2]])
-    settings = Settings(channels="spark", keep_channels=0.25)
-    store = Spark().compress(Prefill(keys, keys, lengths, queries, alive, 1), settings)
+    settings = Settings.of(channels="spark", keep_channels=0.25)
+    store = Spark().compress(LayerStates(keys, keys, lengths, queries, alive, 1), settings)
     error = (store.read().keys - keys)[0, 0].numpy()
     whole, ones = keys[0, 0].numpy(), np.ones(keys.shape[3])
     spread = np.square(whole - whole.mean(0)).sum()

@@ -13,7 +13,6 @@ from gradio_client.utils import QueueError
 
 import app
 from rotatek import errors
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.events import Event, Token
 from rotatek.inputs import Request
@@ -22,6 +21,7 @@ from rotatek.page import serving
 from rotatek.page.choices import Example
 from rotatek.page.handlers import Handlers
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 from tests import wire
 from tests.app.conftest import TINY
 from tests.tiny import tiny_qwen

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
 from rotatek.events import Failed, Finished, Token
@@ -19,8 +18,9 @@ from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer,
 from rotatek.page.handlers import Handlers
 from rotatek.page.run import BASELINE, Run, columns_for, start, with_method
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 
-CHOSEN = Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
 
 class Tags(HTMLParser):
@@ -105,7 +105,7 @@ def test_readings_say_what_is_kept() -> None:
 @pytest.mark.parametrize("label", PRESETS)
 def test_presets_meet_the_budget_in_their_name(label: str) -> None:
     settings = PRESETS[label]
-    assert round(100 * cards.nominal_kv(settings)) == pytest.approx(int(label.split()[0]), abs=1)
+    assert round(100 * cards.settings.nominal_kv) == pytest.approx(int(label.split()[0]), abs=1)
 
 
 @pytest.mark.alone

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.page.choices import Model
 from rotatek.page.run import columns_for
 from rotatek.page.service import Service
+from rotatek.settings import Settings
 
 WORDS = ("harbour", "meadow", "lantern", "copper", "violin", "saddle", "pepper", "marble")
 FONT = Path(__file__).resolve().parents[2] / "assets" / "fonts" / "arimo-regular.ttf"
 SETTINGS = (
-    Settings(keep_channels=0.25),
-    Settings(tokens="fastv", keep_tokens=0.6, keep_channels=0.5),
-    Settings(channels="think", keep_channels=0.5),
-    Settings(tokens="visionzip", keep_tokens=0.6, channels="spark"),
+    Settings.of(keep_channels=0.25),
+    Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5),
+    Settings.of(channels="think", keep_channels=0.5),
+    Settings.of(tokens="visionzip", keep_tokens=0.6, channels="spark"),
 )
 
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.chat import Conversation
-from rotatek.config import Limits, Settings
+from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
 from rotatek.page import cards
@@ -20,8 +19,9 @@ from rotatek.page.choices import Model
 from rotatek.page.handlers import Handlers
 from rotatek.page.run import Run, columns_for
 from rotatek.page.service import Service
+from rotatek.settings import Limits, Settings
 
-COLUMNS = columns_for(Settings(tokens="fastv", keep_tokens=0.5), [Settings(channels="think")])
+COLUMNS = columns_for(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
 
 
 @pytest.fixture(scope="module")

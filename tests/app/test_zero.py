@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from rotatek import errors
-from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
 from rotatek.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
@@ -24,11 +23,12 @@ from rotatek.page import serving, zero
 from rotatek.page.choices import Model
 from rotatek.page.run import columns_for
 from rotatek.page.service import Service
+from rotatek.settings import BASELINE, Settings
 from tests.app.zerogpu import Spaces
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS = {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)}
+COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
 
 pytestmark = [
     pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork"),
@@ -137,7 +137,7 @@ def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
 
 
 def test_a_failure_in_the_worker_is_a_sentence(engine: zero.LentEngine, request_: Request) -> None:
-    wrong = {"x": Settings(channels="palu")}
+    wrong = {"x": Settings.of(channels="palu")}
     (event,) = engine.compare(request_, wrong, engine.flag())
     assert isinstance(event, Failed) and "channels must be one of" in event.message
     assert said(list(engine.compare(request_, COLUMNS, engine.flag())))

@@ -22,9 +22,8 @@ from PIL import Image
 
 from rotatek import __main__ as command
 from rotatek import errors, recovery
-from rotatek.chat import Conversation
-from rotatek.compression import RotateKCache
-from rotatek.config import BASELINE, Settings
+from rotatek.cache.compressed import RotateKCache
+from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.evaluation.journal import Journal
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
@@ -34,10 +33,11 @@ from rotatek.models.memory import is_out_of_memory
 from rotatek.page import cards
 from rotatek.page.run import start
 from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS = {"baseline": BASELINE, "RotateK": Settings(keep_channels=0.25)}
+COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
 LIMIT_S = 2.0
 SIGNAL_LIMIT_S = 5.0  # a busy machine takes seconds to unload torch
 

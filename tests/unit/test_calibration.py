@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from rotatek.calibration import Calibrator, load_bases
-from rotatek.compression import RotateKCache
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache
+from rotatek.calibration import Calibrator
 from rotatek.decode import decode, prefill
 from rotatek.errors import CalibrationUnusable
 from rotatek.inputs import make_request
+from rotatek.rotation.bases import load_bases
+from rotatek.settings import Settings
 from tests.tiny import tiny_qwen
 
 
@@ -22,7 +23,7 @@ def _run(vlm, embedded, settings, recorder=None):
 def test_calibrated_on_itself_equals_online(picture, tmp_path) -> None:
     vlm = tiny_qwen()
     embedded = vlm.embed(vlm.prompt(make_request(picture(200, 150), "what?", 6)))
-    online = Settings(keep_channels=0.25, solver="eigh")
+    online = Settings.of(keep_channels=0.25, solver="eigh")
     calibrator = Calibrator()
     wanted, cache = _run(vlm, embedded, online, calibrator)
     path = tmp_path / "bases.safetensors"
@@ -32,7 +33,7 @@ def test_calibrated_on_itself_equals_online(picture, tmp_path) -> None:
     for layer, basis in zip(cache.layers, bases, strict=True):
         mine = layer.store.visual.basis[0]
         assert torch.allclose(mine @ mine.mT, basis[..., :8] @ basis[..., :8].mT, atol=1e-3)
-    said, _ = _run(vlm, embedded, Settings(keep_channels=0.25, calibration=str(path)))
+    said, _ = _run(vlm, embedded, Settings.of(keep_channels=0.25, calibration=str(path)))
     assert said == wanted
 
 

@@ -10,11 +10,12 @@ from PIL import Image
 from torch import Tensor
 
 from rotatek import rotation
-from rotatek.channels import CHANNELS, Prefill, rotatek
-from rotatek.compression import RotateKCache, SharedPrefill
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.shared import SharedPrefill
+from rotatek.channels import CHANNELS, rotatek
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
+from rotatek.settings import Settings
 from tests.tiny import TINY
 
 Picture = Callable[..., Image.Image]
@@ -33,7 +34,7 @@ CHOICES: list[dict[str, Any]] = [
 ]
 
 
-def states(layer: int, dtype: torch.dtype = torch.float32) -> Prefill:
+def states(layer: int, dtype: torch.dtype = torch.float32) -> LayerStates:
     """One layer's random states, of the spectrum that Keys have, and zero beyond each length."""
     generator = torch.Generator().manual_seed(layer)
     lengths = torch.tensor(LENGTHS[layer], dtype=torch.int32)
@@ -43,12 +44,12 @@ def states(layer: int, dtype: torch.dtype = torch.float32) -> Prefill:
     alive = rotation.token_mask(lengths, rows)[:, None, :, None]
     queries = torch.randn(2, 2 * HEADS, 6, D, generator=generator)
     kept = [t.masked_fill(~alive, 0.0).to(dtype) for t in (keys, values)]
-    return Prefill(
+    return LayerStates(
         *kept, lengths, queries.to(dtype), torch.ones(2, 6, dtype=torch.bool), layer
     )  # fmt: skip
 
 
-def stored(prefills: list[Prefill], settings: Settings) -> list[Any]:
+def stored(prefills: list[LayerStates], settings: Settings) -> list[Any]:
     """The layers' visual tokens when all of them are settled."""
     method, stores = CHANNELS["rotatek"], []
     for each in prefills:
@@ -95,10 +96,10 @@ def known(layer: int) -> dict[str, Any]:
 def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
     extra: dict, dtype: torch.dtype, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def made() -> list[Prefill]:
+    def made() -> list[LayerStates]:
         return [replace(states(i, dtype), **(known(i) if told else {})) for i in range(4)]
 
-    settings = Settings(keep_channels=0.25, **extra)
+    settings = Settings.of(keep_channels=0.25, **extra)
     together = stored(made(), settings)
     monkeypatch.setattr(rotatek, "HELD_BYTES", 0)
     apart = stored(made(), settings)
@@ -106,7 +107,7 @@ def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
 
 
 def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
-    settings = Settings(keep_channels=0.25, values="rotate", keep_values=0.5)
+    settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5)
     layers = stored([states(i) for i in range(4)], settings)
     assert solved == [6, 6, 2, 2]  # Keys and Values of three layers' samples, then the short one's
     assert [len(layer.keys) for layer in layers] == [2] * 4
@@ -116,7 +117,7 @@ def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
 def test_layers_wait_only_until_they_weigh_much(
     solved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, method = Settings(keep_channels=0.25), CHANNELS["rotatek"]
+    settings, method = Settings.of(keep_channels=0.25), CHANNELS["rotatek"]
     each = states(0).keys.nbytes + 2 * HEADS * D * D * 4
     monkeypatch.setattr(rotatek, "HELD_BYTES", 2 * each)
     stores: list[Any] = []
@@ -130,14 +131,14 @@ def test_layers_wait_only_until_they_weigh_much(
 
 
 def test_a_slice_that_starts_off_sixteen_bytes_is_copied() -> None:
-    def odd(layer: int) -> Prefill:
+    def odd(layer: int) -> LayerStates:
         p = states(layer)
         return replace(
             p, keys=p.keys[:1, :1, :33], values=p.values[:1, :1, :33], lengths=p.lengths[:1] - 7,
             queries=p.queries[:1], window_alive=p.window_alive[:1],
         )  # fmt: skip
 
-    layers = stored([odd(0), odd(3)], Settings(keep_channels=0.1))
+    layers = stored([odd(0), odd(3)], Settings.of(keep_channels=0.1))
     assert layers[0].keys.shape == (1, 1, 33, 3)  # 396 bytes
     assert layers[1].keys.data_ptr() % 16 == 0
     assert layers[1].basis.storage_offset() > 0  # 384 bytes: a slice
@@ -145,9 +146,9 @@ def test_a_slice_that_starts_off_sixteen_bytes_is_copied() -> None:
 
 def test_states_that_two_caches_share_are_solved_once(solved: list[int]) -> None:
     shared = [states(i) for i in range(4)]
-    first = stored(shared, Settings(keep_channels=0.25))
-    second = stored([replace(each) for each in shared], Settings(keep_channels=0.25))
-    third = stored(shared, Settings(keep_channels=0.5))
+    first = stored(shared, Settings.of(keep_channels=0.25))
+    second = stored([replace(each) for each in shared], Settings.of(keep_channels=0.25))
+    third = stored(shared, Settings.of(keep_channels=0.5))
     assert solved == [6, 2, 6, 2]
     assert all(same(a, b) for a, b in zip(first, second, strict=True))
     assert [layer.keys.shape[-1] for layer in third] == [16] * 4
@@ -160,7 +161,7 @@ def test_models_fill_the_same_caches_either_way(
     family: str, tokens: str, extra: dict, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vlm = TINY[family]()
-    settings = Settings(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
+    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
     embedded = vlm.embed(prompt, settings)
 
@@ -181,8 +182,8 @@ def test_models_fill_the_same_caches_either_way(
 def test_layers_that_share_a_storage_let_go_of_it(picture: Picture) -> None:
     vlm = TINY["qwen2_5_vl"]()
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
-    embedded = vlm.embed(prompt, Settings(keep_channels=0.25))
-    cache = RotateKCache(vlm.model, embedded.inputs(), Settings(keep_channels=0.25))
+    embedded = vlm.embed(prompt, Settings.of(keep_channels=0.25))
+    cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(keep_channels=0.25))
     prefill(vlm, embedded, cache)
     before = cache.bytes().parts
     cache.batch_repeat_interleave(2)

@@ -6,18 +6,18 @@ import threading
 import numpy as np
 import pytest
 
-from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
 from rotatek.events import Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {
     "baseline": BASELINE,
-    "lossless": Settings(keep_channels=1.0),
-    "RotateK": Settings(keep_channels=0.125),
-    "FastV": Settings(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0),
-    "VisionZip": Settings(tokens="visionzip", keep_tokens=0.45, channels="think"),
+    "lossless": Settings.of(keep_channels=1.0),
+    "RotateK": Settings.of(keep_channels=0.125),
+    "FastV": Settings.of(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0),
+    "VisionZip": Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think"),
 }
 
 
@@ -99,7 +99,7 @@ def test_agreement_and_divergence(engine: Engine, picture) -> None:
 
 
 def test_first_token_is_the_same_for_every_channel_method(engine: Engine, picture) -> None:
-    columns = {n: Settings(channels=n, keep_channels=0.1) for n in ("think", "spark", "rotatek")}
+    columns = {n: Settings.of(channels=n, keep_channels=0.1) for n in ("think", "spark", "rotatek")}
     events = list(engine.compare(_request(picture), {"baseline": BASELINE} | columns))
     first = {e.token_id for e in events if isinstance(e, Token) and e.index == 0}
     assert len(first) == 1
@@ -151,7 +151,7 @@ def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture) -
     requests = [_request(picture, seed) for seed in range(8)]
 
     def answer(request: Request) -> str:
-        events = list(engine.answer(request, Settings(tokens="fastv", keep_tokens=0.5)))
+        events = list(engine.answer(request, Settings.of(tokens="fastv", keep_tokens=0.5)))
         return next(e.answer for e in events if isinstance(e, Finished))
 
     alone = [answer(r) for r in requests]
@@ -169,7 +169,7 @@ def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture) -
 
 
 def test_what_goes_wrong_is_an_event(engine: Engine, picture) -> None:
-    (event,) = engine.compare(_request(picture), {"x": Settings(channels="palu")})
+    (event,) = engine.compare(_request(picture), {"x": Settings.of(channels="palu")})
     assert isinstance(event, Failed)
     assert "channels must be one of" in event.message
 
@@ -185,7 +185,7 @@ def test_what_goes_wrong_is_an_event(engine: Engine, picture) -> None:
 
 @pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
 def test_trace_holds_what_the_figures_need(engine: Engine, picture, tokens: str) -> None:
-    settings = Settings(tokens=tokens, keep_tokens=0.5, keep_channels=0.25)
+    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25)
     events = list(engine.compare(_request(picture), {"baseline": BASELINE, "r": settings}))
     traces = [e.trace for e in events if isinstance(e, Finished) and e.trace is not None]
     assert len(traces) == 1
@@ -202,7 +202,7 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture, tokens: str)
         assert view.look.attention.sum() == pytest.approx(1, abs=1e-4)
         if kept is not None and n == kept.sum():
             assert np.array_equal(view.token, np.flatnonzero(kept))
-        whole = trace.head(layer, 1, Settings(keep_channels=1.0, weighting="consistent"))
+        whole = trace.head(layer, 1, Settings.of(keep_channels=1.0, weighting="consistent"))
         assert whole.look.score_error < 1e-3
         assert np.allclose(whole.look.exact, whole.look.approximate, atol=1e-2)
     energy = trace.energy_map(settings)

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from rotatek import evaluate
-from rotatek.config import BASELINE, Settings
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
@@ -31,6 +30,7 @@ from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import TINY
 
 LIMITS = (6, 12)
@@ -75,11 +75,11 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> FileSuite:
 
 WANTED: list[tuple[Settings, str]] = [
     (BASELINE, "all"),
-    (Settings(keep_channels=0.25), "all"),
-    (Settings(channels="think", keep_channels=0.25), "all"),
-    (Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="spark"), "all"),
-    (Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full"), "long"),
-    (Settings(tokens="visionzip", keep_tokens=0.4, keep_channels=0.5), "all"),
+    (Settings.of(keep_channels=0.25), "all"),
+    (Settings.of(channels="think", keep_channels=0.25), "all"),
+    (Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="spark"), "all"),
+    (Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full"), "long"),
+    (Settings.of(tokens="visionzip", keep_tokens=0.4, keep_channels=0.5), "all"),
 ]
 
 
@@ -231,10 +231,10 @@ def test_a_setting_that_no_graph_holds_is_decoded_without(
 
 
 STORED = [
-    Settings(channels="spark", keep_channels=0.25),
-    Settings(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
-    Settings(keep_channels=0.25, cache_dtype="int8"),
-    Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+    Settings.of(channels="spark", keep_channels=0.25),
+    Settings.of(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
+    Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
 ]
 
 
@@ -269,7 +269,7 @@ def test_the_vision_tower_sees_a_picture_once(
         monkeypatch.setattr(vlm, name, lambda p, n=name, r=real: (seen.append(n), r(p))[1])
     runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
     short = [(settings, "all") for settings, _ in WANTED if settings.tokens != "fastv"]
-    short.append((Settings(tokens="visionzip", keep_tokens=0.3), "all"))
+    short.append((Settings.of(tokens="visionzip", keep_tokens=0.3), "all"))
     units = [unit for unit in runner.units(short) if not unit[0][0].long]
     assert sum(runner.run(units)) == 4 * len(short)
     qwen = vlm.family == "qwen2_5_vl"  # watches while it makes its features
@@ -285,7 +285,7 @@ def test_an_unsupported_setting_is_left_out_and_said(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    unknown = Settings(channels="unheard-of")
+    unknown = Settings.of(channels="unheard-of")
     journal = Journal(tmp_path / "journal.jsonl", {})
     runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, notice=said.append)
     list(runner.run(runner.units([(BASELINE, "long"), (unknown, "long")])))

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from rotatek.config import BASELINE, Settings
 from rotatek.evaluation import report
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table, joint
+from rotatek.settings import BASELINE, Settings
 
 
 def answers_like(scores: dict[Settings, list[str]]) -> dict[tuple[str, str], Answer]:

@@ -9,21 +9,21 @@ import torch
 from PIL import Image
 from transformers.cache_utils import Cache
 
-from rotatek.compression import RotateKCache
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
 from rotatek.evaluation import stack as stacks
 from rotatek.evaluation.stack import ALIGNED, Stack, answers
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
+from rotatek.settings import Settings
 from tests.tiny import TINY
 
 STORED = [
-    Settings(channels="spark", keep_channels=0.25),
-    Settings(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
-    Settings(keep_channels=0.25, cache_dtype="int8"),
-    Settings(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+    Settings.of(channels="spark", keep_channels=0.25),
+    Settings.of(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
+    Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
 ]
 LIMIT = 53
 

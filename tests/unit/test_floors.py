@@ -38,7 +38,7 @@ FLOORS = {
     "rotatek.decode": 4,
     "rotatek.trace": 4,
     "rotatek.events": 4,
-    "rotatek.chat": 4,
+    "rotatek.conversation": 4,
     "rotatek.recovery": 4,
     "rotatek.engine": 5,
     "rotatek.pocket": 5,

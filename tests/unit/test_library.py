@@ -4,13 +4,13 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek.budget import matched_keep_tokens, nominal_kv
-from rotatek.compression import RotateKCache
-from rotatek.config import BASELINE, Settings, tokens_kept
+from rotatek.budget import matched_keep_tokens, tokens_kept
+from rotatek.cache.compressed import RotateKCache
 from rotatek.errors import ControlTokens, ModeUnsupported, RequestTooLong, SettingError
 from rotatek.inputs import make_request
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.prompt import expand_images
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_llava, tiny_qwen
 
 
@@ -37,9 +37,9 @@ def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture) -> None:
     inputs = _inputs(_prompt(vlm, picture))
     options = {"max_new_tokens": 8, "do_sample": False}
     plain = vlm.model.generate(**inputs, **options)
-    lossless = RotateKCache(vlm.model, inputs, Settings(keep_channels=1.0))
+    lossless = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
     assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=lossless), plain)
-    small = RotateKCache(vlm.model, inputs, Settings(tokens="fastv", keep_tokens=0.5))
+    small = RotateKCache(vlm.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
     vlm.model.generate(**inputs, **options, past_key_values=small)
     assert 0 < small.bytes().total < lossless.bytes().total
 
@@ -51,7 +51,7 @@ def test_generate_on_llava_next(picture) -> None:
     inputs["attention_mask"] = torch.ones_like(prompt.ids)
     options = {"max_new_tokens": 8, "do_sample": False}
     plain = vlm.model.generate(**inputs, **options)
-    cache = RotateKCache(vlm.model, inputs, Settings(keep_channels=1.0))
+    cache = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
     assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
 
 
@@ -60,9 +60,9 @@ def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture) -> Non
     options = {"max_new_tokens": 6, "do_sample": False, "num_beams": 3}
     plain = vlm.model.generate(**inputs, **options)
     for settings in (
-        Settings(keep_channels=1.0),
-        Settings(channels="spark", keep_channels=1.0),
-        Settings(channels="think", keep_channels=1.0),
+        Settings.of(keep_channels=1.0),
+        Settings.of(channels="spark", keep_channels=1.0),
+        Settings.of(channels="think", keep_channels=1.0),
     ):
         doubled = {
             name: inputs[name].repeat_interleave(3, 0) for name in ("input_ids", "attention_mask")
@@ -79,7 +79,7 @@ def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture) -
     logits = []
     for cache in (
         DynamicCache(),
-        RotateKCache(vlm.model, embedded.inputs(), Settings(keep_channels=1.0)),
+        RotateKCache(vlm.model, embedded.inputs(), Settings.of(keep_channels=1.0)),
     ):
         with torch.inference_mode():
             vlm.model(
@@ -104,9 +104,9 @@ def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture) -> None:
             prefill_chunk_size=8,
         )  # fmt: skip
     with pytest.raises(ModeUnsupported):
-        RotateKCache(vlm.model, inputs, Settings(tokens="visionzip", keep_tokens=0.5))
+        RotateKCache(vlm.model, inputs, Settings.of(tokens="visionzip", keep_tokens=0.5))
     with pytest.raises(SettingError, match="channels must be one of"):
-        RotateKCache(vlm.model, inputs, Settings(channels="palu"))
+        RotateKCache(vlm.model, inputs, Settings.of(channels="palu"))
     with pytest.raises(RequestTooLong):
         vlm.prompt(make_request(picture(120, 90), "?", 64), limit=20)
 
@@ -139,10 +139,10 @@ def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture) -> None:
 def test_nominal_budgets_of_the_paper(
     keep_tokens: float, keep_channels: float, nominal: float
 ) -> None:
-    settings = Settings(tokens="fastv", keep_tokens=keep_tokens, keep_channels=keep_channels)
-    assert nominal_kv(settings) == pytest.approx(nominal)
+    settings = Settings.of(tokens="fastv", keep_tokens=keep_tokens, keep_channels=keep_channels)
+    assert settings.nominal_kv == pytest.approx(nominal)
     assert matched_keep_tokens(nominal, keep_channels) == pytest.approx(keep_tokens)
-    assert nominal_kv(BASELINE) == 1
+    assert BASELINE.nominal_kv == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_settings_out_of_range_name_the_field(bad: dict) -> None:
 
 
 def test_settings_survive_json() -> None:
-    settings = Settings(tokens="fastv", keep_tokens=0.4, weighting="none")
+    settings = Settings.of(tokens="fastv", keep_tokens=0.4, weighting="none")
     assert Settings.from_dict(settings.as_dict()) == settings
     with pytest.raises(SettingError):
         Settings.from_dict({"keep_ratio": 0.5})

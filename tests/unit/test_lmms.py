@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.evaluation.suite import EmbeddedSuite
 from rotatek.events import Finished
 from rotatek.inputs import make_request
+from rotatek.settings import Settings
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +101,7 @@ def test_manifest_names_the_class(plugin: types.SimpleNamespace) -> None:
 def test_answers_are_the_engines(plugin: types.SimpleNamespace, picture: Any) -> None:
     """Padded batches through the plug-in say what the engine says to each question alone."""
     model = plugin.model.RotateK(batch_size=2, tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
-    assert model.settings == Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+    assert model.settings == Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
     docs = [
         {"question": f"Question {'x' * n}?", "image": picture(120 + 30 * n, 120, seed=n)}
         for n in range(5)

@@ -11,14 +11,16 @@ from PIL import Image
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import Visual
-from rotatek.budget import storage_bytes
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.plan import TokenPlan, layout_of
+from rotatek.cache.shared import SharedPrefill
 from rotatek.channels import CHANNELS
-from rotatek.compression import RotateKCache, SharedPrefill, TokenPlan, layout_of
-from rotatek.config import Settings
 from rotatek.decode import decode, decode_one_token, prefill
 from rotatek.errors import SettingError
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 from tests.tiny import TINY
 
@@ -69,7 +71,7 @@ def test_batch_equals_single_runs(
     family: str, tokens: str, channels: str, extra: dict, picture: Picture
 ) -> None:
     vlm = _model(family)
-    settings = Settings(
+    settings = Settings.of(
         tokens=tokens, keep_tokens=0.5, channels=channels, keep_channels=0.25, **extra
     )
     prompts = [_embed(vlm, picture, settings, i) for i in range(3)]
@@ -95,7 +97,7 @@ def test_every_channel_kept_is_the_uncompressed_model(
     family: str, channels: str, weighting: str, picture: Picture
 ) -> None:
     vlm = _model(family)
-    settings = Settings(
+    settings = Settings.of(
         channels=channels, keep_channels=1.0, weighting=weighting, values="rotate", keep_values=1.0
     )
     prompt = _embed(vlm, picture, settings, 0)
@@ -110,7 +112,7 @@ def test_eight_bits_at_full_width_stay_close_to_the_uncompressed_model(
 ) -> None:
     vlm = _model(family)
     prompt = _embed(vlm, picture, Settings(), 0)
-    settings = Settings(keep_channels=1.0, cache_dtype=kind)
+    settings = Settings.of(keep_channels=1.0, cache_dtype=kind)
     cache, plain = RotateKCache(vlm.model, prompt.inputs(), settings), DynamicCache()
     said = []
     for each in (cache, plain):
@@ -122,7 +124,7 @@ def test_eight_bits_at_full_width_stay_close_to_the_uncompressed_model(
 def test_eight_bits_weigh_what_they_hold(picture: Picture) -> None:
     vlm = _model("qwen2_5_vl")
     prompt = _embed(vlm, picture, Settings(), 1)
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings(cache_dtype="fp8"))
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(cache_dtype="fp8"))
     _answer(vlm, prompt, cache)
     layer = cache.layers[0].store.visual
     heads, tokens, k, d = 2, int(prompt.visual.sum()), *_widths(layer)
@@ -139,7 +141,7 @@ def test_a_captured_steps_buffers_serve_eight_bits_too(kind: Any, picture: Pictu
     prompt = _embed(vlm, picture, Settings(), 1)
     said = []
     for static in (False, True):
-        cache = RotateKCache(vlm.model, prompt.inputs(), Settings(cache_dtype=kind))
+        cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(cache_dtype=kind))
         logits, _ = prefill(vlm, prompt, cache)
         if static:
             cache.make_static(NEW + 1)
@@ -156,14 +158,14 @@ def _widths(visual: Visual) -> tuple[int, int]:
 @pytest.mark.parametrize("channels", ["think", "spark", "full"])
 def test_eight_bits_are_refused_where_they_do_not_apply(channels: str) -> None:
     with pytest.raises(SettingError, match="cache_dtype must be model unless channels is rotatek"):
-        Settings(channels=channels, cache_dtype="fp8")
+        Settings.of(channels=channels, cache_dtype="fp8")
 
 
 @pytest.mark.parametrize("family", TINY)
 def test_every_token_kept_is_the_uncompressed_model(family: str, picture: Picture) -> None:
     vlm = _model(family)
     for tokens in TOKENS:
-        settings = Settings(tokens=tokens, keep_tokens=1.0, channels="full", keep_channels=1.0)
+        settings = Settings.of(tokens=tokens, keep_tokens=1.0, channels="full", keep_channels=1.0)
         prompt = _embed(vlm, picture, settings, 1)
         cache = RotateKCache(vlm.model, prompt.inputs(), settings)
         assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache()), tokens
@@ -174,14 +176,14 @@ def test_every_token_kept_is_the_uncompressed_model(family: str, picture: Pictur
 def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: Picture) -> None:
     """Also where covariances and bases are found once for all."""
     vlm = _model(family)
-    chosen = [Settings(channels=name, keep_channels=0.25) for name in CHANNELS]
+    chosen = [Settings.of(channels=name, keep_channels=0.25) for name in CHANNELS]
     chosen += [
-        Settings(keep_channels=keep, weighting=weighting, solver=solver)
+        Settings.of(keep_channels=keep, weighting=weighting, solver=solver)
         for keep in (0.25, 0.1)
         for weighting, solver in (("paper", "eigh"), ("none", "eigh"), ("consistent", "subspace"))
     ]
     chosen += [
-        Settings(keep_channels=0.1, widths=widths, values="rotate", keep_values=keep)
+        Settings.of(keep_channels=0.1, widths=widths, values="rotate", keep_values=keep)
         for widths, keep in (("adaptive", 0.1), ("uniform", 0.1), ("uniform", 0.25))
     ]
     prompt = _embed(vlm, picture, Settings(), 0)
@@ -222,7 +224,7 @@ def test_dropped_tokens_leave_positions_alone(family: str, picture: Picture) -> 
     vlm = _model(family)
     whole = _embed(vlm, picture, Settings(), 0)
     for tokens in ("fastv", "visionzip"):
-        settings = Settings(tokens=tokens, keep_tokens=0.3)
+        settings = Settings.of(tokens=tokens, keep_tokens=0.3)
         prompt = _embed(vlm, picture, settings, 0)
         assert torch.equal(prompt.next_position, whole.next_position)
         cache = RotateKCache(vlm.model, prompt.inputs(), settings)
@@ -239,7 +241,7 @@ def test_dropped_tokens_leave_positions_alone(family: str, picture: Picture) -> 
 def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
     """Dropping rows must give what hiding them from the later layers gives."""
     vlm = _model(family)
-    settings = Settings(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0)
+    settings = Settings.of(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0)
     prompt = _embed(vlm, picture, settings, 0)
     cache = RotateKCache(vlm.model, prompt.inputs(), settings)
     logits, _ = prefill(vlm, prompt, cache)
@@ -266,7 +268,7 @@ def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
 def test_nothing_full_width_survives(picture: Picture) -> None:
     vlm = _model("qwen2_5_vl")
     prompt = _embed(vlm, picture, Settings(), 1)
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings(keep_channels=0.25))
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(keep_channels=0.25))
     _answer(vlm, prompt, cache)
     visual = int(prompt.visual.sum())
     keys = [tensor for part, tensor in cache.tensors() if part == "visual_keys"]
@@ -278,7 +280,7 @@ def test_nothing_full_width_survives(picture: Picture) -> None:
 def test_interleaved_requests_do_not_meet(picture: Picture) -> None:
     """Two requests taking turns say what each says alone: nothing lives on the model."""
     vlm = _model("qwen2_5_vl")
-    settings = Settings(tokens="fastv", keep_tokens=0.5)
+    settings = Settings.of(tokens="fastv", keep_tokens=0.5)
     prompts = [_embed(vlm, picture, settings, i) for i in (0, 1)]
     alone = [_answer(vlm, p, RotateKCache(vlm.model, p.inputs(), settings))[0] for p in prompts]
     runs = []

@@ -31,8 +31,8 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
-from rotatek.compression import RotateKCache
-from rotatek.config import Settings
+from rotatek.cache.compressed import RotateKCache
+from rotatek.settings import Settings
 from tests.tiny import scramble
 
 IMAGE = 90
@@ -139,11 +139,11 @@ def test_generate_with_a_compressed_cache(name: str) -> None:
         inputs["token_type_ids" if name == "Gemma3" else "mm_token_type_ids"] = kind
     options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     plain = model.generate(**inputs, **options)
-    for settings in (Settings(keep_channels=1.0), Settings(channels="spark", keep_channels=1.0)):
+    for settings in (Settings.of(keep_channels=1.0), Settings.of(channels="spark", keep_channels=1.0)):
         cache = RotateKCache(model, inputs, settings)
         assert torch.equal(model.generate(**inputs, **options, past_key_values=cache), plain)
-    full = RotateKCache(model, inputs, Settings(channels="full", keep_channels=1.0))
-    small = RotateKCache(model, inputs, Settings(channels="think", keep_channels=0.25))
+    full = RotateKCache(model, inputs, Settings.of(channels="full", keep_channels=1.0))
+    small = RotateKCache(model, inputs, Settings.of(channels="think", keep_channels=0.25))
     for cache in (full, small):
         model.generate(**inputs, **options, past_key_values=cache)
     assert small.bytes().parts["visual_keys"] * 4 == full.bytes().parts["visual_keys"]

@@ -226,7 +226,7 @@ def test_shipped_weights_are_whole_small_and_in_small_shards() -> None:
 def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
     """By name, on three and five views, with all channels and with a quarter of them."""
     engine = Engine("pocket-llava")
-    columns = {"full": Settings(channels="full", keep_channels=1.0), "rotatek": Settings()}
+    columns = {"full": Settings.of(channels="full", keep_channels=1.0), "rotatek": Settings()}
     for name, question, expected in READ:
         image = Image.open(ASSETS / "examples" / f"{name}.png").convert("RGB")
         events = list(engine.compare(Request((image,), question, max_new_tokens=32), columns))

@@ -4,12 +4,12 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.compression import RotateKCache
-from rotatek.config import BASELINE, Settings
+from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.events import Finished
 from rotatek.inputs import make_request
+from rotatek.settings import BASELINE, Settings
 from rotatek.trace import MAX_STEPS, Trace, TraceRecorder
 from tests.tiny import tiny_qwen
 
@@ -37,13 +37,13 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
 
 
 BYTES = [
-    Settings(keep_channels=0.25),
-    Settings(tokens="fastv", keep_tokens=0.5, keep_channels=0.5),
-    Settings(keep_channels=0.25, widths="adaptive"),
-    Settings(keep_channels=0.5, values="rotate", keep_values=0.25),
-    Settings(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
-    Settings(keep_channels=0.25, cache_dtype="int8"),
-    Settings(keep_channels=0.25, widths="adaptive", values="rotate", cache_dtype="int8"),
+    Settings.of(keep_channels=0.25),
+    Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.5),
+    Settings.of(keep_channels=0.25, widths="adaptive"),
+    Settings.of(keep_channels=0.5, values="rotate", keep_values=0.25),
+    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
+    Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", cache_dtype="int8"),
 ]
 
 
@@ -56,15 +56,15 @@ def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Set
 
 
 def test_adaptive_widths_are_the_cache_s_own(engine: Engine) -> None:
-    settings = Settings(keep_channels=0.25, widths="adaptive")
+    settings = Settings.of(keep_channels=0.25, widths="adaptive")
     trace, cache = traced(engine, settings, 2)
     stored = [layer.store.visual.key_widths[0].tolist() for layer in cache.layers]
     assert trace.widths(settings).tolist() == stored
-    assert (trace.widths(Settings(keep_channels=0.25)) == 8).all()
+    assert (trace.widths(Settings.of(keep_channels=0.25)) == 8).all()
 
 
 def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> None:
-    settings = Settings(keep_channels=0.25, solver="eigh")  # as the figures find their axes
+    settings = Settings.of(keep_channels=0.25, solver="eigh")  # as the figures find their axes
     trace, cache = traced(engine, settings, 4)
     assert trace.steps == (0, 1, 2, 3)
     for layer, head, step in ((0, 0, 1), (2, 1, 3)):

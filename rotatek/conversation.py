@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.cache import ByteCount
-from rotatek.compression import RotateKCache, TokenPlan, cache_bytes, release
-from rotatek.config import Settings
+from rotatek.cache.bytes import ByteCount
+from rotatek.cache.compressed import RotateKCache, cache_bytes, release
+from rotatek.cache.plan import TokenPlan
 from rotatek.decode import Step, feed
 from rotatek.errors import ConversationOver
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
 
 
 @dataclass
-class Column:
+class RunningColumn:
     """One setting's run: its cache, its decoder, and what it has said since the last question."""
 
     name: str
@@ -87,11 +88,11 @@ class Conversation:
     prompt: the first request's, without pixels; turns: questions answered so far.
     """
 
-    columns: list[Column] = field(default_factory=list)
+    columns: list[RunningColumn] = field(default_factory=list)
     prompt: Prompt | None = None
     turns: int = 0
 
-    def hold(self, columns: Sequence[Column], prompt: Prompt) -> None:
+    def hold(self, columns: Sequence[RunningColumn], prompt: Prompt) -> None:
         """Take over finished columns and the prompt they answered."""
         self.columns = list(columns)
         self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
@@ -133,7 +134,7 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
         raise ConversationOver
 
 
-def go_on(vlm: VisionLanguageModel, column: Column, question: Sequence[int]) -> Tensor:
+def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[int]) -> Tensor:
     """Feed what the cache has not seen of the last answer, then a question's token ids.
 
     Returns next-token logits [1, vocabulary]; the column is ready to decode.

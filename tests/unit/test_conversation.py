@@ -9,26 +9,26 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from rotatek import errors
-from rotatek.budget import storage_bytes
-from rotatek.chat import Conversation
-from rotatek.compression import RotateKCache
-from rotatek.config import BASELINE, Limits, Settings
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.compressed import RotateKCache
+from rotatek.conversation import Conversation
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import Prompt
 from rotatek.prompt import encode_follow_up
+from rotatek.settings import BASELINE, Limits, Settings
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {
     "baseline": BASELINE,
-    "lossless": Settings(keep_channels=1.0),
-    "RotateK": Settings(keep_channels=0.125),
-    "beyond": Settings(values="rotate", keep_values=0.25, widths="adaptive"),
-    "8 bits": Settings(cache_dtype="int8"),
-    "FastV": Settings(tokens="fastv", keep_tokens=0.4, channels="spark"),
-    "VisionZip": Settings(tokens="visionzip", keep_tokens=0.45, channels="think"),
+    "lossless": Settings.of(keep_channels=1.0),
+    "RotateK": Settings.of(keep_channels=0.125),
+    "beyond": Settings.of(values="rotate", keep_values=0.25, widths="adaptive"),
+    "8 bits": Settings.of(cache_dtype="int8"),
+    "FastV": Settings.of(tokens="fastv", keep_tokens=0.4, channels="spark"),
+    "VisionZip": Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think"),
 }
 FAMILIES = {"qwen": tiny_qwen, "llava": tiny_llava}
 

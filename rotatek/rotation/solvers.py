@@ -1,8 +1,7 @@
-"""The rotation: centred covariance, query weights, and the orthonormal basis of its top subspace.
+"""Orthonormal bases of a covariance's top subspace: subspace iteration, and eigenvectors.
 
-Pure tensors. K: keys [B, Hkv, N, d]; Q_W: window queries [B, Hq, W, d]; sigma: weights [B, Hkv, d];
-C: covariance [B, Hkv, d, d]; R: basis [B, Hkv, d, k]. Everything here is float32 or wider.
-Source: RotateK (arXiv 2605.19218), section 3 and appendix C, with the deviations stated below.
+Symbols as in `rotatek.rotation.covariance`. Everything here is float32 or wider.
+Source: RotateK (arXiv 2605.19218), algorithm 1, with the deviations stated below.
 """
 
 from functools import lru_cache
@@ -11,61 +10,12 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import solve
+from rotatek.rotation.covariance import captured_energy, weighted
 
-SIGMA_FLOOR = 1e-3  # of the median weight: a channel no query touched keeps a finite inverse
 ITERATIONS = 5  # T of the paper
 NESTED_ITERATIONS = 16  # until the columns, not only their span, have settled
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
-
-
-def token_mask(lengths: Tensor, tokens: int) -> Tensor:
-    """[B, N] bool, true for the valid tokens of each sample."""
-    return torch.arange(tokens, device=lengths.device) < lengths[:, None]
-
-
-def centred_covariance(keys: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean mu [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d], in float32.
-
-    Centred before the product: K^T K - N mu mu^T loses 39 % with a large mean.
-    """
-    done = solve("covariance", keys, lengths)
-    if done is not None:
-        return done
-    alive = token_mask(lengths, keys.shape[2])[:, None, :, None]
-    keys = keys.float().masked_fill(~alive, 0.0)
-    mean = keys.sum(2) / lengths.clamp(min=1)[:, None, None]
-    centred = (keys - mean[:, :, None]).masked_fill(~alive, 0.0)
-    return mean, centred.transpose(-1, -2) @ centred
-
-
-def query_weights(
-    queries: Tensor, kv_heads: int, valid: Tensor | None = None, mean_one: bool = False
-) -> Tensor:
-    """sigma [B, Hkv, d]: L2 norm of each query channel over the window and the head's group.
-
-    The norm runs over all G x W queries that read the head (the natural reading of the paper for
-    grouped heads), floored at 1e-3 of its median. valid: [B, W] bool. mean_one: over its mean.
-    """
-    tiny = torch.finfo(torch.float32).tiny ** 0.5
-    done = solve("weigh", queries, kv_heads, valid, SIGMA_FLOOR, tiny, mean_one)
-    if done is not None:
-        return done
-    B, Hq, W, d = queries.shape
-    squared = queries.float().square()
-    if valid is not None:
-        squared = squared.masked_fill(~valid[:, None, :, None], 0.0)
-    sigma = squared.sum(2).view(B, kv_heads, Hq // kv_heads, d).sum(2).sqrt()
-    floor = SIGMA_FLOOR * sigma.median(-1, keepdim=True).values
-    sigma = torch.maximum(sigma, floor.clamp(min=tiny))
-    return sigma / sigma.mean(-1, keepdim=True) if mean_one else sigma
-
-
-def weighted(covariance: Tensor, sigma: Tensor | None) -> Tensor:
-    """C_q = (sigma sigma^T) * C; C itself without weights."""
-    if sigma is None:
-        return covariance
-    return covariance * sigma[..., :, None] * sigma[..., None, :]
 
 
 def _normalised(covariance: Tensor) -> Tensor:
@@ -176,30 +126,3 @@ def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = No
     if solver == "eigh" or k >= covariance.shape[-1]:
         return full_basis(covariance, sigma)[0][..., :k].contiguous()
     return subspace_basis(weighted(covariance, sigma), k)
-
-
-def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
-    """(states - mean) F [B, Hkv, N, k] in the states' dtype; rows beyond a length mean nothing."""
-    done = solve("project", states, mean, basis)
-    if done is not None:
-        return done
-    centred = (states.float() - mean[:, :, None]) @ basis
-    alive = token_mask(lengths, states.shape[2])[:, None, :, None]
-    return centred.masked_fill(~alive, 0.0).to(states.dtype)
-
-
-def captured_energy(covariance: Tensor, basis: Tensor) -> Tensor:
-    """Share of C's trace inside the basis [...]: tr(R^T C R) / tr(C); 1 where C is zero."""
-    inside = ((covariance @ basis) * basis).sum((-1, -2))
-    total = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return torch.where(total > 0, inside / total, 1.0)
-
-
-def metric_root(metric: Tensor) -> tuple[Tensor, Tensor]:
-    """S = metric^(1/2) and S^-1 of symmetric [..., d, d], floored at 1e-6 of the largest."""
-    values, vectors = torch.linalg.eigh(metric.double())
-    values = torch.maximum(values, 1e-6 * values.amax(-1, keepdim=True)).clamp(min=1e-30)
-    root = values.sqrt()
-    forward = (vectors * root[..., None, :]) @ vectors.transpose(-1, -2)
-    back = (vectors / root[..., None, :]) @ vectors.transpose(-1, -2)
-    return forward.float(), back.float()

@@ -1,0 +1,174 @@
+"""What figures show of a trace: the methods' own functions, run on its ingredients.
+
+Symbols: n traced tokens, d channels, k kept ones, G query heads that read a kv head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rotatek.budget import channels_kept
+from rotatek.channels import CHANNELS, ChannelMethod
+from rotatek.channels.base import Axes, HeadStates
+from rotatek.trace import Floats, Trace
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Where one query looks. Over n traced tokens, means over the group's query heads.
+
+    Args:
+        exact, approximate: scores before softmax [n], from full and from compressed Keys.
+        attention, compressed: their softmax [n] over the traced tokens.
+        score_error: L2 of the difference over L2 of the exact scores' variation between tokens.
+    """
+
+    exact: Floats
+    approximate: Floats
+    attention: Floats
+    compressed: Floats
+    score_error: float
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One kv head under a method that rotates.
+
+    Args:
+        raw, rotated: |K| [n, d] before and after the full rotation (channels by falling energy).
+        masks: [n, d] bool of every method that leaves channels out: what it stores at this k.
+        curves: [d + 1] of the same methods: share of the variation that k channels hold.
+        spectrum: [d] eigenvalues as shares.
+        k: kept channels.
+        token: [n] number of each among all visual tokens.
+    """
+
+    raw: Floats
+    rotated: Floats
+    masks: Mapping[str, NDArray[np.bool_]]
+    curves: Mapping[str, NDArray[np.float64]]
+    spectrum: Floats
+    k: int
+    token: NDArray[np.int32]
+
+
+def rotating(method: ChannelMethod) -> ChannelMethod:
+    """`method` where it rotates; else the default method at the same share of the channels."""
+    return method if method.rotates else CHANNELS.default().at(method.key_share)
+
+
+def compared(method: ChannelMethod) -> dict[str, ChannelMethod]:
+    """`method` beside every other registered one that leaves channels out, by name."""
+    every = {name: kind() for name, kind in CHANNELS.items()} | {method.name: method}
+    return {name: one for name, one in every.items() if not one.stores_everything}
+
+
+def head_view(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
+) -> HeadView:
+    """One head at the method's width, or at `k` channels."""
+    states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
+    k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
+    weights, every = method.weights(states.queries), compared(method)
+    total = axes.spectrum.sum().clamp(min=1e-30)
+    return HeadView(
+        raw=states.keys.abs().numpy(),
+        rotated=((states.keys - states.mean) @ axes.forward).abs().numpy(),
+        masks={name: one.mask(states, k).numpy() for name, one in every.items()},
+        curves={name: one.energy(states, weights, k).numpy() for name, one in every.items()},
+        spectrum=(axes.spectrum / total).numpy(),
+        k=k,
+        token=trace.layers[layer].token,
+    )
+
+
+def attention_view(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int | None = None
+) -> AttentionView:
+    """Where the query that chose token `trace.steps[step]` of the answer looks."""
+    states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
+    k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
+    return _attention(states, axes, trace.query(layer, head, step), k)
+
+
+def _attention(states: HeadStates, axes: Axes, query: Tensor, k: int) -> AttentionView:
+    """Scores of query rows [G, d] against a head's full Keys, and against its first k channels."""
+    scale = states.keys.shape[-1] ** -0.5
+    exact = (query @ states.keys.T) * scale  # [G, n]
+    kept = (states.keys - states.mean) @ axes.forward[:, :k]  # [n, k]
+    small = (query @ axes.back[:, :k]) @ kept.T
+    approximate = (small + (query @ states.mean)[:, None]) * scale
+    spread = (exact - exact.mean(-1, keepdim=True)).norm().clamp(min=1e-12)
+    return AttentionView(
+        exact=exact.mean(0).numpy(),
+        approximate=approximate.mean(0).numpy(),
+        attention=exact.softmax(-1).mean(0).numpy(),
+        compressed=approximate.softmax(-1).mean(0).numpy(),
+        score_error=float((approximate - exact).norm() / spread),
+    )
+
+
+def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
+    """The rotated channels of a method that has them."""
+    axes = method.axes(trace.head(layer, head))
+    if axes is None:
+        raise ValueError(f"{method.label} does not rotate; ask `rotating` for a method that does")
+    return axes
+
+
+def spectra(trace: Trace, method: ChannelMethod) -> Floats:
+    """Eigenvalues of every head's (weighted) covariance, falling, [layers, kv heads, d]."""
+    layers, heads = trace.shape
+    rows = [[_axes(trace, la, h, method).spectrum for h in range(heads)] for la in range(layers)]
+    return torch.stack([torch.stack(row) for row in rows]).numpy()
+
+
+def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
+    """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
+    return method.key_widths(torch.from_numpy(energies)).numpy()
+
+
+def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
+    """Value channels that each head keeps, [layers, kv heads]."""
+    energies = np.stack([layer.value_energy for layer in trace.layers])
+    return method.value_widths(torch.from_numpy(energies)).numpy()
+
+
+def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
+    """Captured energy [layers, kv heads] at the method's widths; energies: `spectra`."""
+    inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
+    total = np.maximum(energies.sum(-1), 1e-30)
+    return (np.where(inside, energies, 0.0).sum(-1) / total).astype(np.float32)
+
+
+def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
+    """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
+    keys, values = key_widths(method, energies), value_widths(trace, method)
+    tokens = torch.tensor([[layer.count] for layer in trace.layers])
+    d = energies.shape[-1]
+    return method.head_bytes(
+        torch.from_numpy(keys), torch.from_numpy(values), tokens, d, trace.itemsize
+    ).numpy()
+
+
+def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:
+    """Every head's score error for the prompt's last row, [layers, kv heads]."""
+    kept, (layers, heads) = key_widths(method, energies), trace.shape
+    return np.array([
+        [attention_view(trace, row, head, method, 0, int(kept[row, head])).score_error
+         for head in range(heads)]
+        for row in range(layers)
+    ], dtype=np.float32)  # fmt: skip
+
+
+def on_grid(trace: Trace, token: NDArray[np.int32], attention: Floats) -> NDArray[np.float64]:
+    """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
+    rows, columns = trace.grids[0]
+    mass = np.zeros(rows * columns, dtype=np.float64)
+    inside = token < len(mass)
+    mass[token[inside]] = attention[inside]
+    return mass.reshape(rows, columns)

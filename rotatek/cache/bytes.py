@@ -1,0 +1,46 @@
+"""What a cache weighs: the bytes of live tensors' storages, each counted once, by part."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+PARTS: Final = ("visual_keys", "visual_values", "text", "bases", "masks", "lengths")
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the unique storages behind `tensors`: what is really held."""
+    seen: dict[tuple[str, int], int] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        seen[(str(tensor.device), storage.data_ptr())] = storage.nbytes()
+    return sum(seen.values())
+
+
+@dataclass
+class ByteCount:
+    """Bytes of live storages by part; `total` counts every unique storage once."""
+
+    parts: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+
+
+def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:
+    """Weigh (part, tensor) pairs; a storage shared by two parts is counted in the first."""
+    count = ByteCount(dict.fromkeys(PARTS, 0), storage_bytes(t for _, t in tensors))
+    seen: set[tuple[str, int]] = set()
+    for part, tensor in tensors:
+        storage = tensor.untyped_storage()
+        place = (str(tensor.device), storage.data_ptr())
+        if place not in seen:
+            seen.add(place)
+            count.parts[part] += storage.nbytes()
+    return count
+
+
+def dynamic_bytes(cache: Cache) -> ByteCount:
+    """Bytes of a plain transformers cache."""
+    layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+    return count_bytes([("text", t) for layer in layers for t in (layer.keys, layer.values)])

@@ -1,0 +1,118 @@
+"""One layer of a compressed cache: its visual store, its text, and how long it is.
+
+Lengths are logical (positions come from them), never physical.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from rotatek.cache.store import Store
+from rotatek.cache.text import TextBuffer
+from rotatek.errors import ModeUnsupported
+
+
+class CompressedLayer(CacheLayerMixin):
+    """One layer of a `RotateKCache`. `absorb` fills it at prefill; `text.append` grows it."""
+
+    is_compileable = False
+    is_croppable = False
+    is_sliding = False
+    supports_early_init = False
+
+    def __init__(self, index: int, rows: int) -> None:
+        super().__init__()
+        self.index = index
+        self.rows = rows  # logical rows of the prefill, padding included
+        self.logical = 0
+        self.store: Store | None = None
+        self.text: TextBuffer | None = None
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to allocate before prefill."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens and pass the states on; the attention function stores them."""
+        self.logical += key_states.shape[2] if self.is_filled else self.rows
+        return key_states, value_states
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the prefill has been absorbed."""
+        return self.text is not None
+
+    def get_seq_length(self) -> int:
+        """Logical tokens seen, pruned ones included."""
+        return self.logical
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Logical, like the padding mask `generate` carries; the layer masks for itself."""
+        return self.logical + query_length, 0
+
+    def get_max_length(self) -> int:
+        """No maximum."""
+        return -1
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything this layer holds."""
+        if self.store is not None:
+            yield from self.store.tensors()
+        if self.text is not None:
+            yield "text", self.text.keys
+            yield "text", self.text.values
+            yield "lengths", self.text.lengths
+
+    def _select(self, change: Callable[[Tensor], Tensor]) -> None:
+        for part in (self.store, self.text):
+            if part is not None:
+                part.select(change)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Follow the beams."""
+        self._select(lambda t: t.index_select(0, beam_idx.to(t.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every sample."""
+        self._select(lambda t: t.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some samples."""
+        self._select(lambda t: t[indices.to(t.device)])
+
+    def crop(self, *_: int) -> None:
+        """Refused: dropped channels and tokens cannot come back."""
+        raise ModeUnsupported(
+            "Assisted decoding does not work with a compressed cache. Leave out the assistant."
+        )
+
+    def offload(self) -> None:
+        """Refused: the layer is not a pair of tensors."""
+        raise ModeUnsupported("A compressed cache cannot be offloaded. Turn offloading off.")
+
+    def reset(self) -> None:
+        """Forget everything; the layer can take a new prefill."""
+        self.logical, self.store, self.text = 0, None, None
+
+
+class RewindableCache(Cache):
+    """A cache of compressed layers whose text can keep its addresses and forget what it added."""
+
+    def make_static(self, tokens: int) -> None:
+        """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
+        for layer in self.layers:
+            layer.text.reserve(layer.text.longest + tokens)
+            layer.text.static = True
+
+    def counters(self) -> list[tuple[int, int, Tensor]]:
+        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
+        return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
+
+    @torch.inference_mode()  # as the prefill that made the lengths
+    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
+        """Forget the text added since `counters` were taken; buffers and addresses stay."""
+        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
+            layer.logical, layer.text.longest = logical, longest
+            layer.text.lengths.copy_(lengths)

@@ -1,0 +1,102 @@
+"""Settings side by side: every method at one nominal budget, and what a column is called."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rotatek.budget import matched_keep_tokens
+from rotatek.channels import CHANNELS
+from rotatek.channels.base import ChannelMethod
+from rotatek.channels.full import Full
+from rotatek.options import options_of
+from rotatek.settings import BASELINE, Settings
+from rotatek.tokens import TOKENS, TokenPruner
+
+UNCOMPRESSED: Final = "Uncompressed"
+QUARTER: Final = 0.25  # of the channels, where the settings leave none out
+
+
+def default_pruner() -> type[TokenPruner]:
+    """The first registered pruner that drops tokens."""
+    return next(pruner for pruner in TOKENS.values() if pruner.stage != "nowhere")
+
+
+def pruners() -> list[type[TokenPruner]]:
+    """Registered pruners that drop tokens."""
+    return [pruner for pruner in TOKENS.values() if pruner.stage != "nowhere"]
+
+
+def reducers() -> list[type[ChannelMethod]]:
+    """Registered channel methods that leave channels out, the default last."""
+    found = [method for method in CHANNELS.values() if not method().stores_everything]
+    return sorted(found, key=lambda method: method is CHANNELS.default)
+
+
+def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
+    """The uncompressed model, dropped tokens alone, and every channel method, at one nominal budget.
+
+    Every method keeps the chosen share of the Key channels (a quarter where the settings leave none
+    out, or more where even that would be too little), and the token share follows from the budget;
+    the chosen method keeps its own settings. So all columns but the first keep the same share of the
+    visual cache as the paper counts it.
+
+    Args:
+        chosen: what sets the budget.
+        options: flat options for the methods that have them, e.g. `recovery="mean"`.
+
+    Returns:
+        settings by short names: "baseline", "fastv only", "rotatek", "spark", "think".
+    """
+    budget = chosen.nominal_kv
+    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    columns = {"baseline": BASELINE}
+    alone = pruner.at(_share(budget, 1.0))
+    columns[f"{pruner.name} only"] = Settings(tokens=alone, channels=Full())
+    for method in reducers():
+        plain = at_budget(chosen, pruner, method.name, **options)
+        if method.name != chosen.channels.name:
+            columns[method.name] = plain
+            continue
+        columns[method.name] = chosen
+        if chosen.channels.beyond:
+            columns[f"{method.name} as in its paper"] = plain
+    return columns
+
+
+def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
+    """A channel method as its paper has it, at the nominal budget of `chosen`."""
+    budget, known = chosen.nominal_kv, {one.key for one in options_of(CHANNELS.find(method))}
+    own = {name: value for name, value in options.items() if name in known}
+    keep = QUARTER if chosen.channels.stores_everything else chosen.channels.key_share
+    made = chosen.with_channels(method, **own).channels.of_paper()
+    made = made.at(max(keep, 2 * budget - 1))  # its Values are full: they alone take a half
+    kept = _share(budget, made.nominal_share)
+    return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
+
+
+def _share(budget: float, channel_share: float) -> float:
+    return round(matched_keep_tokens(budget, channel_share), 6)
+
+
+def title_of(settings: Settings) -> str:
+    """A column's title from its settings: `FastV + RotateK`, `ThinK`, `Uncompressed`."""
+    method, past = settings.channels, settings.channels.beyond
+    parts = [settings.tokens.label] if settings.prunes_tokens else []
+    if not method.stores_everything:
+        parts.append(method.label + (f" ({past})" if past else ""))
+    return " + ".join(parts) or UNCOMPRESSED
+
+
+def titled(chosen: Settings, others: Iterable[Settings]) -> dict[str, Settings]:
+    """Baseline, the chosen settings, then `others`; equal settings once, each title once."""
+    columns = {UNCOMPRESSED: BASELINE}
+    for settings in (chosen, *others):
+        if settings in columns.values() or settings.is_baseline:
+            continue
+        title = title_of(settings)
+        if title in columns:
+            title += f", {100 * settings.nominal_kv:.3g} %"
+        number = 2
+        while title in columns:
+            title, number = f"{title_of(settings)}, {number}", number + 1
+        columns[title] = settings
+    return columns

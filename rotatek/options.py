@@ -1,0 +1,128 @@
+"""Options that describe themselves: declared once in a method, read by everything that offers them.
+
+A method is a frozen dataclass. Each of its fields is made by `option`, which adds to the default a
+label, a sentence of help, and what may be set. Command-line flags, the page's controls, the API's
+fields, links, and the columns of tables are all made from `options_of(method)`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+from rotatek.errors import SettingError
+
+Kind = Literal["fraction", "number", "integer", "choice", "path"]
+Place = Literal["main", "beyond", "more", "hidden"]
+_SPEC: Final = "rotatek"  # the key of a field's metadata
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of a method, as forms and flags need it.
+
+    Args:
+        name: of the field.
+        key: the flat name by which flags, links and programs know it, e.g. `keep_channels`.
+        default: the value where nothing is given.
+        label: a few words for the page.
+        help: one sentence for the command line, the page and the API.
+        kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
+            least low; "choice" is one of `choices`; "path" is a file, or None.
+        low, high: bounds of a number.
+        choices: (value, words) pairs.
+        place: where the page shows it: beside the slider of its kind, among what is beyond the
+            paper, among what is rarely changed, or not at all. A path is never shared in a link.
+    """
+
+    name: str
+    key: str
+    default: Any
+    label: str
+    help: str
+    kind: Kind
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[tuple[str, str], ...] = ()
+    place: Place = "more"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What a choice may be set to."""
+        return tuple(value for value, _ in self.choices)
+
+    @property
+    def expected(self) -> str:
+        """What a refusal asks for."""
+        if self.kind == "fraction":
+            return "a number above 0 and at most 1"
+        if self.kind == "number":
+            return f"a number in [{self.low:g}, {self.high:g}]"
+        if self.kind == "integer":
+            return f"a whole number of {self.low:g} or more"
+        if self.kind == "choice":
+            return "one of " + ", ".join(self.values)
+        return "the name of a file"
+
+    def accepts(self, value: object) -> bool:
+        """Whether the option may be set to `value`."""
+        if self.kind == "choice":
+            return value in self.values
+        if self.kind == "path":
+            return value is None or isinstance(value, str)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        if self.kind == "fraction":
+            return 0 < value <= 1  # also refuses NaN
+        if self.kind == "integer":
+            return isinstance(value, int) and value >= (self.low or 0)
+        return (self.low or 0) <= value <= (self.high or 0)
+
+    def parse(self, text: str) -> Any:
+        """`text` as this option's type; what is not of it stays text, for `accepts` to refuse."""
+        if self.kind in ("choice", "path"):
+            return text
+        try:
+            return int(text) if text.isdecimal() else float(text)
+        except ValueError:
+            return text
+
+
+def option(default: Any, label: str, help: str, *, kind: Kind, **spec: Any) -> Any:
+    """A dataclass field that describes itself; `spec` takes the other arguments of `Option`."""
+    return field(
+        default=default, metadata={_SPEC: {"label": label, "help": help} | spec | {"kind": kind}}
+    )
+
+
+def choice(
+    default: str, label: str, help: str, choices: Sequence[tuple[str, str]], **spec: Any
+) -> Any:
+    """A field that takes one of `choices`, (value, words) pairs."""
+    return option(default, label, help, kind="choice", choices=tuple(choices), **spec)
+
+
+def options_of(method: Any) -> tuple[Option, ...]:
+    """The options of a method, or of its class, in the order in which they are declared."""
+    found = []
+    for one in fields(method):
+        if _SPEC in one.metadata:
+            spec = {"key": one.name} | one.metadata[_SPEC]
+            found.append(Option(name=one.name, default=one.default, **spec))
+    return tuple(found)
+
+
+def check_options(method: Any) -> None:
+    """Refuse a method that holds what an option does not accept.
+
+    Raises:
+        SettingError: naming the option, what it takes, and what it was given.
+    """
+    for one in options_of(method):
+        value = getattr(method, one.name)
+        if not one.accepts(value):
+            raise SettingError(one.key, one.expected, value)
+
+
+def flat(method: Any) -> dict[str, Any]:
+    """A method's options by their flat names, ready for JSON."""
+    return {one.key: getattr(method, one.name) for one in options_of(method)}

@@ -1,0 +1,35 @@
+"""The rotation: covariance, query weights, and the solvers that find a basis. Pure tensors."""
+
+from rotatek.rotation.covariance import (
+    SIGMA_FLOOR,
+    captured_energy,
+    centred_covariance,
+    metric_root,
+    project,
+    query_weights,
+    token_mask,
+    weighted,
+)
+from rotatek.rotation.solvers import (
+    full_basis,
+    nested_basis,
+    order_basis,
+    subspace_basis,
+    top_basis,
+)
+
+__all__ = [
+    "SIGMA_FLOOR",
+    "captured_energy",
+    "centred_covariance",
+    "full_basis",
+    "metric_root",
+    "nested_basis",
+    "order_basis",
+    "project",
+    "query_weights",
+    "subspace_basis",
+    "token_mask",
+    "top_basis",
+    "weighted",
+]
