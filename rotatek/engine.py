@@ -26,8 +26,8 @@ from rotatek import recovery
 from rotatek.attention import Flag, stoppable
 from rotatek.cache.plan import TokenPlan
 from rotatek.cache.shared import SharedPrefill
-from rotatek.conversation import RunningColumn, Conversation, check_room, go_on
 from rotatek.compare.prefill import empty_cache, plan_for
+from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
 from rotatek.decode import Step, decode, prefill
 from rotatek.errors import (
     TIGHTER,
@@ -39,10 +39,11 @@ from rotatek.errors import (
 )
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, clean_question, make_request, whole_tokens
+from rotatek.limits import Limits
 from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.prompt import encode_follow_up
-from rotatek.settings import BASELINE, Limits, Settings
+from rotatek.settings import BASELINE, Settings
 from rotatek.tokens import TokenPruner
 from rotatek.trace import Trace, TraceRecorder
 
@@ -322,7 +323,9 @@ class Engine:
                     latest = step.logits
                 yield self._token(column, reference, step, latest)
 
-    def _token(self, column: RunningColumn, reference: RunningColumn, step: Step, latest: Tensor | None) -> Token:
+    def _token(
+        self, column: RunningColumn, reference: RunningColumn, step: Step, latest: Tensor | None
+    ) -> Token:
         """Take one step into the column's record."""
         index = len(column.tokens)
         token = step.tokens[0]

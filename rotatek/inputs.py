@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek import errors
-from rotatek.settings import Limits
+from rotatek.limits import Limits
 
 MAX_FILE_BYTES: Final = 10 * 1000 * 1000
 MAX_PIXELS: Final = 50_000_000

@@ -1,14 +1,14 @@
 """What a visitor may set: one token pruner and one channel method, each with its own options."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.full import Full
 from rotatek.errors import SettingError
-from rotatek.options import flat, options_of
-from rotatek.registry import Registry
+from rotatek.options import Option, flat, options_of
+from rotatek.registry import Registry, name_of
 from rotatek.tokens import TOKENS, TokenPruner
 from rotatek.tokens.none import KeepAll
 
@@ -80,7 +80,7 @@ class Settings:
     def from_dict(cls, given: Mapping[str, Any]) -> "Settings":
         """The inverse of `as_dict`; what is not given has its default.
 
-        An option that neither method has is refused, unless it is at its default: a record of
+        An option that neither method has is refused, unless it is at its default: a full record of
         every option can be read back, and nobody believes to have set what has no effect.
 
         Raises:
@@ -138,22 +138,21 @@ def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
     method = registry.find(given.get(kind, registry.default.name))
     own = options_of(method)
     for key, owners in registry.options().items():
-        idle = key.startswith("keep_") or any(given.get(key) == one.default for _, one in owners)
-        if key in given and key not in {one.key for one in own} and not idle:
-            names = " or ".join(owner.name for owner, _ in owners)
-            raise SettingError(key, f"left out unless {kind} is {names}", given[key])
+        if key in given and key not in {one.key for one in own}:
+            _check_idle(kind, key, given[key], owners)
     return method(**{one.name: given[one.key] for one in own if one.key in given})
 
 
+def _check_idle(kind: str, key: str, value: Any, owners: Sequence[tuple[type, Option]]) -> None:
+    """Refuse an option that the chosen method does not have, unless it changes nothing."""
+    for _, one in owners:
+        if not one.accepts(value):
+            raise SettingError(key, one.expected, value)
+    if not any(one.name == "keep" for _, one in owners) and all(
+        value != one.default for _, one in owners
+    ):
+        names = " or ".join(name_of(owner) for owner, _ in owners)
+        raise SettingError(key, f"{owners[0][1].default} unless {kind} is {names}", value)
+
+
 BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request may ask of the machine."""
-
-    max_new_tokens: int = 1024
-    max_prompt_tokens: int = 16384
-    trace_tokens: int = 512  # tokens a trace keeps per head
-    kept_answer_tokens: int = 256  # default length of an answer: a form or a short page
-    turns: int = 8  # questions that one conversation answers

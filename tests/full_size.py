@@ -200,7 +200,7 @@ def measure(vlm: VisionLanguageModel, side: int) -> dict:
     plain: list[int] = []
     with torch.no_grad():  # not inference mode: a program around the library need not be in it
         for name, settings in SETTINGS.items():
-            ms, mib, embedded = _timed(lambda s=settings: vlm.embed(prompt, s), 3)
+            ms, mib, embedded = _timed(lambda s=settings: vlm.embed(prompt, s.tokens), 3)
             row = _run(vlm, embedded, settings)
             row |= {"encode_ms": round(ms, 2), "encode_extra_mib": round(mib, 1)}
             tokens = row.pop("tokens")

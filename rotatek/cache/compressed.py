@@ -52,8 +52,8 @@ class RotateKCache(RewindableCache):
         prepare(model)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise ModeUnsupported(
-                f"{settings.tokens.label} acts before the language model: embed the prompt with the model's "
-                "`embed(prompt, settings)` and hand its `inputs()` to the cache."
+                f"{settings.tokens.label} acts before the language model: embed the prompt with "
+                "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
             )
         count = len(decoder_layers(model))
         self.settings = settings

@@ -206,7 +206,7 @@ class ChannelMethod(ABC):
 
     def at(self, keep: float) -> Self:
         """The same method keeping another share of the Key channels, where it has one."""
-        return replace(self, **({"keep": keep} if self.has_keep else {}))  # type: ignore[arg-type]
+        return replace(self, **({"keep": keep} if self.has_keep else {}))
 
     @property
     def has_keep(self) -> bool:

@@ -19,8 +19,9 @@ from tqdm import tqdm
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.evaluation.run import generate
 from rotatek.inputs import Request, make_request
+from rotatek.limits import Limits
 from rotatek.models import load
-from rotatek.settings import Limits, Settings
+from rotatek.settings import Settings
 
 log = logging.getLogger("rotatek")
 NEW_TOKENS: Final = 128  # where a task does not say; short answers are what most tasks want

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from rotatek.channels import CHANNELS
+from rotatek.limits import Limits
 from rotatek.page import cards
 from rotatek.page.choices import PRESETS, START
 from rotatek.page.handlers import WIDTH
-from rotatek.settings import Limits
 from rotatek.tokens import TOKENS
 
 

@@ -19,7 +19,8 @@ from rotatek.page.choices import Model
 from rotatek.page.handlers import Handlers
 from rotatek.page.run import Run, columns_for
 from rotatek.page.service import Service
-from rotatek.settings import Limits, Settings
+from rotatek.limits import Limits
+from rotatek.settings import Settings
 
 COLUMNS = columns_for(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
 

@@ -16,9 +16,10 @@ from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
+from rotatek.limits import Limits
 from rotatek.models import Prompt
 from rotatek.prompt import encode_follow_up
-from rotatek.settings import BASELINE, Limits, Settings
+from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {
@@ -102,7 +103,7 @@ def test_the_image_is_not_read_again(engine: Engine, picture, monkeypatch) -> No
         raise AssertionError("the vision tower ran")
 
     monkeypatch.setattr(engine.vlm, "features", refuse)
-    monkeypatch.setattr(engine.vlm, "zipped", refuse)
+    monkeypatch.setattr(engine.vlm, "reduced", refuse)
     events = list(engine.follow(conversation, "and then?", 5))
     fed = {e.column: e for e in events if isinstance(e, Prefilled)}
     after = {e.column: e for e in events if isinstance(e, Finished)}

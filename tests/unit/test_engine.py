@@ -6,7 +6,10 @@ import threading
 import numpy as np
 import pytest
 
+from rotatek.analysis import attention_view, energy_map, head_view, spectra
+from rotatek.channels import RotateK
 from rotatek.engine import Engine
+from rotatek.errors import CalibrationUnusable
 from rotatek.events import Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
 from rotatek.settings import BASELINE, Settings
@@ -68,7 +71,7 @@ def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
     monkeypatch.setattr(
         engine.vlm,
         "look",
-        lambda pixels, s, *rest: looks.append(s.tokens) or look(pixels, s, *rest),
+        lambda pixels, s, *rest: looks.append(s.name) or look(pixels, s, *rest),
     )
     together = list(engine.compare(_request(picture), COLUMNS))
     assert looks == ["none", "visionzip"]
@@ -169,9 +172,10 @@ def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture) -
 
 
 def test_what_goes_wrong_is_an_event(engine: Engine, picture) -> None:
-    (event,) = engine.compare(_request(picture), {"x": Settings.of(channels="palu")})
+    unusable = Settings.of(calibration="nowhere.safetensors")
+    (event,) = engine.compare(_request(picture), {"x": unusable})
     assert isinstance(event, Failed)
-    assert "channels must be one of" in event.message
+    assert event.message == CalibrationUnusable.sentence
 
     class Broken(Engine):
         def _prefill(self, *_: object) -> None:
@@ -192,22 +196,26 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture, tokens: str)
     trace = traces[0]
     assert trace.shape == (4, 2)
     kept = next(e for e in events if isinstance(e, Prefilled) and e.column == "r").kept
+    method = settings.channels
     for layer in range(4):
-        view = trace.head(layer, 1, settings)
+        view = head_view(trace, layer, 1, method)
+        look = attention_view(trace, layer, 1, method, 0)
         n, d = view.raw.shape
         assert d == 32 and view.k == 8 and view.rotated.shape == (n, d)
-        assert view.think.sum() == 8 and (view.spark.sum(1) == 8).all()
-        assert np.all(np.diff(view.energy) >= -1e-6) and view.energy[-1] == pytest.approx(1)
-        assert np.isfinite(view.look.score_error)
-        assert view.look.attention.sum() == pytest.approx(1, abs=1e-4)
+        assert view.masks["think"][0].sum() == 8 and (view.masks["spark"].sum(1) == 8).all()
+        energy = view.curves["rotatek"]
+        assert np.all(np.diff(energy) >= -1e-6) and energy[-1] == pytest.approx(1)
+        assert np.isfinite(look.score_error)
+        assert look.attention.sum() == pytest.approx(1, abs=1e-4)
         if kept is not None and n == kept.sum():
             assert np.array_equal(view.token, np.flatnonzero(kept))
-        whole = trace.head(layer, 1, Settings.of(keep_channels=1.0, weighting="consistent"))
-        assert whole.look.score_error < 1e-3
-        assert np.allclose(whole.look.exact, whole.look.approximate, atol=1e-2)
-    energy = trace.energy_map(settings)
-    assert energy.shape == (4, 2)
-    assert energy[2, 1] == pytest.approx(trace.head(2, 1, settings).energy[7], abs=1e-4)
+        whole = attention_view(trace, layer, 1, RotateK(keep=1.0, weighting="consistent"), 0)
+        assert whole.score_error < 1e-3
+        assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
+    shares = energy_map(method, spectra(trace, method))
+    assert shares.shape == (4, 2)
+    curve = head_view(trace, 2, 1, method).curves["rotatek"]
+    assert shares[2, 1] == pytest.approx(curve[8], abs=1e-4)
 
 
 def test_llava_next_runs_the_same_way(picture) -> None:

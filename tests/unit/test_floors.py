@@ -19,36 +19,47 @@ SHIPPED = sorted(
 ) + [path for path in [ROOT / "app.py"] if path.exists()]
 EVERY = SHIPPED + sorted((ROOT / "tests").rglob("*.py"))
 
-# Each module may import from its own floor or any lower one. Longest prefix wins.
+# Each module may import from its own floor or any lower one. Longest prefix wins; the package itself
+# (`rotatek`, which imports nothing before it is asked) is no prefix: a new module names its floor.
 FLOORS = {
     "rotatek.errors": 0,
-    "rotatek.config": 0,
-    "rotatek.rotation": 1,
-    "rotatek.budget": 1,
+    "rotatek.limits": 0,
+    "rotatek.paths": 0,
+    "rotatek.budget": 0,
+    "rotatek.layout": 0,
+    "rotatek.options": 1,
     "rotatek.inputs": 1,
-    "rotatek.layout": 1,
-    "rotatek.cache": 1,
-    "rotatek.calibration": 2,
-    "rotatek.tokens": 2,
-    "rotatek.channels": 2,
+    "rotatek.rotation": 1,
+    "rotatek.registry": 2,
     "rotatek.prompt": 2,
-    "rotatek.compression": 3,
-    "rotatek.models": 3,
-    "rotatek.attention": 3,
-    "rotatek.decode": 4,
-    "rotatek.trace": 4,
-    "rotatek.events": 4,
-    "rotatek.conversation": 4,
-    "rotatek.recovery": 4,
-    "rotatek.engine": 5,
-    "rotatek.pocket": 5,
-    "rotatek": 5,
-    "rotatek.evaluate": 7,
-    "rotatek.evaluation": 6,
-    "rotatek.__main__": 8,
-    "rotatek.page": 8,
-    "app": 8,
+    "rotatek.attention": 2,
+    "rotatek.cache": 2,
+    "rotatek.tokens": 3,
+    "rotatek.channels": 3,
+    "rotatek.settings": 4,
+    "rotatek.calibration": 4,
+    "rotatek.cache.plan": 5,
+    "rotatek.cache.metrics": 5,
+    "rotatek.cache.filling": 5,
+    "rotatek.cache.compressed": 5,
+    "rotatek.cache.shared": 5,
+    "rotatek.trace": 5,
+    "rotatek.analysis": 6,
+    "rotatek.events": 6,
+    "rotatek.models": 6,
+    "rotatek.decode": 7,
+    "rotatek.recovery": 7,
+    "rotatek.compare": 8,
+    "rotatek.conversation": 8,
+    "rotatek.engine": 9,
+    "rotatek.evaluation": 10,
+    "rotatek.pocket": 11,
+    "rotatek.page": 11,
+    "rotatek.cli": 12,
+    "rotatek.__main__": 13,
+    "app": 13,
 }
+PAGE_FLOOR = FLOORS["rotatek.page"]
 KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
 VIZ_MAY_IMPORT = {"numpy", "viz"} | set(sys.stdlib_module_names)
 COMMAND_LINES = {"__main__.py", "evaluate.py", "bench.py", "train.py"}
@@ -65,7 +76,9 @@ def module_name(path: Path) -> str:
 
 
 def floor(module: str) -> int | None:
-    while module:
+    if module == "rotatek":
+        return 0
+    while module and module != "rotatek":
         if module in FLOORS:
             return FLOORS[module]
         module = module.rpartition(".")[0]
@@ -95,7 +108,8 @@ def imports(path: Path) -> Iterator[str]:
 @pytest.mark.unversioned
 @pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_imports_point_down(path: Path) -> None:
-    own = floor(module_name(path))
+    # The package loads its public names when they are asked for, from wherever they are.
+    own = max(FLOORS.values()) if module_name(path) == "rotatek" else floor(module_name(path))
     for name in imports(path):
         top = name.partition(".")[0]
         if path.is_relative_to(ROOT / "kernels"):
@@ -109,7 +123,7 @@ def test_imports_point_down(path: Path) -> None:
                 f"{relative(path)} imports {name}, above it"
             )
         elif top in ("viz", "app", "gradio", "plotly"):
-            assert own is not None and own >= 8, f"{relative(path)} must not import {name}"
+            assert own is not None and own >= PAGE_FLOOR, f"{relative(path)} must not import {name}"
 
 
 @pytest.mark.unversioned

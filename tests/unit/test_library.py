@@ -141,7 +141,9 @@ def test_nominal_budgets_of_the_paper(
 ) -> None:
     settings = Settings.of(tokens="fastv", keep_tokens=keep_tokens, keep_channels=keep_channels)
     assert settings.nominal_kv == pytest.approx(nominal)
-    assert matched_keep_tokens(nominal, keep_channels) == pytest.approx(keep_tokens)
+    assert matched_keep_tokens(nominal, settings.channels.nominal_share) == pytest.approx(
+        keep_tokens
+    )
     assert BASELINE.nominal_kv == 1
 
 
@@ -155,7 +157,7 @@ def test_nominal_budgets_of_the_paper(
 )  # fmt: skip
 def test_settings_out_of_range_name_the_field(bad: dict) -> None:
     with pytest.raises(SettingError, match=next(iter(bad))):
-        Settings(**bad)
+        Settings.of(**bad)
 
 
 def test_settings_survive_json() -> None:

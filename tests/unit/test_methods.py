@@ -20,6 +20,7 @@ from rotatek.decode import decode, decode_one_token, prefill
 from rotatek.errors import SettingError
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.options import options_of
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 from tests.tiny import TINY
@@ -57,7 +58,7 @@ def _embed(vlm: VisionLanguageModel, picture: Picture, settings: Settings, numbe
     questions = ("what is the total?", "a longer question, with more words in it", "x")
     width, height = sizes[number]
     request = make_request(picture(width, height, seed=number), questions[number], NEW)
-    return vlm.embed(vlm.prompt(request), settings)
+    return vlm.embed(vlm.prompt(request), settings.tokens)
 
 
 def _answer(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> list[list[int]]:
@@ -97,9 +98,11 @@ def test_every_channel_kept_is_the_uncompressed_model(
     family: str, channels: str, weighting: str, picture: Picture
 ) -> None:
     vlm = _model(family)
-    settings = Settings.of(
-        channels=channels, keep_channels=1.0, weighting=weighting, values="rotate", keep_values=1.0
-    )
+    method = CHANNELS[channels]
+    known = {one.key for one in options_of(method)}
+    extra = {"weighting": weighting, "values": "rotate", "keep_values": 1.0}
+    own = {name: value for name, value in extra.items() if name in known}
+    settings = Settings.of(channels=channels, keep_channels=1.0, **own)
     prompt = _embed(vlm, picture, settings, 0)
     cache = RotateKCache(vlm.model, prompt.inputs(), settings)
     assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
@@ -191,7 +194,7 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
         _answer(vlm, prompt, c)
         for c in [DynamicCache()] + [RotateKCache(vlm.model, prompt.inputs(), s) for s in chosen]
     ]
-    plan = TokenPlan(layout_of(vlm.model, prompt.inputs()), chosen[0], 4)
+    plan = TokenPlan(layout_of(vlm.model, prompt.inputs()), chosen[0].pruning, 4)
     members: list[Cache] = [DynamicCache()]
     members += [RotateKCache(vlm.model, prompt.inputs(), s, plan=plan) for s in chosen]
     shared = SharedPrefill(plan, members, timed=timed)
@@ -255,7 +258,7 @@ def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
     def blind(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple:
         return args, {**kwargs, "attention_mask": masked}
 
-    layers = vlm.model.get_decoder().layers[settings.fastv_layer :]
+    layers = vlm.model.get_decoder().layers[settings.tokens.first_layer :]
     hooks = [layer.register_forward_pre_hook(blind, with_kwargs=True) for layer in layers]
     try:
         wanted, _ = prefill(vlm, prompt, DynamicCache())

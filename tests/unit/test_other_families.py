@@ -139,7 +139,10 @@ def test_generate_with_a_compressed_cache(name: str) -> None:
         inputs["token_type_ids" if name == "Gemma3" else "mm_token_type_ids"] = kind
     options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     plain = model.generate(**inputs, **options)
-    for settings in (Settings.of(keep_channels=1.0), Settings.of(channels="spark", keep_channels=1.0)):
+    for settings in (
+        Settings.of(keep_channels=1.0),
+        Settings.of(channels="spark", keep_channels=1.0),
+    ):
         cache = RotateKCache(model, inputs, settings)
         assert torch.equal(model.generate(**inputs, **options, past_key_values=cache), plain)
     full = RotateKCache(model, inputs, Settings.of(channels="full", keep_channels=1.0))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rotatek.config import Settings
 from transformers import LlavaNextForConditionalGeneration
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
 
-from rotatek.config import Settings
 from rotatek.engine import Engine
 from rotatek.events import Finished
 from rotatek.inputs import Request

@@ -24,7 +24,7 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     torch.manual_seed(0)
     image = Image.effect_noise((168, 112), 90).convert("RGB")
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
-    embedded = engine.vlm.embed(prompt, settings)
+    embedded = engine.vlm.embed(prompt, settings.tokens)
     recorder = TraceRecorder(16)
     cache = RotateKCache(
         engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics

@@ -12,7 +12,7 @@ from torch import Tensor
 from rotatek import rotation
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.shared import SharedPrefill
-from rotatek.channels import CHANNELS, rotatek
+from rotatek.channels import LayerStates, rotatek
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
 from rotatek.settings import Settings
@@ -51,10 +51,10 @@ def states(layer: int, dtype: torch.dtype = torch.float32) -> LayerStates:
 
 def stored(prefills: list[LayerStates], settings: Settings) -> list[Any]:
     """The layers' visual tokens when all of them are settled."""
-    method, stores = CHANNELS["rotatek"], []
+    method, stores = settings.channels, []
     for each in prefills:
-        stores.append(method.compress(each, settings))
-        method.settle(stores, settings, last=each is prefills[-1])
+        stores.append(method.compress(each))
+        method.settle(stores, last=each is prefills[-1])
     return [store.read() for store in stores]
 
 
@@ -117,14 +117,14 @@ def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
 def test_layers_wait_only_until_they_weigh_much(
     solved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, method = Settings.of(keep_channels=0.25), CHANNELS["rotatek"]
+    method = Settings.of(keep_channels=0.25).channels
     each = states(0).keys.nbytes + 2 * HEADS * D * D * 4
     monkeypatch.setattr(rotatek, "HELD_BYTES", 2 * each)
     stores: list[Any] = []
     waiting = []
     for number in range(5):
-        stores.append(method.compress(replace(states(0), layer=number), settings))
-        method.settle(stores, settings, last=number == 4)
+        stores.append(method.compress(replace(states(0), layer=number)))
+        method.settle(stores, last=number == 4)
         waiting.append(sum(store.waiting is not None for store in stores))
     assert waiting == [1, 0, 1, 0, 0]
     assert solved == [4, 4, 2]
@@ -163,7 +163,7 @@ def test_models_fill_the_same_caches_either_way(
     vlm = TINY[family]()
     settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
-    embedded = vlm.embed(prompt, settings)
+    embedded = vlm.embed(prompt, settings.tokens)
 
     def filled(shared: bool) -> list[tuple[str, Tensor]]:
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
@@ -182,7 +182,7 @@ def test_models_fill_the_same_caches_either_way(
 def test_layers_that_share_a_storage_let_go_of_it(picture: Picture) -> None:
     vlm = TINY["qwen2_5_vl"]()
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
-    embedded = vlm.embed(prompt, Settings.of(keep_channels=0.25))
+    embedded = vlm.embed(prompt)
     cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(keep_channels=0.25))
     prefill(vlm, embedded, cache)
     before = cache.bytes().parts
