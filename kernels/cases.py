@@ -6,7 +6,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from kernels.reference import Text, Visual, pad_heads, value_scales
+from .reference import Text, Visual, pad_heads, value_scales
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 FP8 = torch.float8_e4m3fn

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.cases import DEVICE_BAR, Case, attend_plain, branches, grid, make
+from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make
 
 Attend = Callable[..., Tensor]
 
@@ -83,7 +83,7 @@ def run(attend: Attend, device: str, cases: list[tuple[int, Case]]) -> dict[str,
 
 def graph_follows_growth(steps: int = 40) -> bool:
     """One captured call, replayed while text grows, equals fresh calls bit for bit."""
-    from kernels.launch import attend_triton  # noqa: PLC0415
+    from .launch import attend_triton  # noqa: PLC0415
 
     q, visual, text = make(Case(torch.bfloat16, N=864, M=64, ragged=True), "cuda")
     assert visual is not None
@@ -105,14 +105,14 @@ def graph_follows_growth(steps: int = 40) -> bool:
 
 
 def _shard(device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
-    from kernels.launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
+    from .launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
 
     torch.set_num_threads(1)  # the workers fill the cores
     return run(attend_triton, device, cases)
 
 
 def _solver(device: str) -> dict[str, Any]:
-    from kernels.solver_check import solver_report  # noqa: PLC0415
+    from .solver_check import solver_report  # noqa: PLC0415
 
     torch.set_num_threads(1)
     return solver_report(device)

@@ -16,16 +16,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kernels.reference import Text, Visual, attend_reference
+from .reference import Text, Visual, attend_reference
 
 log = logging.getLogger(__name__)
 
 TRITON, REFERENCE = "triton", "reference"
 SOLVERS: Final = {
-    "subspace": "kernels.solver",
-    "covariance": "kernels.moments",
-    "project": "kernels.moments",
-    "weigh": "kernels.moments",
+    "subspace": ".solver",
+    "covariance": ".moments",
+    "project": ".moments",
+    "weigh": ".moments",
 }
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
@@ -59,7 +59,7 @@ class Dispatcher:
             return attend_reference(q, visual, text, scale)
         self._check(q.device)
         try:
-            launch = importlib.import_module("kernels.launch")
+            launch = importlib.import_module(".launch", __package__)
             refusal = self._refusal(launch, q, visual, text)
             if not refusal and not self._fault:
                 return launch.attend_triton(q, visual, text, scale)
@@ -80,7 +80,7 @@ class Dispatcher:
         if first.device.type != "cuda" or self._fault or self._solver_fault:
             return None
         try:
-            return getattr(importlib.import_module(SOLVERS[work]), work)(first, *rest)
+            return getattr(importlib.import_module(SOLVERS[work], __package__), work)(first, *rest)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:

@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.attention import split_kernel
-from kernels.merge import merge_kernel
-from kernels.reference import Text, Visual
+from .attention import split_kernel
+from .merge import merge_kernel
+from .reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)

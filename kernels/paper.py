@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.reference import Text, Visual
+from .reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 BLOCK_N = 64

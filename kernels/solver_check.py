@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.moments import covariance, project
-from kernels.solver import subspace
+from .moments import covariance, project
+from .solver import subspace
 
 ORTHONORMAL = 5e-6
 ENERGY = 0.99

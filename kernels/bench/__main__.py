@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from kernels.bench import attention, efficiency, prefill, solver, step, tune
-from kernels.bench.goals import goals, table
+from . import attention, efficiency, prefill, solver, step, tune
+from .goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "attention": lambda o: attention.attention(o.full, o.rounds),

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.cases import FP8
-from kernels.launch import attend_triton
-from kernels.paper import attend_paper
-from kernels.reference import Text, Visual, attend_reference
+from ..cases import FP8
+from ..launch import attend_triton
+from ..paper import attend_paper
+from ..reference import Text, Visual, attend_reference
 
 Call = Callable[[], Tensor]
 

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from kernels.bench import arms
-from kernels.bench.arms import Layer, Shape
-from kernels.bench.timing import (
+from ..cases import FP8
+from ..reference import attend_reference
+from . import arms
+from .arms import Layer, Shape
+from .timing import (
     Captured,
     Timing,
     capture,
@@ -19,8 +21,6 @@ from kernels.bench.timing import (
     read_bandwidth,
     read_only,
 )
-from kernels.cases import FP8
-from kernels.reference import attend_reference
 
 GIB = 1 << 30
 HEADS = ((32, 8), (28, 4))

@@ -9,14 +9,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kernels.bench.arms import Shape, narrow
-from kernels.bench.model import LLAMA, Cache, Decoder
-from kernels.bench.step import captured_step
-from kernels.bench.timing import capture, interleaved
-from kernels.cases import FP8
-from kernels.launch import attend_triton
-from kernels.moments import covariance, project
-from kernels.solver import start_basis, subspace
+from ..cases import FP8
+from ..launch import attend_triton
+from ..moments import covariance, project
+from ..solver import start_basis, subspace
+from .arms import Shape, narrow
+from .model import LLAMA, Cache, Decoder
+from .step import captured_step
+from .timing import capture, interleaved
 
 Row = dict[str, Any]
 M: Final = 64

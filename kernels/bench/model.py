@@ -17,9 +17,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.bench.linear import CHOSEN, Tile, linear, overlaps
-from kernels.launch import attend_triton
-from kernels.reference import Text, Visual
+from ..launch import attend_triton
+from ..reference import Text, Visual
+from .linear import CHOSEN, Tile, linear, overlaps
 
 EPSILON = 1e-6
 ROPE_BASE = 500000.0

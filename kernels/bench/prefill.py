@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.bench.model import LLAMA, QWEN, Decoder, Sizes
-from kernels.bench.timing import capture, interleaved
-from kernels.moments import covariance, project, weigh
-from kernels.solver import start_basis, subspace
+from ..moments import covariance, project, weigh
+from ..solver import start_basis, subspace
+from .model import LLAMA, QWEN, Decoder, Sizes
+from .timing import capture, interleaved
 
 Row = dict[str, Any]
 KEPT, TEXT, WINDOW = 32, 64, 32

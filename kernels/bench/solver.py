@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.bench.timing import capture, interleaved
-from kernels.solver import start_basis, subspace
-from kernels.solver_check import judge, matrix, solver_report
+from ..solver import start_basis, subspace
+from ..solver_check import judge, matrix, solver_report
+from .timing import capture, interleaved
 
 MATRICES = 256  # 32 layers of 8 key heads: a whole Llama3-8B
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.bench.linear import CHOSEN, TILES, Tile
-from kernels.bench.model import LLAMA, QWEN, Decoder, Sizes
-from kernels.bench.timing import capture, interleaved, read_bandwidth
+from .linear import CHOSEN, TILES, Tile
+from .model import LLAMA, QWEN, Decoder, Sizes
+from .timing import capture, interleaved, read_bandwidth
 
 Row = dict[str, Any]
 Tiles = Mapping[tuple[int, int, int], Tile]

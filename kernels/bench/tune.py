@@ -17,13 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import arms
-from kernels.bench.arms import Layer, Shape
-from kernels.bench.linear import TILES, streamed
-from kernels.bench.model import LLAMA, QWEN
-from kernels.bench.timing import Captured, capture, interleaved, layers_for, read_only
-from kernels.cases import FP8
-from kernels.launch import Config, configuration, device_facts, plan_splits
+from ..cases import FP8
+from ..launch import Config, configuration, device_facts, plan_splits
+from . import arms
+from .arms import Layer, Shape
+from .linear import TILES, streamed
+from .model import LLAMA, QWEN
+from .timing import Captured, capture, interleaved, layers_for, read_only
 
 Row = dict[str, Any]
 SHAPES: Final = {

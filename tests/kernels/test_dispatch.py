@@ -31,7 +31,7 @@ def call(dispatcher: Dispatcher) -> torch.Tensor:
 
 def kernel(monkeypatch: pytest.MonkeyPatch, attend, refusal: str | None = None) -> None:
     fake = SimpleNamespace(attend_triton=attend, supported=lambda *a: refusal)
-    monkeypatch.setattr(dispatch.importlib, "import_module", lambda name: fake)
+    monkeypatch.setattr(dispatch.importlib, "import_module", lambda name, package: fake)
 
 
 def expected() -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch) -> None:
 
 
 def test_a_missing_triton_is_said(monkeypatch) -> None:
-    def absent(name):
+    def absent(name, package):
         raise ImportError(name)
 
     monkeypatch.setattr(dispatch.importlib, "import_module", absent)
