@@ -5,7 +5,6 @@ What the widgets say, show and do is in `rotatek.page` and `viz`; who answers is
 
 import logging
 import threading
-from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
@@ -22,8 +21,9 @@ from rotatek.page.look import head, theme
 from rotatek.page.question import FollowUp, Question, follow_part, picture_part, question_part
 from rotatek.page.service import Service
 from rotatek.page.wires import MODEL_WORK, QUIET, Told
+from rotatek.paths import assets
 
-ASSETS: Final = Path(__file__).resolve().parent / "assets"
+ASSETS: Final = assets()
 
 
 def build(handlers: Handlers) -> gr.Blocks:

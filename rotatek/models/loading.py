@@ -40,8 +40,9 @@ from rotatek.models.memory import (
     weight_bytes,
 )
 from rotatek.models.qwen2_5_vl import Qwen25VL
+from rotatek.paths import assets
 
-POCKET: Final = Path(__file__).resolve().parents[2] / "assets" / "pocket"
+POCKET: Final = assets() / "pocket"
 POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import gradio as gr
 import numpy as np
 
-from rotatek import inputs
+from rotatek import inputs, paths
 from rotatek.budget import matched_keep_tokens
 from rotatek.page import cards, inside, plots, results
 from rotatek.page.choices import Example, load_examples, models_on_offer, widgets_of
@@ -386,9 +386,9 @@ def make(service: Service, example: Example, path: Path) -> Story:
 
 def main() -> None:
     """Make the tour's example anew."""
-    assets = Path(__file__).resolve().parents[2] / "assets"
-    path = assets / "traces" / NAME
-    story = make(Service(models_on_offer()[:1]), load_examples(assets / "examples")[0], path)
+    folder = paths.assets()
+    path = folder / "traces" / NAME
+    story = make(Service(models_on_offer()[:1]), load_examples(folder / "examples")[0], path)
     sys.stdout.write(
         f"{path.name}: layer {story.layer}, head {story.head}, {path.stat().st_size:,} bytes\n"
     )
