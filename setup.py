@@ -107,11 +107,12 @@ class Editable(editable_wheel):
         super().run()
 
 
-setup(
-    packages=shipped(),
-    package_dir=FOLDERS,
-    package_data={"rotatek": ["py.typed"], "rotatek.assets": ASSETS},
-    long_description=description(),
-    long_description_content_type="text/markdown",
-    cmdclass={"build_py": BuildPy, "editable_wheel": Editable},
-)
+if __name__ == "__main__":
+    setup(
+        packages=shipped(),
+        package_dir=FOLDERS,
+        package_data={"rotatek": ["py.typed"], "rotatek.assets": ASSETS},
+        long_description=description(),
+        long_description_content_type="text/markdown",
+        cmdclass={"build_py": BuildPy, "editable_wheel": Editable},
+    )
