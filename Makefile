@@ -13,19 +13,21 @@ OLDEST := $(VENV)/oldest
 # environment forbids to keep that, every process takes twice as long to start.
 INSTALL := -m pip install --quiet --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := rotatek kernels viz tests $(wildcard app.py)
+SOURCES := rotatek kernels viz tests app.py setup.py docs
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test test-oldest lint audit fuzz soak bench clean
+.PHONY: help run test test-oldest lint api dist audit fuzz soak bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
 	@echo "make test   set up, then run the linter, the type checker and every test"
 	@echo "make test-oldest  units, faults and the API on the oldest packages that are allowed"
 	@echo "make lint   the linter and the type checker only"
+	@echo "make api    the API reference, from the docstrings, in build/api"
+	@echo "make dist   the wheel and the source archive, checked, in dist"
 	@echo "make audit  known vulnerabilities among the installed packages (asks a database)"
 	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
 	@echo "make soak   500 mixed requests: memory and pace must hold"
@@ -57,6 +59,16 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
+api: $(VENV)/.ready-test
+	$(BIN)/python $(INSTALL) -e '.[docs]'
+	rm -rf build/api
+	$(BIN)/python -m docs.reference build/api
+
+dist: $(VENV)/.ready-test
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+
 audit: $(VENV)/.ready-test
 	$(BIN)/python -m pip install --quiet 'pip-audit>=2.10,<3'
 	$(BIN)/pip-audit --local --skip-editable --progress-spinner off
@@ -75,13 +87,13 @@ $(VENV)/.ready-run: requirements.txt | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt
 	@touch $@
 
-$(VENV)/.ready-test: requirements.txt pyproject.toml | $(BIN)/python
+$(VENV)/.ready-test: requirements.txt pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt -e '.[test]'
 	@touch $@ $(VENV)/.ready-run
 
 # The lowest version of every range in requirements.txt, over the packages that are there already;
 # torch and Triton stay, because another build of them is a download of gigabytes.
-$(OLDEST)/.ready: requirements.txt pyproject.toml | $(VENV)/.ready-test
+$(OLDEST)/.ready: requirements.txt pyproject.toml setup.py | $(VENV)/.ready-test
 	$(BIN)/python -m venv --clear $(OLDEST)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(OLDEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/newest.pth"

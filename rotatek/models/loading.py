@@ -94,13 +94,16 @@ def load(
 ) -> VisionLanguageModel:
     """Load a model by registered name, folder or hub id, and prepare it for compressed caches.
 
-    device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
-    dtype: bfloat16 on a GPU, float32 on a CPU. four_bit: NF4 weights, where bitsandbytes is
-    installed; Keys, Values and the compression stay in `dtype`.
+    Args:
+        model: a name in `CHECKPOINTS`, a folder, or a hub id.
+        device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
+        dtype: bfloat16 on a GPU, float32 on a CPU.
+        four_bit: NF4 weights, where bitsandbytes is installed; Keys, Values and the compression
+            stay in `dtype`.
 
     Raises:
-        WeightsMissing, WeightsDamaged, ModelUnsupported, ModelTooLarge, OutOfMemory,
-            ModeUnsupported, DeviceMissing, SettingError: each saying what to do.
+        UserError: one that says what to do: WeightsMissing, WeightsDamaged, ModelUnsupported,
+            ModelTooLarge, OutOfMemory, ModeUnsupported, DeviceMissing or SettingError.
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     device = _device(device)
