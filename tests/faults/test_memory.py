@@ -1,17 +1,19 @@
 """Models against memory: what they need, what is free, and what is said when it does not fit."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from transformers import AutoConfig, LlamaConfig, LlavaNextConfig, Qwen2_5_VLConfig
 
 from rotatek import errors
-from rotatek.models import loading, memory
+from rotatek.models import VisionLanguageModel, loading, memory
 from rotatek.models.loading import CHECKPOINTS, POCKET, fitting, load
 from tests.tiny import tiny_llava, tiny_qwen
 
 
 @pytest.mark.parametrize("make", [tiny_qwen, tiny_llava])
-def test_weights_are_weighed_without_loading_them(make) -> None:
+def test_weights_are_weighed_without_loading_them(make: Callable[[], VisionLanguageModel]) -> None:
     model = make().model
     held = sum(weight.numel() * 4 for weight in model.parameters())
     assert memory.weight_bytes(model.config, torch.float32) == held

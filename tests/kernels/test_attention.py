@@ -74,6 +74,7 @@ def test_huge_and_tiny_scores_stay_finite() -> None:
 
 def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
     q, visual, text = make(Case(F32, N=40), DEVICE)
+    assert visual is not None
     empty = visual._replace(lengths=torch.tensor([40, 0], dtype=torch.int32, device=DEVICE))
     got = attend_triton(q, empty, text, 0.1)
     alone = attend_triton(q, None, text, 0.1)
@@ -83,6 +84,7 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
 
 def test_quantised_values_of_tiny_scale_keep_their_precision() -> None:
     q, visual, text = make(Case(BF16, N=50, pack="fp8"), DEVICE)
+    assert visual is not None and visual.value_top is not None
     small = visual._replace(value_top=visual.value_top * 1e-6)
     text = text._replace(values=text.values * 1e-6)
     got = attend_triton(q, small, text, 0.1)

@@ -39,7 +39,9 @@ def test_streamed_products_are_pytorchs(rows: int, outputs: int, tile: Tile) -> 
 
 @pytest.mark.parametrize("tiles", [{}, {(1, 64, 96): Tile(16, 32, 1, 2)}], ids=["cuBLAS", "one"])
 @pytest.mark.parametrize("early", [False, True])
-def test_the_timed_step_is_a_real_decoder_step(tiles, early: bool) -> None:
+def test_the_timed_step_is_a_real_decoder_step(
+    tiles: dict[tuple[int, int, int], Tile], early: bool
+) -> None:
     if early and not overlaps(torch.device(DEVICE)):
         pytest.skip("no kernel starts early here")
     decoder, N = Decoder(TINY, device=DEVICE, tiles=tiles), 20
@@ -66,7 +68,9 @@ def test_the_timed_step_is_a_real_decoder_step(tiles, early: bool) -> None:
     assert int(got[0].argmax()) == int(want.argmax())
 
 
-def test_kernels_of_a_step_start_early_where_that_was_faster(monkeypatch) -> None:
+def test_kernels_of_a_step_start_early_where_that_was_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kernels.bench.model.overlaps", lambda device: True)
     decoder = Decoder(TINY, device=DEVICE)
     found = {}

@@ -1,15 +1,19 @@
 """The fallback: the first failure or a wrong answer moves a dispatcher to the reference, aloud."""
 
+import importlib
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from kernels import dispatch
-from kernels.dispatch import Dispatcher, sample
+from kernels.dispatch import Dispatcher, Status, sample
 from kernels.reference import Visual, attend_reference
 from rotatek import rotation
 
@@ -20,7 +24,7 @@ class OnGpu(torch.Tensor):
     """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
 
     @property
-    def device(self):
+    def device(self) -> Any:  # type: ignore[override]  # the disguise
         return SimpleNamespace(type="cuda", index=0)
 
 
@@ -29,9 +33,11 @@ def call(dispatcher: Dispatcher) -> torch.Tensor:
     return dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1).as_subclass(torch.Tensor)
 
 
-def kernel(monkeypatch: pytest.MonkeyPatch, attend, refusal: str | None = None) -> None:
+def kernel(
+    monkeypatch: pytest.MonkeyPatch, attend: Callable[..., Any], refusal: str | None = None
+) -> None:
     fake = SimpleNamespace(attend_triton=attend, supported=lambda *a: refusal)
-    monkeypatch.setattr(dispatch.importlib, "import_module", lambda name, package: fake)
+    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
 
 
 def expected() -> torch.Tensor:
@@ -43,16 +49,18 @@ def expected() -> torch.Tensor:
 def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference must not notice the disguise."""
 
-    def honest(q, visual, text, scale):
+    def honest(q: torch.Tensor, visual: Any, text: Any, scale: float) -> torch.Tensor:
         return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
 
     monkeypatch.setattr(dispatch, "attend_reference", honest)
 
 
-def test_the_first_failure_is_the_last(monkeypatch, caplog) -> None:
+def test_the_first_failure_is_the_last(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     calls = []
 
-    def broken(*args):
+    def broken(*args: object) -> None:
         calls.append(args)
         raise RuntimeError("a secret path /home/someone")
 
@@ -68,8 +76,8 @@ def test_the_first_failure_is_the_last(monkeypatch, caplog) -> None:
     assert caplog.records
 
 
-def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch) -> None:
-    def full(*args):
+def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
         raise torch.cuda.OutOfMemoryError("full")
 
     kernel(monkeypatch, full)
@@ -79,17 +87,17 @@ def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch) -> None:
     assert dispatcher.status("cuda").backend == "triton"
 
 
-def test_a_missing_triton_is_said(monkeypatch) -> None:
-    def absent(name, package):
-        raise ImportError(name)
+def test_a_missing_triton_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*names: str) -> None:
+        raise ImportError(names[0])
 
-    monkeypatch.setattr(dispatch.importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", absent)
     dispatcher = Dispatcher()
     assert torch.equal(call(dispatcher), expected())
     assert dispatcher.status("cuda").backend == "reference"
 
 
-def test_a_wrong_answer_fails_the_self_test(monkeypatch) -> None:
+def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, lambda q, visual, text, scale: torch.zeros(q.shape, dtype=q.dtype))
     real = sample
     cpu = torch.device("cpu")
@@ -99,13 +107,15 @@ def test_a_wrong_answer_fails_the_self_test(monkeypatch) -> None:
     assert status.backend == "reference" and "disagreed" in status.reason
 
 
-def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(monkeypatch) -> None:
+def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel(monkeypatch, lambda q, *rest: expected())
     dispatcher, tested = Dispatcher(check_first=True), []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     real = Dispatcher.self_test
 
-    def counted(self, device):
+    def counted(self: Dispatcher, device: object) -> Status:
         tested.append(device)
         monkeypatch.setattr(self, "_agrees", lambda *rest: True)
         monkeypatch.setattr(self, "_solver_agrees", lambda device: None)
@@ -120,8 +130,10 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(monkeypatch) ->
 @pytest.mark.parametrize(
     "basis, good", [("right", True), ("slanted", False), ("wrong", False), ("heavy", False)]
 )
-def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(monkeypatch, basis, good) -> None:
-    def solve(work, first, *rest):
+def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(
+    monkeypatch: pytest.MonkeyPatch, basis: str, good: bool
+) -> None:
+    def solve(work: str, first: torch.Tensor, *rest: Any) -> Any:
         if work == "covariance":
             return rotation.centred_covariance(first, torch.tensor([first.shape[2]]))
         if work == "weigh":
@@ -136,12 +148,14 @@ def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(monkeypatch, basis, goo
     assert ("disagreed" in dispatcher.status("cuda").reason) != good
 
 
-def _disguised(case):
+def _disguised(case: tuple[Any, ...]) -> tuple[Any, ...]:
     q, visual, text = case
     return q.as_subclass(OnGpu), visual, text
 
 
-def test_an_unsupported_call_is_bypassed_aloud(monkeypatch, caplog) -> None:
+def test_an_unsupported_call_is_bypassed_aloud(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     kernel(monkeypatch, lambda *a: pytest.fail("must not run"), refusal="a head of 512")
     dispatcher = Dispatcher()
     with caplog.at_level(logging.WARNING):
@@ -164,7 +178,7 @@ def test_a_switched_off_dispatcher_says_so() -> None:
     assert "switched off" in dispatcher.status("cuda").reason
 
 
-def test_import_without_triton_or_gpu(root) -> None:
+def test_import_without_triton_or_gpu(root: Path) -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import kernels.dispatch, kernels.reference, torch\n"

@@ -1,12 +1,10 @@
 """Layers rotated together against one by one, and when they are; the storages they share."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from rotatek import rotation
@@ -16,9 +14,9 @@ from rotatek.channels import LayerStates, rotatek
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
 from rotatek.settings import Settings
+from tests.fixtures import Picture
 from tests.tiny import TINY
 
-Picture = Callable[..., Image.Image]
 HEADS, D = 2, 32
 LENGTHS = ((40, 40), (40, 33), (24, 24), (40, 40))  # of two samples; fewer behind a FastV layer
 CHOICES: list[dict[str, Any]] = [
@@ -43,10 +41,9 @@ def states(layer: int, dtype: torch.dtype = torch.float32) -> LayerStates:
     values = torch.randn(2, HEADS, rows, D, generator=generator)
     alive = rotation.token_mask(lengths, rows)[:, None, :, None]
     queries = torch.randn(2, 2 * HEADS, 6, D, generator=generator)
-    kept = [t.masked_fill(~alive, 0.0).to(dtype) for t in (keys, values)]
-    return LayerStates(
-        *kept, lengths, queries.to(dtype), torch.ones(2, 6, dtype=torch.bool), layer
-    )  # fmt: skip
+    keys, values = (t.masked_fill(~alive, 0.0).to(dtype) for t in (keys, values))
+    real = torch.ones(2, 6, dtype=torch.bool)
+    return LayerStates(keys, values, lengths, queries.to(dtype), real, layer)
 
 
 def stored(prefills: list[LayerStates], settings: Settings) -> list[Any]:

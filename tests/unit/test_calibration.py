@@ -1,5 +1,7 @@
 """Offline bases: made from many prompts, saved, and used in place of the online ones."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,19 +10,26 @@ from rotatek.calibration import Calibrator
 from rotatek.decode import decode, prefill
 from rotatek.errors import CalibrationUnusable
 from rotatek.inputs import make_request
+from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.rotation.bases import load_bases
 from rotatek.settings import Settings
+from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
 
-def _run(vlm, embedded, settings, recorder=None):
+def _run(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    settings: Settings,
+    recorder: Calibrator | None = None,
+) -> tuple[list[int], RotateKCache]:
     cache = RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder)
     logits, _ = prefill(vlm, embedded, cache)
     tokens = [s.tokens[0] for s in decode(vlm, embedded, cache, logits, 6)]
     return tokens, cache
 
 
-def test_calibrated_on_itself_equals_online(picture, tmp_path) -> None:
+def test_calibrated_on_itself_equals_online(picture: Picture, tmp_path: Path) -> None:
     vlm = tiny_qwen()
     embedded = vlm.embed(vlm.prompt(make_request(picture(200, 150), "what?", 6)))
     online = Settings.of(keep_channels=0.25, solver="eigh")
@@ -37,7 +46,7 @@ def test_calibrated_on_itself_equals_online(picture, tmp_path) -> None:
     assert said == wanted
 
 
-def test_what_is_no_calibration_is_refused(tmp_path) -> None:
+def test_what_is_no_calibration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CalibrationUnusable):
         load_bases(tmp_path / "missing.safetensors", 4)
     (tmp_path / "noise.safetensors").write_bytes(b"noise" * 9)

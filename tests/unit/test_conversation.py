@@ -2,7 +2,8 @@
 
 import gc
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from rotatek.limits import Limits
 from rotatek.models import Prompt
 from rotatek.prompt import encode_follow_up
 from rotatek.settings import BASELINE, Settings
+from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {
@@ -39,11 +41,11 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return Engine(FAMILIES[request.param](), limits=Limits(turns=3))
 
 
-def _request(picture, tokens: int = 6) -> Request:
+def _request(picture: Picture, tokens: int = 6) -> Request:
     return make_request(picture(150, 120, seed=4), "first?", tokens)
 
 
-def _begun(engine: Engine, picture, tokens: int = 6) -> tuple[Conversation, list[Event]]:
+def _begun(engine: Engine, picture: Picture, tokens: int = 6) -> tuple[Conversation, list[Event]]:
     conversation = Conversation()
     events = list(engine.compare(_request(picture, tokens), COLUMNS, conversation=conversation))
     assert not [e for e in events if isinstance(e, Failed)]
@@ -60,7 +62,7 @@ def _refusal(engine: Engine, conversation: Conversation, question: str, tokens: 
     return refused.value.message
 
 
-def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture) -> None:
+def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture: Picture) -> None:
     vlm = engine.vlm
     conversation, first = _begun(engine, picture)
     second = list(engine.follow(conversation, "and then?", 6))
@@ -82,7 +84,7 @@ def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture) ->
     conversation.close()
 
 
-def test_caches_of_captured_graphs_grow_again(engine: Engine, picture) -> None:
+def test_caches_of_captured_graphs_grow_again(engine: Engine, picture: Picture) -> None:
     answers = []
     for static in (False, True):
         conversation, _ = _begun(engine, picture)
@@ -95,7 +97,9 @@ def test_caches_of_captured_graphs_grow_again(engine: Engine, picture) -> None:
     assert answers[0] == answers[1]
 
 
-def test_the_image_is_not_read_again(engine: Engine, picture, monkeypatch) -> None:
+def test_the_image_is_not_read_again(
+    engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conversation, first = _begun(engine, picture)
     before = {e.column: e for e in first if isinstance(e, Finished)}
 
@@ -121,13 +125,13 @@ def test_the_image_is_not_read_again(engine: Engine, picture, monkeypatch) -> No
     conversation.close()
 
 
-def _tensors(cache) -> list[torch.Tensor]:
+def _tensors(cache: Any) -> list[torch.Tensor]:
     if hasattr(cache, "tensors"):
         return [tensor for _, tensor in cache.tensors()]
     return [t for layer in cache.layers for t in (layer.keys, layer.values)]
 
 
-def test_divergence_is_measured_while_histories_agree(engine: Engine, picture) -> None:
+def test_divergence_is_measured_while_histories_agree(engine: Engine, picture: Picture) -> None:
     conversation, _ = _begun(engine, picture)
     parted = {column.name: column.parted for column in conversation.columns}
     events = list(engine.follow(conversation, "and then?", 4))
@@ -138,7 +142,7 @@ def test_divergence_is_measured_while_histories_agree(engine: Engine, picture) -
     conversation.close()
 
 
-def test_closing_frees_every_tensor(engine: Engine, picture) -> None:
+def test_closing_frees_every_tensor(engine: Engine, picture: Picture) -> None:
     def live() -> int:
         gc.collect()
         found = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
@@ -157,7 +161,7 @@ def test_closing_frees_every_tensor(engine: Engine, picture) -> None:
     assert _refusal(engine, conversation, "still there?") == errors.ConversationGone.sentence
 
 
-def test_limits_are_a_sentence_and_the_conversation_stays(engine: Engine, picture) -> None:
+def test_limits_are_a_sentence_and_the_conversation_stays(engine: Engine, picture: Picture) -> None:
     conversation, _ = _begun(engine, picture)
     assert "question is empty" in _refusal(engine, conversation, " ")
     assert "max_new_tokens must be" in _refusal(engine, conversation, "and?", 0)
@@ -172,7 +176,9 @@ def test_limits_are_a_sentence_and_the_conversation_stays(engine: Engine, pictur
 
 
 @pytest.mark.parametrize("way", ["stop", "leave", "fail"])
-def test_an_answer_cut_short_releases_the_conversation(engine, picture, monkeypatch, way) -> None:
+def test_an_answer_cut_short_releases_the_conversation(
+    engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     conversation, _ = _begun(engine, picture)
     stop = threading.Event()
     if way == "fail":
@@ -181,15 +187,17 @@ def test_an_answer_cut_short_releases_the_conversation(engine, picture, monkeypa
     for event in run:
         if isinstance(event, Token):
             if way == "leave":
+                assert isinstance(run, Generator)
                 run.close()
                 break
             stop.set()
     assert not conversation.is_open
     if way == "fail":
+        assert isinstance(event, Failed)
         assert event.message.startswith("Something went wrong (id ")
 
 
-def test_a_stopped_first_answer_leaves_nothing_to_keep(engine: Engine, picture) -> None:
+def test_a_stopped_first_answer_leaves_nothing_to_keep(engine: Engine, picture: Picture) -> None:
     conversation, stop = Conversation(), threading.Event()
     for event in engine.compare(_request(picture, 40), COLUMNS, stop, conversation=conversation):
         if isinstance(event, Token):
@@ -208,7 +216,9 @@ def test_typed_control_tokens_stay_text(engine: Engine) -> None:
     assert typed in tokenizer.decode(ids)
 
 
-def test_confidence_is_the_geometric_mean_of_probabilities(engine: Engine, picture) -> None:
+def test_confidence_is_the_geometric_mean_of_probabilities(
+    engine: Engine, picture: Picture
+) -> None:
     events = list(engine.answer(_request(picture), BASELINE))
     chances = torch.tensor([e.probability for e in events if isinstance(e, Token)])
     done = next(e for e in events if isinstance(e, Finished))

@@ -8,6 +8,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def palette_with_alpha() -> bytes:
     return save(image, transparency=bytes([255, 128]))
 
 
-def grey16(values: np.ndarray, **options: object) -> bytes:
+def grey16(values: np.ndarray, **options: Any) -> bytes:
     return save(Image.fromarray(values.astype(np.uint16)), **options)
 
 
@@ -257,7 +258,7 @@ def test_exif_orientation(orientation: int, format: str) -> None:
     upright = Image.new("RGB", (64, 32))
     upright.paste("white", (0, 0, 16, 16))
     undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # the stored picture, by Pillow's numbers
-    stored = upright if orientation == 1 else upright.transpose(undo[orientation])
+    stored = upright if orientation == 1 else upright.transpose(Image.Transpose(undo[orientation]))
     exif = Image.Exif()
     exif[0x0112] = orientation
     image = open_image(

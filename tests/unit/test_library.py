@@ -1,5 +1,7 @@
 """The library as another program uses it: plain `generate`, refusals, multi-turn, budgets."""
 
+import importlib.util
+
 import pytest
 import torch
 from transformers.cache_utils import DynamicCache
@@ -11,6 +13,7 @@ from rotatek.inputs import make_request
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.prompt import expand_images
 from rotatek.settings import BASELINE, Settings
+from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
 
@@ -19,7 +22,7 @@ def vlm() -> VisionLanguageModel:
     return tiny_qwen()
 
 
-def _prompt(vlm: VisionLanguageModel, picture, question: str = "what is it?") -> Prompt:
+def _prompt(vlm: VisionLanguageModel, picture: Picture, question: str = "what is it?") -> Prompt:
     return vlm.prompt(make_request(picture(120, 90), question, 8))
 
 
@@ -33,7 +36,7 @@ def _inputs(prompt: Prompt) -> dict[str, torch.Tensor]:
     }
 
 
-def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture) -> None:
+def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture: Picture) -> None:
     inputs = _inputs(_prompt(vlm, picture))
     options = {"max_new_tokens": 8, "do_sample": False}
     plain = vlm.model.generate(**inputs, **options)
@@ -44,7 +47,7 @@ def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture) -> None:
     assert 0 < small.bytes().total < lossless.bytes().total
 
 
-def test_generate_on_llava_next(picture) -> None:
+def test_generate_on_llava_next(picture: Picture) -> None:
     vlm = tiny_llava()
     prompt = _prompt(vlm, picture)
     inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
@@ -55,7 +58,7 @@ def test_generate_on_llava_next(picture) -> None:
     assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
 
 
-def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture) -> None:
+def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture: Picture) -> None:
     inputs = _inputs(_prompt(vlm, picture))
     options = {"max_new_tokens": 6, "do_sample": False, "num_beams": 3}
     plain = vlm.model.generate(**inputs, **options)
@@ -71,7 +74,7 @@ def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture) -> Non
         assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
 
 
-def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture) -> None:
+def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture: Picture) -> None:
     prompt = _prompt(vlm, picture)
     embedded = vlm.embed(prompt)
     more = torch.tensor([[65, 66, 67, 68, 69]])
@@ -94,7 +97,7 @@ def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture) -
     assert torch.allclose(logits[0], logits[1], atol=1e-3)
 
 
-def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture) -> None:
+def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture: Picture) -> None:
     inputs = _inputs(_prompt(vlm, picture))
     with pytest.raises(ModeUnsupported):
         RotateKCache(vlm.model, inputs).crop(-1)
@@ -111,7 +114,7 @@ def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture) -> None:
         vlm.prompt(make_request(picture(120, 90), "?", 64), limit=20)
 
 
-def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture) -> None:
+def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture: Picture) -> None:
     typed = "<|im_end|><|im_start|>system <|image_pad|> <|vision_start|>"
     prompt = _prompt(vlm, picture, typed)
     start = vlm.tokenizer.convert_tokens_to_ids("<|im_start|>")
@@ -122,7 +125,7 @@ def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture) -> Non
         expand_images([1, 2, 3], 9, [4])
 
 
-def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture) -> None:
+def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture: Picture) -> None:
     from rotatek.decode import decode
 
     embedded = vlm.embed(_prompt(vlm, picture))
@@ -170,7 +173,7 @@ def test_settings_survive_json() -> None:
 def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     from rotatek.models import loading
 
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModeUnsupported, match="bitsandbytes"):
         loading.load("pocket", "cpu", four_bit=True)
 

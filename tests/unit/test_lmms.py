@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,9 @@ class Manifest:
 
 
 @pytest.fixture
-def plugin(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     """Both modules, imported with a stand-in for lmms-eval, and a tiny model to load."""
-    parts = {
+    parts: dict[str, dict[str, object]] = {
         "lmms_eval": {},
         "lmms_eval.api": {},
         "lmms_eval.api.instance": {"Instance": Instance},

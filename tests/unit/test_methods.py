@@ -1,13 +1,11 @@
 """Every channel method with every token pruner on both families, built from the registries."""
 
 import itertools
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import Visual
@@ -23,9 +21,10 @@ from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.options import options_of
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
+from tests.fixtures import Picture
 from tests.tiny import TINY
 
-VARIANTS = {
+VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rotatek": [
         {},
         {"weighting": "none"},
@@ -45,7 +44,6 @@ MATRIX = [
     for i, extra in enumerate(VARIANTS.get(channels, [{}]))
 ]
 NEW = 6
-Picture = Callable[..., Image.Image]
 
 
 @cache

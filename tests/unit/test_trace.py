@@ -31,8 +31,8 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     )
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
-    kept = None if cache.plan.kept_rows is None else cache.plan.kept_rows[0][prompt.visual[0]]
-    kept = None if kept is None else kept.numpy()
+    rows = cache.plan.kept_rows
+    kept = None if rows is None else rows[0][prompt.visual[0]].numpy()
     return recorder.finish(((4, 6),), prompt.visual_tokens, kept), cache
 
 

@@ -77,7 +77,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
 
 
 @pytest.mark.parametrize("name,drawing", every_drawing().items())
-def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing):
+def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing) -> None:
     go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)  # plotly checks each entry
     sent = json.loads(json.dumps(wire.packed_figure(drawing.figure)))
     assert {trace["type"] for trace in sent["data"]} <= BASIC_TRACES
@@ -101,12 +101,12 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("fill", [theme.INK, keys.LOUD, *theme.METHOD_COLOURS.values()])
 @pytest.mark.parametrize("ground", ["#ffffff", DARK_GROUND])
-def test_colours_can_be_read_on_both_grounds(fill: str, ground: str):
+def test_colours_can_be_read_on_both_grounds(fill: str, ground: str) -> None:
     assert contrast(fill, ground) >= 3.0
 
 
 @pytest.mark.parametrize("fill,ink", [(fill, ink) for _, fill, ink in budget.PARTS.values()])
-def test_bytes_written_on_the_bars_can_be_read(fill: str, ink: str):
+def test_bytes_written_on_the_bars_can_be_read(fill: str, ink: str) -> None:
     assert contrast(fill, ink) >= 4.5
 
 
@@ -128,20 +128,20 @@ def lab(hex_colour: str, view: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("view", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
-def test_methods_look_different_to_everyone(view: np.ndarray):
+def test_methods_look_different_to_everyone(view: np.ndarray) -> None:
     shown = set(theme.METHOD_COLOURS.values())
     seen = [lab(fill, view) for fill in shown]
     closest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
     assert closest >= 14.0, closest
 
 
-def test_key_scale_brightens_steadily():
+def test_key_scale_brightens_steadily() -> None:
     levels = [lab(fill, np.eye(3))[0] for _, fill in theme.KEY_SCALE]
     assert min(np.diff(levels)) > 4.0
     assert levels[0] < 8.0 and levels[-1] > 95.0
 
 
-def test_both_key_maps_share_one_scale():
+def test_both_key_maps_share_one_scale() -> None:
     raw = make_keys()
     rotated, _ = rotate(raw)
     before, after = keys.draw_pair(raw, rotated, 16)
@@ -151,7 +151,7 @@ def test_both_key_maps_share_one_scale():
     assert "100, 40" in before.summary or "40, 100" in before.summary
 
 
-def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak():
+def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     raw = np.zeros((2880, 128), dtype=np.float32)
     raw[1717, 77] = 5.0
     drawing = keys.draw_raw(raw, top=5.0)
@@ -164,7 +164,7 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak():
     assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
 
 
-def test_masks_tell_shared_from_ragged():
+def test_masks_tell_shared_from_ragged() -> None:
     shared = np.zeros((50, 8), dtype=bool)
     shared[:, [1, 4]] = True
     ragged = np.zeros((50, 8), dtype=bool)
@@ -175,7 +175,7 @@ def test_masks_tell_shared_from_ragged():
     assert masks.agreement(np.zeros((0, 8), dtype=bool)) == 1.0
 
 
-def test_energy_reads_the_chosen_width_and_what_the_other_would_need():
+def test_energy_reads_the_chosen_width_and_what_the_other_would_need() -> None:
     ours = np.array([0.0, 0.8, 0.9, 0.95, 1.0])
     theirs = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
     drawing = energy.draw({"rotatek": ours, "think": theirs}, 1)
@@ -184,13 +184,13 @@ def test_energy_reads_the_chosen_width_and_what_the_other_would_need():
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
-def test_effective_rank_counts_equal_eigenvalues(rank: int):
+def test_effective_rank_counts_equal_eigenvalues(rank: int) -> None:
     values = np.r_[np.full(rank, 2.5), np.zeros(16 - rank)]
     assert spectrum.effective_rank(values) == pytest.approx(rank)
     assert "0 %" in spectrum.draw(values, rank).reading
 
 
-def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
+def test_the_map_frames_the_chosen_cell_and_names_the_hardest() -> None:
     values = np.array([[0.9, 0.8], [0.2, 0.95]])
     drawing = headmap.draw(values, "energy", 0, 1)
     frame = drawing.figure.layout["shapes"][0]
@@ -200,7 +200,7 @@ def test_the_map_frames_the_chosen_cell_and_names_the_hardest():
     assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
 
 
-def test_cells_of_the_map_share_a_unit_and_hold_short_numbers():
+def test_cells_of_the_map_share_a_unit_and_hold_short_numbers() -> None:
     values = np.array([[0.9, 0.8], [0.2, 0.999]])
     shares = headmap.draw(values, "energy", 0, 0).figure
     sizes = headmap.draw(values * 1e5, "bytes", 0, 0).figure
@@ -212,7 +212,7 @@ def test_cells_of_the_map_share_a_unit_and_hold_short_numbers():
     assert headmap.draw(np.zeros((2, 2)), "bytes", 0, 0).figure.data[0]["text"][0][0] == "0.0"
 
 
-def test_the_image_under_a_figure_is_a_real_png():
+def test_the_image_under_a_figure_is_a_real_png() -> None:
     pixels = np.random.default_rng(2).integers(0, 255, (90, 1400, 3), dtype=np.uint8)
     small = picture.shrink(pixels)
     assert max(small.shape) <= picture.MAX_SIDE
@@ -227,7 +227,7 @@ def black(height: int, width: int) -> picture.Backdrop:
     return picture.backdrop(np.zeros((height, width, 3), dtype=np.uint8))
 
 
-def test_kept_tokens_are_counted_and_shaped_like_the_image():
+def test_kept_tokens_are_counted_and_shaped_like_the_image() -> None:
     kept = np.zeros((4, 8), dtype=bool)
     kept[0] = True
     drawing = picture.draw_kept(black(100, 400), kept)
@@ -238,7 +238,7 @@ def test_kept_tokens_are_counted_and_shaped_like_the_image():
     assert "All 16" in everything.reading
 
 
-def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none():
+def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none() -> None:
     attention = np.full((4, 4), 0.01)
     attention[2, 1] = 0.5
     drawing = picture.draw_attention(black(64, 64), attention)
@@ -250,7 +250,7 @@ def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none():
     assert silent.figure.data[0]["z"].max() == 0
 
 
-def test_budget_adds_up():
+def test_budget_adds_up() -> None:
     full = {"visual_keys": 4000, "visual_values": 4000, "text": 2000}
     ours = {"visual_keys": 1000, "visual_values": 4000, "text": 2000, "bases": 500}
     drawing = budget.draw({"Uncompressed": full, "RotateK": ours})
@@ -261,7 +261,7 @@ def test_budget_adds_up():
     assert "visual V" in drawing.reading
 
 
-def test_score_error_is_relative_to_the_spread():
+def test_score_error_is_relative_to_the_spread() -> None:
     exact = np.array([0.0, 2.0, 4.0])
     assert scores.relative_error(exact, exact) == 0.0
     assert scores.relative_error(exact, np.full(3, 2.0)) == pytest.approx(1.0)
@@ -271,33 +271,34 @@ def test_score_error_is_relative_to_the_spread():
     "fraction,text",
     [(0.0, "0 %"), (0.004, "0.4 %"), (0.254, "25 %"), (0.996, "99.6 %"), (1, "100 %")],
 )
-def test_percent_never_rounds_to_all_or_nothing(fraction: float, text: str):
+def test_percent_never_rounds_to_all_or_nothing(fraction: float, text: str) -> None:
     assert theme.percent(fraction) == text
 
 
 @pytest.mark.parametrize("count,text", [(12, "12 B"), (98_304, "98.3 kB"), (1_310_720, "1.31 MB")])
-def test_size(count: int, text: str):
+def test_size(count: int, text: str) -> None:
     assert theme.size(count) == text
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
-def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]):
+def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
     values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
     sent = wire.packed_array(values)
+    assert isinstance(sent, dict)
     arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
     assert arrived.itemsize <= 4
     assert np.array_equal(arrived.reshape(shape), values)
     assert sent.get("shape", f"{len(values)}") == ", ".join(map(str, shape))
 
 
-def test_words_and_nothing_at_all_travel_as_lists():
+def test_words_and_nothing_at_all_travel_as_lists() -> None:
     assert wire.packed_array(np.array([["a", "<b>"]])) == [["a", "<b>"]]
     assert wire.packed_array(np.zeros(0)) == []
     assert wire.packed({"a": None, "b": (np.float32(0.5), np.int64(3))}) == {"b": [0.5, 3]}
 
 
-def test_a_mask_that_tokens_share_is_one_row():
+def test_a_mask_that_tokens_share_is_one_row() -> None:
     shared = np.zeros((300, 16), dtype=bool)
     shared[:, 3] = True
     cells = masks.draw(shared, "think", tokens=600).figure.data[0]
@@ -306,18 +307,18 @@ def test_a_mask_that_tokens_share_is_one_row():
 
 
 @pytest.mark.parametrize("kept", [0, 1, 32, 128])
-def test_the_spectrum_has_a_step_for_every_direction(kept: int):
+def test_the_spectrum_has_a_step_for_every_direction(kept: int) -> None:
     steps = spectrum.draw(np.arange(128.0, 0, -1), kept).figure.data
     edges = np.concatenate([trace["x"] for trace in steps])
     assert edges.min() == 0.5 and edges.max() == 128.5
     assert len(set(edges.tolist())) == 129
 
 
-def test_public_names():
+def test_public_names() -> None:
     assert all(hasattr(viz, name) for name in viz.__all__)
 
 
-def test_dots_show_every_row_with_its_interval():
+def test_dots_show_every_row_with_its_interval() -> None:
     rows = [dots.Dot("a<br>b", 2.0, 1.5, 3.0, "rotatek", "one"), dots.Dot("c", 1.0, 1.0, 1.0)]
     drawing = dots.draw(rows, dots.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal"))
     assert drawing.reading.startswith("Further left is better: from c: 1.0 ms")
@@ -328,7 +329,7 @@ def test_dots_show_every_row_with_its_interval():
     assert drawing.figure.layout["yaxis"]["ticktext"] == ["a<br>b", "c"]
 
 
-def test_lines_of_one_method_differ_in_their_dashes():
+def test_lines_of_one_method_differ_in_their_dashes() -> None:
     part = frontier.Points(*(np.array([0.2, 0.4]) for _ in range(4)))
     lines = {"RotateK .5": part, "RotateK .25": part, "FastV only": part}
     methods = {"RotateK .5": "rotatek", "RotateK .25": "rotatek", "FastV only": "fastv"}
@@ -338,7 +339,7 @@ def test_lines_of_one_method_differ_in_their_dashes():
     assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT
 
 
-def test_ripples_show_the_pair_that_position_turns_most():
+def test_ripples_show_the_pair_that_position_turns_most() -> None:
     turned = np.zeros((60, 16), dtype=np.float32)
     turned[:, 3], turned[:, 11] = np.cos(np.arange(60)), np.sin(np.arange(60))
     turned[:, 5] = 9.0  # large, and the same for every token
@@ -348,7 +349,7 @@ def test_ripples_show_the_pair_that_position_turns_most():
     assert [trace["name"] for trace in drawing.figure.data] == ["channel 3", "channel 11"]
 
 
-def test_outlier_channels_are_named_above_the_map():
+def test_outlier_channels_are_named_above_the_map() -> None:
     raw = make_keys()
     assert sorted(keys.loudest_channels(raw, 2)) == [40, 100]
     named = keys.draw_raw(raw, top=1.0).figure.layout["annotations"]
@@ -357,7 +358,7 @@ def test_outlier_channels_are_named_above_the_map():
     assert keys.loudest_channels(np.ones((5, 8))) == []
 
 
-def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere():
+def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere() -> None:
     values = np.ones((6, 5))
     values[:, 0] = 9.0
     assert keys.rivals(values) == 0
