@@ -31,10 +31,10 @@ MADE_FOR_INSIDE = re.compile(r"(kernels|viz)(\.\w+)+")  # a module's name, as a 
 
 # What a program does with the library: its own model, `generate` with the cache, a figure.
 PROGRAM = """
-import json, torch, rotatek, rotatek.paths
+import json, numpy, torch, rotatek, rotatek.paths
 from pathlib import Path
-from rotatek.viz import headmap
-settings, engine = rotatek.Settings(keep_channels=0.25), rotatek.Engine("pocket")
+from rotatek.viz import spectrum
+engine = rotatek.Engine("pocket")
 request = rotatek.make_request(rotatek.open_image(Path("picture.png")), "What is the total?", 16)
 prompt = engine.vlm.prompt(request)
 inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
@@ -43,13 +43,15 @@ inputs["mm_token_type_ids"] = prompt.visual.int()
 options = {"max_new_tokens": 16, "do_sample": False}
 sizes = []
 for keep in (1.0, 0.25):
-    cache = rotatek.RotateKCache(engine.vlm.model, inputs, rotatek.Settings(keep_channels=keep))
+    settings = rotatek.Settings.from_dict({"keep_channels": keep})
+    cache = rotatek.RotateKCache(engine.vlm.model, inputs, settings)
     engine.vlm.model.generate(**inputs, **options, past_key_values=cache)
     sizes.append(cache.bytes().total)
 *_, last = engine.answer(request, settings)
-drawing = headmap.draw(last.trace.energy_map(settings), "energy", 0, 0)
+covariance = last.trace.layers[0].covariance[0]
+drawing = spectrum.draw(numpy.linalg.eigvalsh(covariance)[::-1], 32)
 print(json.dumps({
-    "from": [rotatek.__file__, headmap.__file__, str(rotatek.paths.assets())],
+    "from": [rotatek.__file__, spectrum.__file__, str(rotatek.paths.assets())],
     "sizes": sizes, "answer": last.answer, "reading": drawing.reading,
 }))
 """
