@@ -66,8 +66,8 @@ for module in pkgutil.walk_packages(rotatek.__path__, "rotatek."):
         continue
     try:
         importlib.import_module(module.name)
-    except ImportError as error:
-        failed[module.name] = str(error.name)
+    except Exception as error:
+        failed[module.name] = repr(error)
 tops = sorted({name.partition(".")[0] for name in sys.modules} & {"kernels", "viz", "tests", "app"})
 print(json.dumps({"failed": failed, "tops": tops}))
 """
