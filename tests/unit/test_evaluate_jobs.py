@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from rotatek import evaluate
-from rotatek.__main__ import main
+from rotatek.cli.main import main
 from rotatek.evaluation import jobs
 from rotatek.evaluation import suite as suites
 from rotatek.pocket.config import build_model, model_config, save_model
