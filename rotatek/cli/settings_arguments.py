@@ -1,6 +1,7 @@
 """Flags for settings, made from the options of every registered method."""
 
 import argparse
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from rotatek.registry import Registry, name_of
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 
+log = logging.getLogger("rotatek")
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
 Owned = Sequence[tuple[type, Option]]  # the methods that have an option, and theirs of that name
 
@@ -39,10 +41,18 @@ def add_option(group: Any, key: str, owned: Owned, registry: Registry) -> None:
 
 
 def add_flag(group: Any, key: str, **spec: Any) -> None:
-    """`--some-key`, found again by `given`; `help` may hold any character."""
-    flag = "--" + key.replace("_", "-")
+    """The flag of a setting, found again by `given`; `help` may hold any character."""
     spec["help"] = spec["help"].replace("%", "%%")
-    group.add_argument(flag, dest=_PREFIX + key, default=argparse.SUPPRESS, **spec)
+    name = _PREFIX + key
+    try:
+        group.add_argument(flag_of(name), dest=name, default=argparse.SUPPRESS, **spec)
+    except argparse.ArgumentError:  # an option from outside must not take the command down
+        log.warning("The option %s is left out: its flag has another meaning here.", key)
+
+
+def flag_of(name: str) -> str:
+    """`--some-key`, of what argparse calls an argument."""
+    return "--" + name.removeprefix(_PREFIX).replace("_", "-")
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
