@@ -1,6 +1,7 @@
 """The tables: those of the committed results, row by row; and what may be changed in them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,23 @@ def test_tables_are_sound() -> None:
 @pytest.mark.parametrize(("nominal", "keep"), PAPER_BUDGETS)
 def test_the_papers_budgets_match(nominal: float, keep: float) -> None:
     assert keep * (1 + 0.25) / 2 == pytest.approx(nominal)
+
+
+def test_rows_of_one_budget_keep_it() -> None:
+    """What a label says of the nominal KV is what its settings keep."""
+    checked = 0
+    for table in tables().values():
+        for row in table.rows:
+            said = re.search(r"\((0\.\d+)\)$|KV (0\.\d+)$", row.label)
+            if said is not None:
+                digits = 0.005 if said[1] else 0.0001
+                budget = float(said[1] or said[2])
+                assert row.settings.nominal_kv == pytest.approx(budget, abs=digits), row.label
+                checked += 1
+        if table.name.startswith("budget"):
+            kept = [round(row.settings.nominal_kv, 6) for row in table.rows[1:]]
+            assert sorted(set(kept), reverse=True) == [nominal for nominal, _ in PAPER_BUDGETS]
+    assert checked > 80
 
 
 def test_every_method_is_in_the_budget_tables() -> None:
