@@ -11,7 +11,6 @@ model. The lock is held for one prefill or one token at a time, so visitors take
 import logging
 import math
 import threading
-import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,11 +23,9 @@ from torch import Tensor
 from kernels import dispatch
 from rotatek import recovery
 from rotatek.attention import Flag, stoppable
-from rotatek.cache.plan import TokenPlan
-from rotatek.cache.shared import SharedPrefill
-from rotatek.compare.prefill import empty_cache, plan_for
+from rotatek.compare.prefill import SharedPrompt, empty_cache, fill
 from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
-from rotatek.decode import Step, decode, prefill
+from rotatek.decode import Step, decode
 from rotatek.errors import (
     TIGHTER,
     ConversationGone,
@@ -40,11 +37,10 @@ from rotatek.errors import (
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
-from rotatek.models import Embedded, Prompt, VisionLanguageModel, load
+from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.prompt import encode_follow_up
 from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import TokenPruner
 from rotatek.trace import Trace, TraceRecorder
 
 log = logging.getLogger("rotatek")
@@ -253,40 +249,29 @@ class Engine:
         self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[RunningColumn]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        model = self.vlm.model
-        seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
-        plans: dict[TokenPruner, TokenPlan] = {}
+        shared = SharedPrompt(self.vlm, prompt)
+        for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
+            with self._lock, stoppable(stop):
+                shared.see(pruner)
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():
-            key = settings.pruning
-            sight = key if key.stage == "encoder" else None
-            if sight not in seen:
-                started = time.perf_counter()
-                with self._lock, stoppable(stop):
-                    embedded = self.vlm.embed(prompt, key)
-                seen[sight] = embedded, 1000 * (time.perf_counter() - started)
-            embedded, ms = seen[sight]
-            if key not in plans:
-                plans[key] = plan_for(model, embedded.inputs(), key)
+            embedded, plan, ms = shared.under(settings.pruning)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
-            cache = empty_cache(
-                model, embedded.inputs(), settings, plans[key], self.vlm.metrics, recorder
-            )
-            made.append(RunningColumn(name, settings, cache, plans[key], embedded, recorder, ms))
+            cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
+            made.append(RunningColumn(name, settings, cache, plan, embedded, recorder, ms))
         return made
 
     def _prefill(self, request: Request, group: list[RunningColumn], stop: Flag | None) -> bool:
         """Fill one group's caches from one forward pass; whether it came to its end."""
-        embedded = group[0].embedded
-        shared = SharedPrefill(group[0].plan, [column.cache for column in group])
+        first, caches = group[0], [column.cache for column in group]
         try:
             with self._lock, stoppable(stop):
-                logits, ms = prefill(self.vlm, embedded, shared)
+                logits, times = fill(self.vlm, first.embedded, first.plan, caches)
         except Stopped:
             return False
-        for column, own in zip(group, shared.compress_ms, strict=True):
-            column.prefill_ms += ms - sum(shared.compress_ms) + own
+        for column, ms in zip(group, times, strict=True):
+            column.prefill_ms += ms
             self._decode(column, logits, request.max_new_tokens, stop)
         return True
 

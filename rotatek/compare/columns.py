@@ -32,12 +32,12 @@ def reducers() -> list[type[ChannelMethod]]:
 
 
 def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
-    """The uncompressed model, dropped tokens alone, and every channel method, at one nominal budget.
+    """The uncompressed model, dropped tokens alone, and every channel method, at one budget.
 
     Every method keeps the chosen share of the Key channels (a quarter where the settings leave none
     out, or more where even that would be too little), and the token share follows from the budget;
-    the chosen method keeps its own settings. So all columns but the first keep the same share of the
-    visual cache as the paper counts it.
+    the chosen method keeps its own settings. So all columns but the first keep the same nominal
+    share of the visual cache, as the paper counts it.
 
     Args:
         chosen: what sets the budget.

@@ -1,17 +1,19 @@
 """Caches of several settings, filled from as few prefills as there are ways to drop tokens."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
-from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.attention import decoder_layers
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.filling import Recorder
-from rotatek.cache.metrics import OutputMetrics
 from rotatek.cache.plan import TokenPlan, layout_of
+from rotatek.cache.shared import SharedPrefill
+from rotatek.decode import prefill
 from rotatek.layout import Layout
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.settings import Settings
 from rotatek.tokens import TokenPruner
 
@@ -25,35 +27,84 @@ def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
 
 
 def plan_for(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Tensor],
-    pruner: TokenPruner,
-    layout: Layout | None = None,
+    vlm: VisionLanguageModel, embedded: Embedded, pruner: TokenPruner, layout: Layout | None = None
 ) -> TokenPlan:
-    """The plan of one prefill; layout: where its tokens are, if that is known."""
-    return TokenPlan(layout or layout_of(model, inputs), pruner, len(decoder_layers(model)))
+    """The token plan of one prefill; layout: where its tokens are, if that is known."""
+    layout = layout or layout_of(vlm.model, embedded.inputs())
+    return TokenPlan(layout, pruner, len(decoder_layers(vlm.model)))
 
 
 def empty_cache(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Tensor],
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
     settings: Settings,
     plan: TokenPlan,
-    metrics: OutputMetrics,
     recorder: Recorder | None = None,
 ) -> Cache:
-    """A cache that `SharedPrefill` fills: transformers' own where nothing is compressed."""
+    """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
         return DynamicCache()
-    return RotateKCache(model, inputs, settings, recorder=recorder, metrics=metrics, plan=plan)
+    return RotateKCache(
+        vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
+    )
 
 
-def empty_caches(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Tensor],
-    settings: Sequence[Settings],
+def fill(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
     plan: TokenPlan,
-    metrics: OutputMetrics,
-) -> list[Cache]:
-    """One of each of several settings that share a plan."""
-    return [empty_cache(model, inputs, one, plan, metrics) for one in settings]
+    caches: Sequence[Cache],
+    *,
+    timed: bool = True,
+) -> tuple[Tensor, list[float]]:
+    """Fill empty caches of one plan from one forward pass.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt, or a padded batch of them.
+        plan: the token plan that the caches were made with.
+        caches: of `empty_cache`.
+        timed: whether to measure what each cache adds; that waits for the device at every layer.
+
+    Returns:
+        next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
+        where they are timed, or everybody's where they are not.
+    """
+    shared = SharedPrefill(plan, caches, timed=timed)
+    logits, ms = prefill(vlm, embedded, shared)
+    alone = ms - sum(shared.compress_ms)
+    return logits, [alone + own for own in shared.compress_ms]
+
+
+class SharedPrompt:
+    """What the columns of one prompt share: the vision tower's output, and their token plans.
+
+    Args:
+        vlm: the model.
+        prompt: what is asked.
+    """
+
+    def __init__(self, vlm: VisionLanguageModel, prompt: Prompt) -> None:
+        self.vlm, self.prompt = vlm, prompt
+        self._seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
+        self._plans: dict[TokenPruner, TokenPlan] = {}
+
+    def see(self, pruner: TokenPruner) -> None:
+        """Do what a pruner needs and no other has done: most share the vision tower's run."""
+        sight = _sight(pruner)
+        if sight not in self._seen:
+            started = time.perf_counter()
+            embedded = self.vlm.embed(self.prompt, pruner)
+            self._seen[sight] = embedded, 1000 * (time.perf_counter() - started)
+        if pruner not in self._plans:
+            self._plans[pruner] = plan_for(self.vlm, self._seen[sight][0], pruner)
+
+    def under(self, pruner: TokenPruner) -> tuple[Embedded, TokenPlan, float]:
+        """What a pruner has seen: the embedded prompt, its plan, and the tower's milliseconds."""
+        embedded, ms = self._seen[_sight(pruner)]
+        return embedded, self._plans[pruner], ms
+
+
+def _sight(pruner: TokenPruner) -> TokenPruner | None:
+    """Equal for pruners to which the vision tower shows the same."""
+    return pruner if pruner.stage == "encoder" else None

@@ -17,8 +17,16 @@ from rotatek.settings import Settings
 
 @dataclass(frozen=True)
 class Answer:
-    """What one setting said to one question. tokens: new tokens, the end not counted; kv_share:
-    bytes of the batch's caches after prefill over those of uncompressed ones, text included."""
+    """What one setting said to one question.
+
+    Args:
+        setting: its `setting_id`.
+        item: the question's name.
+        answer: the text.
+        tokens: new tokens, the end not counted.
+        kv_share: bytes of the batch's caches after prefill over those of uncompressed ones, text
+            included.
+    """
 
     setting: str
     item: str
@@ -82,9 +90,15 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Journal:
-    """Answers on disk. The first line says what they belong to; another run's journal is refused.
+    """Answers on disk; the first line says what they belong to.
 
-    earlier: a journal of the same run, whose answers count as given and are not written again.
+    Args:
+        path: of the file; its folder is made.
+        header: what the answers belong to.
+        earlier: a journal of the same run, whose answers count as given and are not written again.
+
+    Raises:
+        UserError: for another run's journal.
     """
 
     def __init__(self, path: Path, header: dict[str, Any], earlier: Path | None = None) -> None:

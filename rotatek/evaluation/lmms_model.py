@@ -3,12 +3,13 @@
     accelerate launch --num_processes 4 -m lmms_eval --model rotatek --tasks textvqa_val,chartqa \\
         --model_args pretrained=Qwen/Qwen2.5-VL-7B-Instruct,tokens=fastv,keep_tokens=0.4
 
-Needs the extra `rotatek[eval]`. Every field of `rotatek.config.Settings` is a model argument; each
-process of accelerate loads the model on its own GPU.
+Needs the extra `rotatek[eval]`. What `rotatek.settings.Settings.of` takes is a model argument:
+`tokens`, `channels`, and every option of the methods they name. Each process of accelerate loads
+the model on its own GPU.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from accelerate import Accelerator
@@ -17,7 +18,7 @@ from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
 from rotatek.errors import ModeUnsupported, UserError
-from rotatek.evaluation.run import generate
+from rotatek.evaluation.generate import generate
 from rotatek.inputs import Request, make_request
 from rotatek.limits import Limits
 from rotatek.models import load
@@ -28,7 +29,17 @@ NEW_TOKENS: Final = 128  # where a task does not say; short answers are what mos
 
 
 class RotateK(lmms):
-    """pretrained: a registered name, folder or hub id; batch_size: prompts at once, padded."""
+    """The model that lmms-eval asks.
+
+    Args:
+        pretrained: a registered name, a folder or a hub id.
+        device: cpu, cuda, or auto for several GPUs.
+        batch_size: prompts at once, padded.
+        options: settings by their flat names.
+
+    Raises:
+        SettingError: for a setting that there is not.
+    """
 
     is_simple = True
 
@@ -45,7 +56,7 @@ class RotateK(lmms):
         self._world_size = self.accelerator.num_processes
         if self._world_size > 1:
             device = str(self.accelerator.device)
-        self.settings = Settings.from_dict(options)
+        self.settings = Settings.of(**options)
         self.vlm = load(pretrained, device)
         self.device = self.vlm.device
         self.batch_size = int(batch_size)
@@ -53,26 +64,27 @@ class RotateK(lmms):
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Greedy answers, in the order of the requests, cut at a task's stop strings."""
         answers = [""] * len(requests)
-        bar = tqdm(total=len(requests), disable=self.rank != 0, unit="question")
+        ready = [(number, self._request(one)) for number, one in enumerate(requests)]
         by_limit: dict[int, list[tuple[int, Request, Sequence[str]]]] = {}
-        for number, instance in enumerate(requests):
-            ready = self._request(instance)
-            if ready is not None:
-                by_limit.setdefault(ready[0].max_new_tokens, []).append((number, *ready))
-            else:
-                bar.update()
-        for alike in by_limit.values():
-            for start in range(0, len(alike), self.batch_size):
-                batch = alike[start : start + self.batch_size]
+        for number, found in ready:
+            if found is not None:
+                by_limit.setdefault(found[0].max_new_tokens, []).append((number, *found))
+        with tqdm(total=len(requests), disable=self.rank != 0, unit="question") as bar:
+            bar.update(sum(found is None for _, found in ready))
+            for batch in self._batches(by_limit.values()):
                 texts = generate(self.vlm, [request for _, request, _ in batch], self.settings)
                 for (number, _, until), text in zip(batch, texts, strict=True):
                     answers[number] = cut(text, until)
-                    self.cache_hook.add_partial(
-                        "generate_until", requests[number].args[:2], answers[number]
-                    )
+                    key = requests[number].args[:2]
+                    self.cache_hook.add_partial("generate_until", key, answers[number])
                 bar.update(len(batch))
-        bar.close()
         return answers
+
+    def _batches(self, groups: Iterable[list[Any]]) -> Iterator[list[Any]]:
+        """Pieces of each group, of `batch_size` at most."""
+        for group in groups:
+            for start in range(0, len(group), self.batch_size):
+                yield group[start : start + self.batch_size]
 
     def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
         """One question through the door, and its stop strings; None where the door refuses it."""

@@ -20,7 +20,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answered:
-    """One row's answers to the items of its table, in their order; score [n] in [0, 1]."""
+    """One row's answers to the items of its table, in their order.
+
+    Args:
+        row: of the table.
+        answers: to each item.
+        score: [n] in [0, 1], by each item's own metric.
+        exact: [n], 1 where an answer is an accepted one.
+    """
 
     row: Row
     answers: tuple[Answer, ...]
@@ -34,8 +41,17 @@ def build(
     answers: Mapping[tuple[str, str], Answer],
     header: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything the results file holds. A table compares the questions that all its rows answered;
-    rows without any answer are left out, so an interrupted run reports what it has."""
+    """Everything the results file holds.
+
+    A table compares the questions that all its rows answered; rows without any answer are left out,
+    so an interrupted run reports what it has.
+
+    Args:
+        tables: what to compare.
+        items: the suite's questions.
+        answers: by setting and item.
+        header: what the answers belong to, and where they were made.
+    """
     made = [_table(table, items, answers) for table in tables]
     return {**header, "tables": [table for table in made if table["rows"]]}
 
@@ -95,8 +111,6 @@ def _row(
     reference: Answered | None,
 ) -> dict[str, Any]:
     """One line: score with its interval, by category, bytes, and how it differs from the whole."""
-    categories = np.array([item.category for item in items])
-    long = np.array([item.long for item in items])
     out: dict[str, Any] = {
         "label": answered.row.label,
         "settings": answered.row.settings.as_dict(),
@@ -105,30 +119,39 @@ def _row(
         "score": _mean(answered.score),
         "interval": _rounded(interval(answered.score, groups)),
         "exact_match": _mean(answered.exact),
-        "by_category": {
-            name: {
-                "score": _mean(answered.score[categories == name]),
-                "interval": _rounded(
-                    interval(answered.score[categories == name], groups[categories == name])
-                ),
-            }
-            for name in dict.fromkeys(categories.tolist())
-        },
+        "by_category": _by_category(answered, items, groups),
         "new_tokens": _mean([answer.tokens for answer in answered.answers]),
     }
-    if long.any():
+    if any(item.long for item in items):
         out["error_rate"] = _corpus_error(answered, items)
     if reference is not None:
-        same = [
-            float(a.answer == b.answer)
-            for a, b in zip(answered.answers, reference.answers, strict=True)
-        ]
-        out["agreement"] = _mean(same)
-        out["difference"] = _mean(answered.score - reference.score)
-        out["difference_interval"] = _rounded(
-            paired_interval(answered.score, reference.score, groups)
-        )
+        out |= _against(answered, reference, groups)
     return out
+
+
+def _by_category(
+    answered: Answered, items: Sequence[Item], groups: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Score and interval of each kind of question."""
+    categories = np.array([item.category for item in items])
+    found = {}
+    for name in dict.fromkeys(categories.tolist()):
+        own = categories == name
+        scores = answered.score[own]
+        pair = _rounded(interval(scores, groups[own]))
+        found[name] = {"score": _mean(scores), "interval": pair}
+    return found
+
+
+def _against(answered: Answered, reference: Answered, groups: NDArray[np.int64]) -> dict[str, Any]:
+    """How a row differs from the uncompressed answers to the same questions."""
+    pairs = zip(answered.answers, reference.answers, strict=True)
+    pair = paired_interval(answered.score, reference.score, groups)
+    return {
+        "agreement": _mean([float(a.answer == b.answer) for a, b in pairs]),
+        "difference": _mean(answered.score - reference.score),
+        "difference_interval": _rounded(pair),
+    }
 
 
 def _corpus_error(answered: Answered, items: Sequence[Item]) -> float:

@@ -4,16 +4,20 @@ A table names its rows, the questions it counts, and what the paper leads one to
 rows; the report states beside each expectation what was found.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from rotatek.budget import matched_keep_tokens
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Relation
 from rotatek.channels.full import Full
-from rotatek.compare.columns import default_pruner, pruners, reducers
+from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers
+from rotatek.errors import SettingError, UserError
+from rotatek.options import options_of
 from rotatek.settings import BASELINE, Settings
 from rotatek.tokens import KeepAll, TokenPruner
 
@@ -52,7 +56,7 @@ class Table:
     scope: Scope = "all"
 
 
-_UNCOMPRESSED: Final = Row("Uncompressed", BASELINE)
+_UNCOMPRESSED: Final = Row(UNCOMPRESSED, BASELINE)
 
 
 def _row(label: str, pruner: TokenPruner, method: ChannelMethod) -> Row:
@@ -112,10 +116,10 @@ def channel_table(scope: Scope = "all") -> Table:
     for kept, (label, method) in product(CHANNELS_KEPT, kinds.items()):
         rows.append(_row(f"{label}, {kept}", KeepAll(), method.at(kept / HEAD)))
     for kept in CHANNELS_KEPT:
-        for method in reducers():
-            if method.expected is not None:
-                rival = list(method.variants())[-1]  # the form that the paper compares with
-                claims.append(Claim(f"{ours}, {kept}", f"{rival}, {kept}", method.expected))
+        for rival in reducers():
+            if rival.expected is not None:
+                name = list(rival.variants())[-1]  # the form that the paper compares with
+                claims.append(Claim(f"{ours}, {kept}", f"{name}, {kept}", rival.expected))
     long = scope == "long"
     return Table(
         "channels" + ("-long" if long else ""),
@@ -151,7 +155,66 @@ def tables() -> dict[str, Table]:
     return {table.name: table for table in made}
 
 
-def wanted(chosen: list[Table]) -> Iterator[tuple[Settings, Scope]]:
+def named(names: str) -> list[Table]:
+    """Tables by their names, with commas between them; "all" are all.
+
+    Raises:
+        SettingError: naming what there is.
+    """
+    known = tables()
+    if names == "all":
+        return list(known.values())
+    for name in names.split(","):
+        if name not in known:
+            raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)
+    return [known[name] for name in names.split(",")]
+
+
+def from_file(path: Path) -> Table:
+    """One table from a JSON file of labelled flat settings, the uncompressed model first.
+
+    Raises:
+        UserError: if the file is not of the form {"label": {"keep_channels": 0.25}, ...}.
+        SettingError: for settings that there are not.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        pairs = [(str(label), dict(values)) for label, values in rows.items()]
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            'The settings file is not JSON of the form {"label": {"keep_channels": 0.25}, ...}.'
+        ) from error
+    made = [Row(label, Settings.from_dict(values)) for label, values in pairs]
+    return Table(path.stem, path.stem, (_UNCOMPRESSED, *made))
+
+
+def with_options(table: Table, options: Mapping[str, Any]) -> Table:
+    """The same table with some options changed, in every row whose methods have them.
+
+    A row that does not leave an option at its default is about that option, and keeps its own.
+
+    Args:
+        table: the rows.
+        options: values by flat names.
+
+    Raises:
+        SettingError: for a value that a method does not take.
+    """
+    rows = []
+    for row in table.rows:
+        methods = (row.settings.tokens, row.settings.channels)
+        free = [
+            one.key
+            for method in methods
+            for one in options_of(method)
+            if getattr(method, one.name) == one.default
+        ]
+        changes = {key: value for key, value in options.items() if key in free}
+        rows.append(replace(row, settings=row.settings.with_options(**changes)))
+    return replace(table, rows=tuple(rows))
+
+
+def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Scope]]:
     """Each distinct setting once, with the widest scope that asks for it; cheapest KV last."""
     scopes: dict[Settings, Scope] = {}
     for table in chosen:

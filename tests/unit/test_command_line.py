@@ -1,11 +1,20 @@
-"""`python -m rotatek`: what it prints, where, and how it refuses."""
+"""The command line: what it prints, where, and how it refuses."""
 
+import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rotatek import __main__ as command
+from rotatek.channels import CHANNELS
+from rotatek.cli import main as command
+from rotatek.cli.compare import columns
+from rotatek.errors import SettingError, UserError
+from rotatek.settings import Settings
+from rotatek.tokens import TOKENS
 from tests.tiny import tiny_qwen
 
 FIELDS = {
@@ -74,6 +83,7 @@ def test_compare_prints_every_method_at_one_budget(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [r["method"] for r in rows] == ["baseline", "fastv only", "think", "spark", "rotatek"]
     assert {r["nominal_kv"] for r in rows[1:]} == {0.25}
+    assert all(set(row) >= FIELDS | {"agreement", "first_divergence", "kl"} for row in rows)
     assert command.main(["compare", image, "what?", *options]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
 
@@ -123,10 +133,91 @@ def test_missing_arguments_say_what_to_give(capsys: pytest.CaptureFixture[str]) 
     assert "Give an IMAGE and a QUESTION" in capsys.readouterr().err
 
 
-def test_methods_on_the_command_line_are_the_registry() -> None:
-    from rotatek.channels import CHANNELS
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"tokens": "fastv", "keep_tokens": 0.4},
+    {"tokens": "fastv", "keep_tokens": 0.4, "values": "rotate", "keep_values": 0.25},
+    {"tokens": "fastv", "keep_tokens": 0.4, "keep_values": 0.25, "cache_dtype": "fp8"},
+    {"tokens": "visionzip", "keep_tokens": 0.3, "channels": "spark", "recovery": "mean"},
+    {"tokens": "fastv", "fastv_layer": 3, "keep_tokens": 0.5, "channels": "full"},
+    {"keep_channels": 0.1, "widths": "adaptive", "keep_values": 0.2},
+    {"channels": "think", "keep_channels": 0.9},
+    {"keep_channels": 0.5, "recovery": "mean"},
+    {"channels": "full", "tokens": "visionzip", "keep_tokens": 0.07},
+]
 
-    assert set(command.METHODS) == set(CHANNELS)
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_comparison_keeps_one_budget(options: dict[str, Any]) -> None:
+    """Every column but the uncompressed one, whatever the chosen settings are."""
+    own = {key: value for key, value in options.items() if key != "recovery"}
+    chosen = Settings.of(**(options if options.get("channels") == "spark" else own))
+    made = columns(options)
+    assert [made[name].is_baseline for name in made] == [True] + [False] * (len(made) - 1)
+    for name in list(made)[1:]:
+        assert made[name].nominal_kv == pytest.approx(chosen.nominal_kv, abs=2e-6), name
+    reducing = {name for name, method in CHANNELS.items() if not method().stores_everything}
+    assert reducing <= set(made)
+    assert chosen in made.values() or chosen.channels.stores_everything
+
+
+def test_an_option_of_another_method_goes_to_its_column() -> None:
+    made = columns({"recovery": "mean"})
+    assert made["spark"].as_dict()["recovery"] == "mean"
+    assert "recovery" not in made["rotatek"].as_dict()
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(UserError, match="nothing to compare"):
+        columns({"channels": "full"})
+    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is rotatek"):
+        columns({"channels": "think", "cache_dtype": "fp8"})
+    with pytest.raises(SettingError, match="recovery must be one of"):
+        columns({"recovery": "median"})
+
+
+@pytest.mark.parametrize("word", ["ask", "compare"])
+def test_help_has_every_option_of_every_method(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main([word, "--help"])
+    assert exit_.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for registry in (TOKENS, CHANNELS):
+        for name, method in registry.items():
+            assert f"{name}: {method.label}" in said
+        for key, owned in registry.options().items():
+            assert "--" + key.replace("_", "-") in said
+            for _, option in owned:
+                assert all(value in said for value in option.values)
+                assert " ".join(option.help.split()) in said
+
+
+def test_help_of_the_whole_needs_no_tensors() -> None:
+    """Nor does a command that takes no settings: `--help` stays instant."""
+    code = (
+        "import sys\n"
+        "from rotatek.cli.main import main\n"
+        "for words in ([], ['info'], ['calibrate'], ['page']):\n"
+        "    try: main([*words, '--help'])\n"
+        "    except SystemExit as over: assert over.code == 0\n"
+        "assert not {'torch', 'transformers', 'gradio', 'numpy'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"    {name}" in done.stdout for name in command.COMMANDS)
+
+
+def test_the_page_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "rotatek.cli.page.find_spec", lambda name: None if name == "gradio" else find(name)
+    )
+    assert command.main(["page"]) == 2
+    assert capsys.readouterr().err == "The web page is not installed. Install rotatek[app].\n"
 
 
 def test_cache_dtype_stores_rotatek_in_eight_bits(
@@ -147,7 +238,7 @@ def test_compare_in_eight_bits_leaves_the_other_methods_alone(
     options = ["--max-new-tokens", "2", "--json", "--cache-dtype", "fp8"]
     assert command.main(["compare", image, "what?", *options]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kinds = {row["method"]: row["settings"]["cache_dtype"] for row in rows}
+    kinds = {row["method"]: row["settings"].get("cache_dtype") for row in rows}
     assert [name for name, kind in kinds.items() if kind == "fp8"] == ["rotatek"]
 
 
@@ -156,4 +247,7 @@ def test_cache_dtype_is_refused_for_other_methods(
 ) -> None:
     options = ["--channels", "think", "--cache-dtype", "fp8"]
     assert command.main(["ask", image, "what?", *options]) == 2
-    assert capsys.readouterr().err.startswith("cache_dtype must be model unless channels is rotate")
+    said = capsys.readouterr().err
+    assert said.startswith("cache_dtype must be model unless channels is rotatek; got fp8")
+    assert command.main(["compare", image, "what?", *options]) == 2
+    assert capsys.readouterr().err == said

@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import evaluate
+from rotatek.cli import evaluate
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
+from rotatek.evaluation.cache_stack import CacheStack
 from rotatek.evaluation.journal import Journal, setting_id
-from rotatek.evaluation.run import Runner, size
-from rotatek.evaluation.stack import Stack
+from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
     EmbeddedSuite,
     FileSuite,
@@ -25,7 +25,8 @@ from rotatek.evaluation.suite import (
     draw,
     fingerprint,
 )
-from rotatek.evaluation.tables import PAPER_BUDGETS, Table, tables, wanted
+from rotatek.evaluation.tables import Table, tables
+from rotatek.evaluation.units import size
 from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
@@ -85,7 +86,7 @@ WANTED: list[tuple[Settings, str]] = [
 
 def run(vlm: VisionLanguageModel, suite: FileSuite, path: Path, batch: int = 3) -> Journal:
     journal = Journal(path, {"run": 1})
-    runner = Runner(vlm, suite, journal, batch=batch, limits=LIMITS)
+    runner = Runner(vlm, suite, journal, RunOptions(batch, limits=LIMITS))
     added = sum(runner.run(runner.units(WANTED)))
     assert added == len(journal.answers) and not runner.refused
     return journal
@@ -141,7 +142,7 @@ def test_an_interrupted_run_goes_on(
     broken.write_text("\n".join(lines[:9]) + "\n" + lines[9][:25])
     again = Journal(broken, {"run": 1})
     assert len(again.answers) == 8
-    runner = Runner(vlm, suite, again, batch=3, limits=LIMITS)
+    runner = Runner(vlm, suite, again, RunOptions(3, limits=LIMITS))
     assert sum(runner.run(runner.units(WANTED))) == len(journal.answers) - 8
     assert {k: a.answer for k, a in again.answers.items()} == {
         k: a.answer for k, a in journal.answers.items()
@@ -153,7 +154,9 @@ def test_parts_divide_the_units_short_questions_first(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
 ) -> None:
     """Every missing answer is in one part; each part's pages come after its short questions."""
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=2, limits=LIMITS)
+    runner = Runner(
+        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(2, limits=LIMITS)
+    )
     parts = [runner.units(WANTED, (index, 3)) for index in range(3)]
     owed = [
         (setting_id(settings), item.name)
@@ -173,10 +176,12 @@ def test_shares_come_out_even(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, count: int
 ) -> None:
     """In new tokens: of the questions, or of the settings where there are fewer questions."""
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=64)
+    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(64))
     rows = [(settings, "all") for table in tables().values() for settings in settings_of(table)]
     parts = [runner.units(list(dict.fromkeys(rows)), (i, count)) for i in range(count)]
-    shares = [sum(size([unit]) * runner._limit(unit[0]) for unit in part) for part in parts]
+    shares = [
+        sum(unit.answers * runner.options.limits[unit.long] for unit in part) for part in parts
+    ]
     assert max(shares) < 1.05 * min(shares)
     assert max(map(len, parts)) == 2  # one batch of short questions, one of pages
     firsts = {setting_id(part[0][1][0]) for part in parts}
@@ -190,7 +195,9 @@ def settings_of(table: Table) -> list[Settings]:
 def test_settings_that_do_not_fit_together_are_answered_apart(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
+    runner = Runner(
+        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(8, limits=LIMITS)
+    )
     sizes: list[int] = []
     real = runner._answer_group
 
@@ -212,16 +219,16 @@ def test_a_setting_that_no_graph_holds_is_decoded_without(
     """The others keep theirs, and are not tried beside it again."""
     bad, graphs = WANTED[1][0], []
     journal = Journal(tmp_path / "journal.jsonl", {})
-    runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, graph=True)
+    runner = Runner(vlm, suite, journal, RunOptions(8, limits=LIMITS, graph=True))
     real = runner._side_by_side
 
-    def side_by_side(asked: Any, filled: list, logits: Any) -> None:
-        names = [setting_id(settings) for settings, *_ in filled]
+    def side_by_side(batch: Any, filled: list, logits: Any) -> None:
+        names = [setting_id(one.settings) for one in filled]
         graph = not runner.eager & set(names)
         graphs.append((len(names), graph))
         if graph and setting_id(bad) in names:
             raise RuntimeError("operation not permitted when stream is capturing")
-        real(asked, filled, logits)
+        real(batch, filled, logits)
 
     monkeypatch.setattr(runner, "_side_by_side", side_by_side)
     list(runner.run(runner.units(WANTED[:3])))
@@ -245,13 +252,13 @@ def test_rows_leave_a_stack_as_they_end(
     ends = frozenset(range(0, vlm.text_config.vocab_size, 9))
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
     kept: list[Any] = []
-    real = Stack.keep
-    monkeypatch.setattr(Stack, "keep", lambda *args: (kept.append(args[1]), real(*args)))
+    real = CacheStack.keep
+    monkeypatch.setattr(CacheStack, "keep", lambda *args: (kept.append(args[1]), real(*args)))
     said = []
     for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
         assert not kept  # a single row just ends
         journal = Journal(tmp_path / f"{batch}.jsonl", {})
-        runner = Runner(vlm, suite, journal, batch=batch, limits=(24, 30))
+        runner = Runner(vlm, suite, journal, RunOptions(batch, limits=(24, 30)))
         for group in groups:
             assert sum(runner.run(runner.units([(s, "all") for s in group]))) == 5 * len(group)
         said.append({key: (a.answer, a.tokens) for key, a in journal.answers.items()})
@@ -267,8 +274,10 @@ def test_the_vision_tower_sees_a_picture_once(
     for name in ("features", "watched"):
         real = getattr(vlm, name)
         monkeypatch.setattr(vlm, name, lambda p, n=name, r=real: (seen.append(n), r(p))[1])
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), batch=8, limits=LIMITS)
-    short = [(settings, "all") for settings, _ in WANTED if settings.tokens != "fastv"]
+    runner = Runner(
+        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(8, limits=LIMITS)
+    )
+    short = [(settings, "all") for settings, _ in WANTED if settings.tokens.name != "fastv"]
     short.append((Settings.of(tokens="visionzip", keep_tokens=0.3), "all"))
     units = [unit for unit in runner.units(short) if not unit[0][0].long]
     assert sum(runner.run(units)) == 4 * len(short)
@@ -285,29 +294,13 @@ def test_an_unsupported_setting_is_left_out_and_said(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    unknown = Settings.of(channels="unheard-of")
+    unknown = Settings.of(calibration="nowhere.safetensors")
     journal = Journal(tmp_path / "journal.jsonl", {})
-    runner = Runner(vlm, suite, journal, batch=8, limits=LIMITS, notice=said.append)
+    runner = Runner(vlm, suite, journal, RunOptions(8, limits=LIMITS), said.append)
     list(runner.run(runner.units([(BASELINE, "long"), (unknown, "long")])))
     assert list(runner.refused) == [setting_id(unknown)]
-    assert len(said) == 1 and "channels must be one of" in said[0]
+    assert len(said) == 1 and "calibration" in said[0].lower()
     assert len(journal.answers) == 1
-
-
-def test_tables_are_sound() -> None:
-    made = tables()
-    for table in made.values():
-        labels = [row.label for row in table.rows]
-        assert len(set(labels)) == len(labels), table.name
-        assert table.rows[0].settings == BASELINE
-        assert all({claim.first, claim.second} <= set(labels) for claim in table.claims)
-    unique = [settings for settings, _ in wanted(list(made.values()))]
-    assert len(unique) == len({setting_id(settings) for settings in unique})
-
-
-@pytest.mark.parametrize(("nominal", "keep"), PAPER_BUDGETS)
-def test_the_papers_budgets_match(nominal: float, keep: float) -> None:
-    assert keep * (1 + 0.25) / 2 == pytest.approx(nominal)
 
 
 def test_embedded_suite_is_fixed() -> None:
@@ -382,7 +375,7 @@ def test_absent_and_empty_suites(tmp_path: Path) -> None:
 def command(*words: str) -> int:
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
-    return evaluate.main(parser.parse_args(words))
+    return evaluate.run(parser.parse_args(words))
 
 
 def test_the_command_stops_and_goes_on(

@@ -7,7 +7,7 @@ import pytest
 from rotatek.evaluation import report
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.suite import Item
-from rotatek.evaluation.tables import Claim, Row, Table, joint
+from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.settings import BASELINE, Settings
 
 
@@ -21,12 +21,14 @@ def answers_like(scores: dict[Settings, list[str]]) -> dict[tuple[str, str], Ans
 
 def test_a_report_by_hand() -> None:
     items = [Item(f"q{n}", n, "ab"[n % 2], "?", ("yes",), "exact_match") for n in range(40)]
-    first, second = joint("rotatek", 0.25), joint("think", 0.25)
+    first, second = (
+        Settings.of(channels=name, keep_channels=0.25) for name in ("rotatek", "think")
+    )
     answers = answers_like(
         {BASELINE: ["yes"] * 40, first: ["yes"] * 38 + ["no"] * 2, second: ["no"] * 40}
     )
     rows = (Row("base", BASELINE), Row("ours", first), Row("theirs", second))
-    missing = Row("missing", joint("spark", 0.25))
+    missing = Row("missing", Settings.of(channels="spark", keep_channels=0.25))
     claims = (Claim("ours", "theirs"), Claim("theirs", "ours"), Claim("ours", "missing"))
     table = Table("t", "A table", (*rows, missing), claims)
     suite = {"name": "s", "questions": 40, "documents": 40, "categories": {"a": 20, "b": 20}}

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rotatek.evaluate import custom
 from rotatek.evaluation.suite import FileSuite
+from rotatek.evaluation.tables import from_file
 
 PAGES = Path(__file__).parents[2] / "assets" / "handmade"
 
@@ -21,5 +21,5 @@ def test_every_page_opens_and_every_question_can_be_scored() -> None:
 
 
 def test_the_settings_beside_them_are_valid() -> None:
-    labels = [row.label for row in custom(PAGES / "settings.json")[0].rows]
+    labels = [row.label for row in from_file(PAGES / "settings.json").rows]
     assert labels[0] == "Uncompressed" and len(labels) == 5

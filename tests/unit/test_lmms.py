@@ -70,13 +70,13 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
         module = types.ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("lmms_model", "plugin"):
+    for name in ("lmms_model", "lmms_manifest"):
         monkeypatch.delitem(sys.modules, f"rotatek.evaluation.{name}", raising=False)
     model = importlib.import_module("rotatek.evaluation.lmms_model")
-    found = importlib.import_module("rotatek.evaluation.plugin")
+    found = importlib.import_module("rotatek.evaluation.lmms_manifest")
     monkeypatch.setattr(model, "load", lambda name, device: tiny_qwen())
     yield types.SimpleNamespace(model=model, manifest=found.manifest)
-    for name in ("lmms_model", "plugin"):
+    for name in ("lmms_model", "lmms_manifest"):
         sys.modules.pop(f"rotatek.evaluation.{name}", None)
 
 
@@ -96,7 +96,7 @@ def test_manifest_names_the_class(plugin: types.SimpleNamespace) -> None:
     assert getattr(importlib.import_module(module), name).is_simple is True
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     entry = project["entry-points"]["lmms_eval.models"]["rotatek"]
-    assert entry == "rotatek.evaluation.plugin:manifest"
+    assert entry == "rotatek.evaluation.lmms_manifest:manifest"
 
 
 def test_answers_are_the_engines(plugin: types.SimpleNamespace, picture: Any) -> None:

@@ -31,7 +31,7 @@ Rows = list[list[int]]  # of each part of a stack, the rows that are meant
 
 
 class StackedLayer(CompressedLayer):
-    """One layer of a `Stack`: text of all rows in one buffer, visual tokens part by part."""
+    """One layer of a `CacheStack`: text of all rows in one buffer, visual tokens part by part."""
 
     def __init__(self, layers: Sequence[CompressedLayer]) -> None:
         super().__init__(layers[0].index, 0)
@@ -85,7 +85,7 @@ class StackedLayer(CompressedLayer):
         self._lay([len(part) for _, part in pairs])
 
 
-class Stack(RewindableCache):
+class CacheStack(RewindableCache):
     """Filled caches side by side: the rows of the first one, then those of the second, ..."""
 
     def __init__(self, caches: Sequence[RotateKCache]) -> None:
@@ -136,7 +136,12 @@ class _Greedy:
     """The rows of a stack that are still answering, and their next tokens."""
 
     def __init__(
-        self, vlm: VisionLanguageModel, stack: Stack, logits: Tensor, position: Tensor, graph: bool
+        self,
+        vlm: VisionLanguageModel,
+        stack: CacheStack,
+        logits: Tensor,
+        position: Tensor,
+        graph: bool,
     ) -> None:
         self.vlm, self.stack, self.graphs = vlm, stack, graph
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -200,19 +205,27 @@ class _Greedy:
 
 
 @torch.inference_mode()
-def answers(
+def decode_stack(
     vlm: VisionLanguageModel,
-    stack: Stack,
+    stack: CacheStack,
     logits: Tensor,
     position: Tensor,
     limit: int,
     *,
     graph: bool = False,
 ) -> Iterator[tuple[int, list[list[int]]]]:
-    """Greedy tokens of every row behind logits [rows, vocabulary], before its end or the limit.
+    """Greedy tokens of every row of a stack, before its end or the limit.
 
-    position: [rows] of the first token. Yields (part, its rows' tokens) as parts are done. graph:
-    replay a captured step, on CUDA.
+    Args:
+        vlm: the model that filled the caches.
+        stack: the caches.
+        logits: [rows, vocabulary] behind the prompts.
+        position: [rows] of the first token.
+        limit: new tokens of a row, at most.
+        graph: replay a captured step, on CUDA.
+
+    Yields:
+        (part, its rows' tokens) as parts are done.
     """
     if graph:
         stack.make_static(limit + 1)

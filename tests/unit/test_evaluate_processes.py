@@ -14,10 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import evaluate
-from rotatek.__main__ import main
-from rotatek.evaluation import jobs
+from rotatek.cli import evaluate
+from rotatek.cli.main import main
+from rotatek.evaluation import processes
 from rotatek.evaluation import suite as suites
+from rotatek.evaluation.evaluate import versions
 from rotatek.pocket.config import build_model, model_config, save_model
 
 pytestmark = pytest.mark.unversioned  # what processes do; test_evaluate.py has the answers
@@ -39,7 +40,7 @@ def picture(seed: int) -> Image.Image:
 def command(*words: str) -> int:
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
-    return evaluate.main(parser.parse_args(words))
+    return evaluate.run(parser.parse_args(words))
 
 
 def count_lines(path: Path) -> int:
@@ -78,7 +79,7 @@ def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
     assert command(*words, str(tmp_path / "one")) == 0
     two = str(tmp_path / "two")
     with monkeypatch.context() as patch:
-        patch.setattr(jobs.subprocess, "Popen", Here)
+        patch.setattr(processes.subprocess, "Popen", Here)
         assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
     assert count_lines(tmp_path / "two" / "journal.jsonl") < 1 + 3 * len(lines)
     assert command(*words, two, "--jobs", "2") == 0
@@ -112,9 +113,9 @@ def test_what_counts_as_a_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
-    assert jobs.on_gpu(device) is expected
+    assert processes.on_gpu(device) is expected
     named = f"GPU {device if device == 'cuda:1' else None}" if expected else "cpu"
-    assert evaluate.versions(device)["ran_on"]["device"] == named
+    assert versions(device)["ran_on"]["device"] == named
 
 
 def test_parts_are_spread_over_the_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +123,12 @@ def test_parts_are_spread_over_the_visible_gpus(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    given = [jobs.environment(index, 3, "cuda")["CUDA_VISIBLE_DEVICES"] for index in range(3)]
+    given = [processes.environment(index, 3, "cuda")["CUDA_VISIBLE_DEVICES"] for index in range(3)]
     assert given == ["0", "1", "0"]
     for device in ("auto", "cuda:1"):  # several, and one by its number among all
-        assert "CUDA_VISIBLE_DEVICES" not in jobs.environment(1, 3, device)
+        assert "CUDA_VISIBLE_DEVICES" not in processes.environment(1, 3, device)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    made = jobs.environment(1, 3, None)
+    made = processes.environment(1, 3, None)
     assert (made["CUDA_VISIBLE_DEVICES"], made["OMP_NUM_THREADS"]) == ("7", "1")
 
 
@@ -153,7 +154,7 @@ def interrupted(
         *("--short-tokens", "8", "--long-tokens", "16", "--settings", str(tmp_path / "mine.json")),
         *("--out", str(out)),
     ]
-    parts = [jobs.part_path(out, index) for index in range(2)]
+    parts = [processes.part_path(out, index) for index in range(2)]
     over = threading.Event()
 
     def terminate() -> None:

@@ -11,14 +11,22 @@ from rotatek.inputs import make_request
 from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen, collate
-from rotatek.settings import Settings
+from rotatek.tokens import TokenPruner
 
 
-class Asked:
+class QuestionBatch:
     """Questions encoded once, whatever the settings.
 
-    suffix: appended to every question; limit: new tokens of an answer. whole: the padded batch with
-    every visual token; full_bytes: of an uncompressed cache of it.
+    Args:
+        vlm: the model.
+        suite: where the pictures are.
+        items: the questions.
+        suffix: appended to every question.
+        limit: new tokens of an answer.
+
+    Attributes:
+        whole: the padded batch with every visual token.
+        full_bytes: of an uncompressed cache of it.
     """
 
     def __init__(
@@ -29,12 +37,8 @@ class Asked:
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
         seen = {document: vlm.look(pixels) for document, pixels in self._pixels.items()}
-        self.whole = collate(
-            [
-                vlm.embed(prompt, None, seen[item.document])
-                for item, prompt in zip(items, prompts, strict=True)
-            ]
-        )
+        pairs = zip(items, prompts, strict=True)
+        self.whole = collate([vlm.embed(prompt, None, seen[i.document]) for i, prompt in pairs])
         self._layout = layout_of(vlm.model, self.whole.inputs())
         self.full_bytes = vlm.full_bytes(self.whole.valid.numel())
 
@@ -48,20 +52,20 @@ class Asked:
             self._pixels[item.document] = prompts[-1].pixels
         return prompts
 
-    def under(self, settings: Settings) -> tuple[Embedded, Layout]:
-        """The padded batch that these settings prefill, and where its tokens are."""
-        if settings.pruning.stage != "encoder":
+    def under(self, pruner: TokenPruner) -> tuple[Embedded, Layout]:
+        """The padded batch that a pruner leaves to the language model, and where its tokens are."""
+        if pruner.stage != "encoder":
             return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}
         seen = {
-            document: self.vlm.look(pixels, settings.pruning, self._watched[document])
+            document: self.vlm.look(pixels, pruner, self._watched[document])
             for document, pixels in self._pixels.items()
         }
-        return self._zipped([seen[item.document] for item in self.items])
+        return self._reduced([seen[item.document] for item in self.items])
 
     @torch.inference_mode()
-    def _zipped(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:
+    def _reduced(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:
         """The whole batch less what an encoder-stage pruner drops; positions stay."""
         whole = self.whole
         features = torch.cat([tokens for tokens, _ in seen])

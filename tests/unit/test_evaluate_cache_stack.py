@@ -11,8 +11,8 @@ from transformers.cache_utils import Cache
 
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
-from rotatek.evaluation import stack as stacks
-from rotatek.evaluation.stack import ALIGNED, Stack, answers
+from rotatek.evaluation import cache_stack as stacks
+from rotatek.evaluation.cache_stack import ALIGNED, CacheStack, decode_stack
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
@@ -73,8 +73,8 @@ def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph
         logits.append(prefill(vlm, batch, cache)[0])
         caches.append(cache)
     position = batch.next_position.repeat(len(chosen))
-    stack = Stack(caches)
-    said = dict(answers(vlm, stack, torch.cat(logits), position, LIMIT, graph=graph))
+    stack = CacheStack(caches)
+    said = dict(decode_stack(vlm, stack, torch.cat(logits), position, LIMIT, graph=graph))
     return [said[part] for part in range(len(chosen))]
 
 
@@ -95,7 +95,7 @@ def test_lengths_start_where_kernels_expect_them(vlm: VisionLanguageModel, batch
     caches = [RotateKCache(vlm.model, batch.inputs(), settings) for settings in STORED]
     for cache in caches:
         prefill(vlm, batch, cache)
-    layer = Stack(caches).layers[0]
+    layer = CacheStack(caches).layers[0]
     layer.keep([[2], [0, 1, 2], [], [0, 2]])
     assert layer.counts == [1, 3, 2] and all(place % ALIGNED == 0 for place in layer.places)
     lengths = layer.joined.lengths[layer.order]

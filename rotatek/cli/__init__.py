@@ -1,0 +1,5 @@
+"""The command line, one file a command; `rotatek.cli.main` is where it begins.
+
+A command's file has `add_arguments`, which tells a parser its flags, and `run`. It is imported when
+its command is given, so that `rotatek --help` needs none of them.
+"""

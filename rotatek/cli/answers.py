@@ -1,0 +1,115 @@
+"""What `ask` and `compare` share: questions in, one report for each column out."""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rotatek.cli.request_arguments import load_model, progress, rows_of
+from rotatek.errors import UserError
+from rotatek.settings import Settings
+
+if TYPE_CHECKING:
+    from rotatek.engine import Engine
+    from rotatek.inputs import Request
+
+DIGITS: Final = {
+    "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
+}  # fmt: skip
+Report = dict[str, Any]
+
+
+def reports(args: argparse.Namespace, columns: Mapping[str, Settings]) -> Iterator[list[Report]]:
+    """Per question, one report per column in their order. The model loads after the first check.
+
+    In a batch a bad row becomes a report with "error" and the others go on.
+
+    Raises:
+        UserError: for a question that is refused; in a batch, when all others are answered.
+    """
+    from rotatek.engine import Engine  # noqa: PLC0415  # keeps --help quick
+    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+
+    batch, engine, refused = args.batch is not None, None, 0
+    for row in progress(rows_of(args), batch):
+        place = row._asdict() if batch else {}
+        try:
+            request = make_request(open_image(Path(row.image)), row.question, args.max_new_tokens)
+            engine = engine or Engine(load_model(args), graphs=args.graph)
+            yield [place | one for one in answers(engine, request, columns)]
+        except UserError as error:
+            if not batch:
+                raise
+            refused += 1
+            yield [place | {"error": error.message}]
+    if refused:
+        raise UserError(f'{refused} of the batch\'s questions could not be answered; see "error".')
+
+
+def answers(engine: "Engine", request: "Request", columns: Mapping[str, Settings]) -> list[Report]:
+    """Run one question.
+
+    Returns:
+        one report per column, with its name as "method".
+
+    Raises:
+        UserError: in the engine's words.
+    """
+    from rotatek.compare.report import report  # noqa: PLC0415
+    from rotatek.events import Failed, Finished, Prefilled  # noqa: PLC0415
+
+    filled: dict[str, Prefilled] = {}
+    done: dict[str, Finished] = {}
+    for event in engine.compare(request, columns, trace=False):
+        if isinstance(event, Failed):
+            raise UserError(event.message)
+        if isinstance(event, Prefilled):
+            filled[event.column] = event
+        elif isinstance(event, Finished):
+            done[event.column] = event
+    return [
+        {"method": name} | rounded(report(settings, filled[name], done[name]))
+        for name, settings in columns.items()
+    ]
+
+
+def rounded(figures: Report) -> Report:
+    """The same with no more digits than mean something."""
+    return {
+        name: round(value, DIGITS[name]) if name in DIGITS and value is not None else value
+        for name, value in figures.items()
+    }
+
+
+def print_json(figures: Report) -> None:
+    """One line."""
+    print(json.dumps(figures, ensure_ascii=False), flush=True)
+
+
+def table(reports: Sequence[Report]) -> str:
+    """Columns of a comparison as lines of text."""
+    head = ("method", "tokens", "nominal", "KV bytes", "of full", "ms/token", "same", "answer")
+    return aligned([head, *(_line(one) for one in reports)])
+
+
+def _line(report: Report) -> tuple[str, ...]:
+    if "error" in report:
+        return (report["error"],)
+    return (
+        report["method"],
+        f"{report['visual_tokens_kept']}/{report['visual_tokens']}",
+        f"{report['nominal_kv']:.3f}",
+        f"{report['kv_bytes']:,}",
+        f"{report['kv_bytes'] / report['kv_bytes_full']:.3f}",
+        f"{report['decode_ms_per_token']:.1f}",
+        f"{report['agreement']:.2f}",
+        report["answer"].replace("\n", " ")[:60],
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,176 @@
+"""`rotatek evaluate`: the paper's tables, on any model and suite."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from rotatek.channels import CHANNELS
+from rotatek.cli.request_arguments import add_model
+from rotatek.cli.settings_arguments import add_option, flag_of, given
+from rotatek.errors import SettingError
+from rotatek.evaluation import processes
+from rotatek.evaluation.evaluate import Evaluation
+from rotatek.evaluation.runner import RunOptions
+from rotatek.evaluation.suite import (
+    LONG_TOKENS,
+    QUESTIONS,
+    SHORT_TOKENS,
+    SPLITS,
+    FileSuite,
+    StoredSuite,
+    Suite,
+    draw,
+)
+from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
+from rotatek.tokens import TOKENS
+
+STOPPED_EARLY: Final = 3
+PARENTS: Final = ("jobs", "part", "report", "no_report", "draw", "run")  # not a part's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which questions to which model, under which settings, and by how many processes."""
+    add_model(parser)
+    _add_questions(parser)
+    _add_tables(parser)
+    _add_running(parser)
+
+
+def _add_questions(parser: argparse.ArgumentParser) -> None:
+    embedded = " or ".join(SPLITS)
+    parser.add_argument(
+        "--suite", default="pocket", metavar="SUITE", help=f"{embedded}, or FILE.jsonl"
+    )
+    parser.add_argument("--questions", type=int, default=1_000, metavar="N", help="embedded suites")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the embedded suites")
+    parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
+    parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
+    parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tables",
+        default="all",
+        metavar="NAMES",
+        help="all, or names with commas; list shows them",
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE.json", help='instead: {"label": {"keep_channels": 0.1}, ...}'
+    )
+    group = parser.add_argument_group(
+        "options of methods", "of every row whose method has them and leaves them at their default"
+    )
+    for registry in (TOKENS, CHANNELS):
+        for key, owned in registry.options().items():
+            if owned[0][1].kind != "fraction":  # shares are what the rows are about
+                add_option(group, key, owned, registry)
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes side by side, over all GPUs"
+    )
+    parser.add_argument("--part", metavar="I/N", help="answer the I-th of N parts only; see --jobs")
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing: write the report of what --out holds"
+    )
+    parser.add_argument(
+        "--no-report", action="store_true", help="only answer: --report writes it, on any machine"
+    )
+    parser.add_argument(
+        "--draw", action="store_true", help="only draw an embedded suite into --out, for later runs"
+    )
+    parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
+    parser.add_argument(
+        "--out", type=Path, default=Path("artifacts/evaluation"), metavar="FOLDER",
+        help="journal.jsonl, questions, pictures and results go there",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer what is missing, then write the report.
+
+    Returns:
+        0, or 3 if it stopped early: run it again.
+
+    Raises:
+        UserError: for arguments that are refused, before anything is loaded.
+    """
+    if args.tables == "list":
+        for table in tables().values():
+            print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
+        return 0
+    chosen = tables_of(args)
+    if args.jobs < 1:
+        raise SettingError("--jobs", "a whole number from 1", args.jobs)
+    part = processes.parse_part(args.part) if args.part else None
+    if args.report:
+        kept = args.out / QUESTIONS
+        suite = StoredSuite(kept) if kept.exists() else open_suite(args)
+        print(evaluation_of(args, chosen, suite).write_report())
+        return 0
+    evaluation = evaluation_of(args, chosen, open_suite(args))
+    if args.draw:
+        return 0
+    if part is not None:
+        return 0 if evaluation.answer(part).finished else STOPPED_EARLY
+    return answer_all(args, evaluation)
+
+
+def answer_all(args: argparse.Namespace, evaluation: Evaluation) -> int:
+    """Answer in this process or in several, and write the report; the exit status."""
+    refused = processes.merge(args.out)  # what an interrupted run left
+    if args.jobs > 1:
+        line = [sys.executable, "-m", "rotatek", "evaluate", *words(args)]
+        outcome = evaluation.answer_in_processes(line, args.jobs)
+    else:
+        outcome = evaluation.answer()
+    if not args.no_report:
+        print(evaluation.write_report({**refused, **outcome.refused}))
+    return 0 if outcome.finished else STOPPED_EARLY
+
+
+def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> Evaluation:
+    """What the arguments describe."""
+    limits = (args.short_tokens, args.long_tokens)
+    options = RunOptions(args.batch, args.suffix, limits, args.graph)
+    return Evaluation(
+        args.model, suite, chosen, args.out, args.device, options, limit_s=args.limit_s
+    )
+
+
+def words(args: argparse.Namespace) -> list[str]:
+    """The options of `args` as a command line, less those that are the parent's."""
+    line: list[str] = []
+    for name, value in vars(args).items():
+        if name in PARENTS or value is None or value is False:
+            continue
+        line.append(flag_of(name))
+        line += [] if value is True else [str(value)]
+    return line
+
+
+def tables_of(args: argparse.Namespace) -> list[Table]:
+    """The tables that the arguments ask for.
+
+    Raises:
+        UserError: for a name, a file or an option that there is not.
+    """
+    chosen = [from_file(Path(args.settings))] if args.settings else named(args.tables)
+    options: dict[str, Any] = given(args)
+    return [with_options(table, options) for table in chosen] if options else chosen
+
+
+def open_suite(args: argparse.Namespace) -> Suite:
+    """An embedded suite, drawn into --out where it is not there; or a file, its questions kept."""
+    if args.suite in SPLITS:
+        if not 1 <= args.questions <= 100_000:
+            raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)
+        return draw(args.suite, args.questions, args.seed, args.out)
+    suite = FileSuite(Path(args.suite))
+    StoredSuite.save(suite, args.out / QUESTIONS)
+    return suite

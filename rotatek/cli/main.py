@@ -1,0 +1,71 @@
+"""`rotatek COMMAND ...`: finds the command, runs it, and says in one sentence what went wrong.
+
+Answers go to stdout, everything else to stderr.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final, NoReturn
+
+from rotatek.errors import public_message
+
+COMMANDS: Final = {
+    "ask": "answer a question about an image",
+    "compare": "every method side by side at one KV budget",
+    "calibrate": "bases computed once, from many images",
+    "evaluate": "the paper's tables, on any model and suite",
+    "page": "serve the web page",
+    "info": "versions, device, methods and models, for bug reports",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it on stderr and exit with status 2."""
+        self.exit(2, f"{message[:1].upper()}{message[1:]}. Try `{self.prog} --help`.\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: its words; those of the process if not given.
+
+    Returns:
+        the exit status: 0, or 2 for a refusal, or the command's own.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parser_for(words).parse_args(words)
+        return args.run(args) or 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        print(public_message(error), file=sys.stderr)
+        return 2
+
+
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that knows every command, and the flags of the one that `words` begin with."""
+    as_module = Path(sys.argv[0]).name == "__main__.py"
+    prog = "python -m rotatek" if as_module else "rotatek"
+    parser = Parser(prog=prog, description="Ask pictures with a compressed cache.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, help in COMMANDS.items():
+        command = commands.add_parser(name, help=help, description=f"{name}: {help}.")
+        if words[:1] == [name]:
+            module = import_module(f"rotatek.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser

@@ -1,0 +1,87 @@
+"""Flags for what is asked of which model: an image and a question, or a file of many."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rotatek.errors import UserError
+
+if TYPE_CHECKING:
+    from rotatek.models import VisionLanguageModel
+
+
+class Row(NamedTuple):
+    """One question of a command line or of a batch file; image: the path as it was given."""
+
+    image: str
+    question: str
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """An image and a question, or a batch of them; the model, and where and how long it runs."""
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="a PNG, JPEG or WebP file")
+    parser.add_argument("question", nargs="?", metavar="QUESTION")
+    parser.add_argument(
+        "--batch", metavar="FILE.jsonl", help='lines of {"image": PATH, "question": TEXT}'
+    )
+    add_model(parser)
+    parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Which model, and on which device."""
+    parser.add_argument(
+        "--model", default="pocket", metavar="NAME", help="pocket, a folder, or a hub id"
+    )
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, or auto for several GPUs")
+
+
+def load_model(args: argparse.Namespace) -> "VisionLanguageModel":
+    """The model that the flags name."""
+    from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+
+    return models.load(args.model, args.device, four_bit=args.four_bit)
+
+
+def rows_of(args: argparse.Namespace) -> list[Row]:
+    """The questions, from the arguments or the batch file.
+
+    Raises:
+        UserError: if neither or both are given, or the file is not what it should be.
+    """
+    if args.batch is None:
+        if args.image is None or args.question is None:
+            raise UserError("Give an IMAGE and a QUESTION, or --batch FILE.jsonl.")
+        return [Row(args.image, args.question)]
+    if args.image is not None:
+        raise UserError("Give either IMAGE and QUESTION or --batch, not both.")
+    try:
+        lines = Path(args.batch).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError("The batch file cannot be read. Check its name and encoding.") from error
+    rows = [_row(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise UserError("The batch file has no questions. Add one JSON object a line.")
+    return rows
+
+
+def _row(number: int, line: str) -> Row:
+    try:
+        row = json.loads(line)
+        return Row(str(row["image"]), row["question"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f'Line {number} of the batch file is not {{"image": PATH, "question": TEXT}}.'
+        ) from error
+
+
+def progress(rows: Sequence[Row], shown: bool) -> Iterable[Row]:
+    """`rows`, with a bar on stderr for a batch."""
+    from tqdm import tqdm  # noqa: PLC0415
+
+    return tqdm(rows, unit="question", file=sys.stderr, disable=not shown)

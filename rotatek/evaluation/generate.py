@@ -1,0 +1,41 @@
+"""Greedy answers of one padded batch under one setting, outside of any suite."""
+
+from collections.abc import Sequence
+
+from rotatek.cache.compressed import release
+from rotatek.compare.prefill import empty_cache, fill, plan_for
+from rotatek.decode import decode
+from rotatek.inputs import Request
+from rotatek.models import VisionLanguageModel
+from rotatek.models.base import collate
+from rotatek.settings import Settings
+
+
+def generate(
+    vlm: VisionLanguageModel, requests: Sequence[Request], settings: Settings
+) -> list[str]:
+    """Answer requests that have the same limit of new tokens, in their order."""
+    pruner = settings.pruning
+    embedded = collate([vlm.embed(vlm.prompt(request), pruner) for request in requests])
+    plan = plan_for(vlm, embedded, pruner)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    try:
+        logits, _ = fill(vlm, embedded, plan, [cache], timed=False)
+        steps = decode(vlm, embedded, cache, logits, requests[0].max_new_tokens)
+        rows = by_sample(vlm, [step.tokens for step in steps])
+    finally:
+        release(cache)
+    return [text_of(vlm, tokens) for tokens in rows]
+
+
+def by_sample(vlm: VisionLanguageModel, steps: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Steps [T][B], -1 behind an end, as each sample's own tokens without that end."""
+    return [
+        [token for token in sample if token >= 0 and token not in vlm.stop_ids]
+        for sample in zip(*steps, strict=True)
+    ]
+
+
+def text_of(vlm: VisionLanguageModel, tokens: Sequence[int]) -> str:
+    """New tokens as text."""
+    return vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()

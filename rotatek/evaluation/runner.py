@@ -1,0 +1,214 @@
+"""Answering a suite under many settings, in few and large pieces of work.
+
+A batch of questions is encoded once. One prefill serves every setting that drops the same tokens,
+and the caches of all settings are decoded side by side (`rotatek.evaluation.cache_stack`). What was
+answered is in a journal, so an interrupted run continues where it stopped.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from rotatek import recovery
+from rotatek.cache.compressed import RotateKCache, cache_bytes, release
+from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.decode import decode
+from rotatek.errors import UserError
+from rotatek.evaluation.cache_stack import CacheStack, decode_stack
+from rotatek.evaluation.generate import by_sample, text_of
+from rotatek.evaluation.journal import Answer, Journal, setting_id
+from rotatek.evaluation.question_batch import QuestionBatch
+from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
+from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, part_of
+from rotatek.models import VisionLanguageModel
+from rotatek.models.memory import free_bytes, is_out_of_memory
+from rotatek.settings import Settings
+
+CACHES: Final = 40  # decoded side by side, at most
+MEMORY: Final = 4  # one part in four of what is free is for them
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a suite is asked, whatever the settings.
+
+    Args:
+        batch: questions at once; None is 64 on a GPU, and 8 elsewhere.
+        suffix: appended to every question, e.g. " Answer with a single word or phrase."
+        limits: new tokens of a short answer, and of a page.
+        graph: replay steps as CUDA graphs.
+    """
+
+    batch: int | None = None
+    suffix: str = ""
+    limits: tuple[int, int] = (SHORT_TOKENS, LONG_TOKENS)
+    graph: bool = False
+
+
+class Filled(NamedTuple):
+    """A filled cache, and its share of the bytes of an uncompressed one."""
+
+    settings: Settings
+    cache: RotateKCache
+    kv_share: float
+
+
+class Runner:
+    """Answers a suite's questions with one model.
+
+    Args:
+        vlm: the model.
+        suite: the questions.
+        journal: where answers go; what it holds is not asked again.
+        options: how they are asked.
+        notice: told once of every setting that this model or version does not support.
+
+    Attributes:
+        refused: sentences by settings that could not be answered.
+        eager: settings whose steps a graph cannot hold.
+    """
+
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        suite: Suite,
+        journal: Journal,
+        options: RunOptions | None = None,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.vlm, self.suite, self.journal = vlm, suite, journal
+        self.options, self.notice = options or RunOptions(), notice
+        on_gpu = vlm.device.type == "cuda"
+        self.batch = self.options.batch or (64 if on_gpu else 8)
+        self.graph = self.options.graph and on_gpu
+        self.refused: dict[str, str] = {}
+        self.eager: set[str] = set()
+
+    def units(self, wanted: Wanted, part: tuple[int, int] = (0, 1)) -> list[Unit]:
+        """What is missing, in batches.
+
+        Args:
+            wanted: settings, and whether they are asked everything or pages alone.
+            part: (i, n) is the i-th of n equal shares, for n processes side by side.
+        """
+        todo = missing(self.suite.items, wanted, self.journal.answers)
+        return part_of(batches(todo, self.batch, part[1]), part, self.options.limits)
+
+    def run(self, units: Sequence[Unit]) -> Iterator[int]:
+        """Answer `units`; yields how many answers each step added or gave up."""
+        for unit in units:
+            limit = self.options.limits[unit.long]
+            batch = QuestionBatch(self.vlm, self.suite, unit.items, self.options.suffix, limit)
+            for group in self._groups(batch, unit.owed):
+                self._answer(batch, group)
+                yield Unit(unit.items, group).answers
+
+    def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
+        """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
+        tokens = batch.whole.valid.numel() + len(batch.items) * batch.limit
+        room = free_bytes(str(self.vlm.device)) // MEMORY // self.vlm.full_bytes(tokens)
+        many = max(1, min(CACHES, room))
+        groups = []
+        for slow in (False, True):
+            chosen = [s for s in owed if (setting_id(s) in self.eager) == slow]
+            ordered = [settings for alike in by_pruning(chosen) for settings in alike]
+            groups += even(ordered, -(-len(ordered) // many))
+        return groups
+
+    def _answer(self, batch: QuestionBatch, group: list[Settings]) -> None:
+        """Write down what a group of settings answers; in halves where it does not go together."""
+        group = [settings for settings in group if self._is_owed(settings, batch.items)]
+        try:
+            self._answer_group(batch, group)
+            return
+        except Exception as error:
+            if not self._is_worth_another_try(error, group):
+                raise
+        recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
+        left = [settings for settings in group if self._is_owed(settings, batch.items)]
+        for half in even(left, min(2, len(left))):
+            self._answer(batch, half)
+
+    def _is_worth_another_try(self, error: Exception, group: list[Settings]) -> bool:
+        """Always, in halves, for several settings; a single one is refused or loses its graph."""
+        if len(group) > 1:
+            return True
+        name = setting_id(group[0])
+        if isinstance(error, UserError):
+            self.refused[name] = error.message
+            self.notice(f"Left out: {error.message}")
+            return True
+        graphed = self.options.graph and name not in self.eager and isinstance(error, RuntimeError)
+        if graphed and not is_out_of_memory(error):
+            self.eager.add(name)
+            self.notice(f"Without a CUDA graph ({type(error).__name__}): {group[0]}")
+            return True
+        return False
+
+    def _is_owed(self, settings: Settings, items: Sequence[Item]) -> bool:
+        """Whether a setting is neither refused nor answered."""
+        name = setting_id(settings)
+        answered = all((name, item.name) in self.journal.answers for item in items)
+        return name not in self.refused and not answered
+
+    def _answer_group(self, batch: QuestionBatch, group: list[Settings]) -> None:
+        """Prefill what drops the same tokens together, then decode all of it side by side."""
+        filled: list[Filled] = []
+        logits: list[Tensor] = []
+        try:
+            for alike in by_pruning(group):
+                caches, first = self._fill(batch, alike)
+                for settings, cache in zip(alike, caches, strict=True):
+                    share = cache_bytes(cache).total / batch.full_bytes
+                    if isinstance(cache, RotateKCache):
+                        filled.append(Filled(settings, cache, share))
+                        logits.append(first)
+                    else:
+                        self._answer_uncompressed(batch, settings, cache, first)
+            if filled:
+                self._side_by_side(batch, filled, torch.cat(logits))
+        finally:
+            for one in filled:
+                release(one.cache)
+
+    def _fill(self, batch: QuestionBatch, alike: list[Settings]) -> tuple[list[Cache], Tensor]:
+        """Caches that one prefill filled, and its logits."""
+        embedded, layout = batch.under(alike[0].pruning)
+        plan = plan_for(self.vlm, embedded, alike[0].pruning, layout)
+        caches = [empty_cache(self.vlm, embedded, settings, plan) for settings in alike]
+        logits, _ = fill(self.vlm, embedded, plan, caches, timed=False)
+        return caches, logits
+
+    def _answer_uncompressed(
+        self, batch: QuestionBatch, settings: Settings, cache: Cache, logits: Tensor
+    ) -> None:
+        """The reference decodes by itself, on transformers' own cache and attention."""
+        share = cache_bytes(cache).total / batch.full_bytes
+        steps = [s.tokens for s in decode(self.vlm, batch.whole, cache, logits, batch.limit)]
+        self._write(batch, settings, by_sample(self.vlm, steps), share)
+        release(cache)
+
+    def _side_by_side(self, batch: QuestionBatch, filled: list[Filled], logits: Tensor) -> None:
+        """Decode filled caches; each setting's answers are written as its last one ends."""
+        stack = CacheStack([one.cache for one in filled])
+        for one in filled:
+            release(one.cache)
+        position = batch.whole.next_position.repeat(len(filled))
+        graph = self.graph and not any(setting_id(one.settings) in self.eager for one in filled)
+        said = decode_stack(self.vlm, stack, logits, position, batch.limit, graph=graph)
+        for part, rows in said:
+            self._write(batch, filled[part].settings, rows, filled[part].kv_share)
+
+    def _write(
+        self, batch: QuestionBatch, settings: Settings, rows: Sequence[list[int]], share: float
+    ) -> None:
+        """Each question's new tokens, as texts, into the journal."""
+        name = setting_id(settings)
+        self.journal.add(
+            Answer(name, item.name, text_of(self.vlm, tokens), len(tokens), share)
+            for item, tokens in zip(batch.items, rows, strict=True)
+        )
