@@ -102,6 +102,8 @@ def test_commands_exist(path: Path) -> None:
             assert find_spec(module), line
         for word in re.findall(r"(?:^|python -m )rotatek ([a-z]+)\b", line):
             assert (ROOT / "rotatek" / "cli" / f"{word}.py").exists(), line
+        for script in re.findall(r"\b(?:python|sh) ([\w./-]+\.(?:py|sh))\b", line):
+            assert (ROOT / script).exists(), line
         for target in re.findall(r"(?:^|\s)make ([a-z-]+)(?=\s|$)", line):
             assert target in targets, line
 
