@@ -20,9 +20,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import __main__ as command
 from rotatek import errors, recovery
 from rotatek.cache.compressed import RotateKCache
+from rotatek.cli import main as command
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.evaluation.journal import Journal

@@ -12,7 +12,7 @@ from kernels.cases import Case, branches, make
 from kernels.check import errors, passes, sampled
 from kernels.launch import Config, _merge_block, _one_tile, attend_triton, configuration
 from kernels.reference import Visual
-from rotatek.channels.spark import SparkStore, pack_bits
+from rotatek.channels.spark import SparKStore, pack_bits
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BF16 = torch.bfloat16
@@ -120,6 +120,6 @@ def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
     kept = torch.arange(128) < 8
     visual = Visual(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 128))
     mask, level = pack_bits(kept.expand(1, 1, 2, 128)), torch.zeros(1, 1, 2)
-    found = SparkStore(visual, mask, level, None, None).read()
+    found = SparKStore(visual, mask, level, None, None).read()
     assert found.fresh
     assert found.keys.equal(kept.float().expand(1, 1, 2, 128))

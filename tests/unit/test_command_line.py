@@ -15,6 +15,7 @@ from rotatek.cli.compare import columns
 from rotatek.errors import SettingError, UserError
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
+from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
 FIELDS = {
@@ -32,7 +33,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def image(picture, tmp_path: Path) -> str:
+def image(picture: Picture, tmp_path: Path) -> str:
     path = tmp_path / "picture.png"
     picture(400, 300).save(path)
     return str(path)

@@ -25,7 +25,7 @@ from rotatek.evaluation.suite import (
     draw,
     fingerprint,
 )
-from rotatek.evaluation.tables import Table, tables
+from rotatek.evaluation.tables import Scope, Table, tables
 from rotatek.evaluation.units import size
 from rotatek.events import Finished
 from rotatek.inputs import make_request
@@ -74,7 +74,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> FileSuite:
     return FileSuite(path / "suite.jsonl")
 
 
-WANTED: list[tuple[Settings, str]] = [
+WANTED: list[tuple[Settings, Scope]] = [
     (BASELINE, "all"),
     (Settings.of(keep_channels=0.25), "all"),
     (Settings.of(channels="think", keep_channels=0.25), "all"),
@@ -177,8 +177,9 @@ def test_shares_come_out_even(
 ) -> None:
     """In new tokens: of the questions, or of the settings where there are fewer questions."""
     runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(64))
-    rows = [(settings, "all") for table in tables().values() for settings in settings_of(table)]
-    parts = [runner.units(list(dict.fromkeys(rows)), (i, count)) for i in range(count)]
+    once = dict.fromkeys(s for table in tables().values() for s in settings_of(table))
+    rows: list[tuple[Settings, Scope]] = [(settings, "all") for settings in once]
+    parts = [runner.units(rows, (i, count)) for i in range(count)]
     shares = [
         sum(unit.answers * runner.options.limits[unit.long] for unit in part) for part in parts
     ]
@@ -253,7 +254,12 @@ def test_rows_leave_a_stack_as_they_end(
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
     kept: list[Any] = []
     real = CacheStack.keep
-    monkeypatch.setattr(CacheStack, "keep", lambda *args: (kept.append(args[1]), real(*args)))
+
+    def keep(stack: CacheStack, rows: Any) -> None:
+        kept.append(rows)
+        real(stack, rows)
+
+    monkeypatch.setattr(CacheStack, "keep", keep)
     said = []
     for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
         assert not kept  # a single row just ends
@@ -273,11 +279,18 @@ def test_the_vision_tower_sees_a_picture_once(
     seen: list[str] = []
     for name in ("features", "watched"):
         real = getattr(vlm, name)
-        monkeypatch.setattr(vlm, name, lambda p, n=name, r=real: (seen.append(n), r(p))[1])
+
+        def noted(pixels: Any, name: str = name, real: Any = real) -> Any:
+            seen.append(name)
+            return real(pixels)
+
+        monkeypatch.setattr(vlm, name, noted)
     runner = Runner(
         vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(8, limits=LIMITS)
     )
-    short = [(settings, "all") for settings, _ in WANTED if settings.tokens.name != "fastv"]
+    short: list[tuple[Settings, Scope]] = [
+        (settings, "all") for settings, _ in WANTED if settings.tokens.name != "fastv"
+    ]
     short.append((Settings.of(tokens="visionzip", keep_tokens=0.3), "all"))
     units = [unit for unit in runner.units(short) if not unit[0][0].long]
     assert sum(runner.run(units)) == 4 * len(short)

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -79,7 +80,7 @@ def test_two_jobs_answer_as_one_and_go_on_after_an_interruption(
     assert command(*words, str(tmp_path / "one")) == 0
     two = str(tmp_path / "two")
     with monkeypatch.context() as patch:
-        patch.setattr(processes.subprocess, "Popen", Here)
+        patch.setattr(subprocess, "Popen", Here)
         assert command(*words, two, "--jobs", "2", "--limit-s", "0") == 3
     assert count_lines(tmp_path / "two" / "journal.jsonl") < 1 + 3 * len(lines)
     assert command(*words, two, "--jobs", "2") == 0
