@@ -2,8 +2,8 @@
 
     python examples/evaluate_own_method.py [QUESTIONS FOLDER]
 
-A package of its own would name the method by an entry point, `loudest = "my_package:LoudestChannels"`
-under `[project.entry-points."rotatek.channels"]`; command line, page and tables then know it, too.
+A package of its own would name the method by an entry point, under
+`[project.entry-points."rotatek.channels"]`; command line, page and tables then know it, too.
 """
 
 import sys
