@@ -4,8 +4,6 @@ Eight documents with contents written by hand, and questions whose answers are k
 page, the tests and the documentation share them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -13,9 +11,10 @@ from pathlib import Path
 
 from PIL import Image
 
-from .document import Canvas, Colour
-from .fonts import Face, face
-from .renderers.charts import Frame
+from rotatek.pocket.content.colours import Colour
+from rotatek.pocket.layouts.fonts import Face, face
+from rotatek.pocket.layouts.pillow.axes import Frame
+from rotatek.pocket.layouts.pillow.canvas import Canvas
 
 INK, GREY, LINE, WHITE = (28, 32, 40), (110, 116, 128), (222, 226, 232), (255, 255, 255)
 BLUE, TEAL, ORANGE, RED = (37, 99, 235), (13, 148, 136), (245, 130, 32), (208, 52, 52)

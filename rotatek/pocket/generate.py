@@ -1,18 +1,17 @@
 """Documents from seeds: which renderer, how large, how harmed."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import stored
-from .config import UNIT
-from .degrade import degrade
-from .distract import distract
-from .document import Document
-from .renderers import REGISTRY, pick_look
+from rotatek.pocket import shards
+from rotatek.pocket.augmentation.degradation import degrade
+from rotatek.pocket.augmentation.distractors import distract
+from rotatek.pocket.document import Document
+from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.layouts.style import pick_style
+from rotatek.pocket.models.config import UNIT
 
 STORED_SHARE = 0.18
 DISTRACTED_SHARE = 0.2
@@ -41,7 +40,7 @@ def make_document(
     """
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
     if pages is not None and rng.random() < STORED_SHARE:
-        document = stored.draw(rng, pages, width, height)
+        document = shards.draw(rng, pages, width, height)
         if document is not None:
             return degrade(rng, document, harm, fast) if harm > 0 else document
     names = list(renderers or _names(split))
@@ -49,8 +48,8 @@ def make_document(
     weights = [_weight(n, split) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
-        look = pick_look(rng, width, height, "unseen" if split == "fonts" else "train")
-        document = REGISTRY[name].draw(rng, look)
+        style = pick_style(rng, width, height, "unseen" if split == "fonts" else "train")
+        document = REGISTRY[name].draw(rng, style)
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name

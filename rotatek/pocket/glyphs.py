@@ -1,7 +1,5 @@
 """The characters that documents are written in: the classes of the auxiliary glyph loss."""
 
-from __future__ import annotations
-
 ASCII = "".join(chr(c) for c in range(33, 127))
 ACCENTED = (
     "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"

@@ -30,7 +30,7 @@ from rotatek.evaluation.tables import PAPER_BUDGETS, Table, tables, wanted
 from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.models.config import build_model, model_config, save_model
 from tests.tiny import TINY
 
 LIMITS = (6, 12)

@@ -18,7 +18,7 @@ from rotatek import evaluate
 from rotatek.__main__ import main
 from rotatek.evaluation import jobs
 from rotatek.evaluation import suite as suites
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.models.config import build_model, model_config, save_model
 
 pytestmark = pytest.mark.unversioned  # what processes do; test_evaluate.py has the answers
 

@@ -4,11 +4,15 @@ import random
 
 import pytest
 
-from rotatek.pocket import coach
+from rotatek.pocket.content.cards import Deck, Field
+from rotatek.pocket.content.colours import NAMED
+from rotatek.pocket.content.tables import make_grid
 from rotatek.pocket.document import Question
 from rotatek.pocket.generate import make_document
-from rotatek.pocket.questions import ABSENT
-from rotatek.pocket.renderers import REGISTRY, listings, offers, swatches, tables
+from rotatek.pocket.layouts.pillow import offers, swatches
+from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.questions import derived
+from rotatek.pocket.questions.templates import ABSENT
 
 TAUGHT = ("ledgers", "notes", "offers", "stubs", "swatches")
 
@@ -38,10 +42,10 @@ def test_the_extremes_of_a_table_are_those_of_its_columns() -> None:
     compared = set()
     for seed in range(150):
         rng = random.Random(seed)
-        grid = tables.make_grid(rng, rng.randint(2, 5), rng.randint(2, 9), 0.6)
+        grid = make_grid(rng, rng.randint(2, 5), rng.randint(2, 9), 0.6)
         names = [row[0] for row in grid.rows]
         cells = zip(*grid.rows, strict=True)
-        if {i for i, c in enumerate(cells) if i and coach.numbers(list(c))} != set(grid.values):
+        if {i for i, c in enumerate(cells) if i and derived.numbers(list(c))} != set(grid.values):
             continue
         expected = set()
         for values in grid.values.values():
@@ -53,7 +57,7 @@ def test_the_extremes_of_a_table_are_those_of_its_columns() -> None:
                     expected.add((kind, names[values.index(order[0])]))
                 if len(order) > 3 and values.count(order[1]) == 1:
                     expected.add(("second", names[values.index(order[1])]))
-        asked = coach.from_table(rng, grid.markdown())
+        asked = derived.from_table(rng, grid.markdown())
         assert {(q.kind, q.answer) for q in asked} <= expected
         compared |= {(seed, q.kind) for q in asked}
     assert len(compared) > 100 and sum(kind == "second" for _, kind in compared) > 40
@@ -61,7 +65,7 @@ def test_the_extremes_of_a_table_are_those_of_its_columns() -> None:
 
 def test_the_second_of_many_is_a_kind_of_its_own_in_training() -> None:
     asked = [Question("highest", "second dearest item?", "a"), Question("lowest", "the last?", "b")]
-    assert [q.kind for q in coach.revised(random.Random(0), asked)] == ["second", "lowest"]
+    assert [q.kind for q in derived.revised(random.Random(0), asked)] == ["second", "lowest"]
 
 
 @pytest.mark.parametrize(
@@ -77,33 +81,33 @@ def test_the_second_of_many_is_a_kind_of_its_own_in_training() -> None:
 def test_figures_of_a_column_are_read_as_written(
     column: list[str], values: list[float] | None
 ) -> None:
-    assert coach.numbers(column) == values
+    assert derived.numbers(column) == values
 
 
 def test_fields_are_asked_for_in_other_words_where_one_is_meant() -> None:
     text = "# Bill\n\nAmount: €12.00\nDue date: 1 May\nDoctor: Ann Lee"
-    asked = {q.answer for s in range(9) for q in coach.from_fields(random.Random(s), text)}
+    asked = {q.answer for s in range(9) for q in derived.from_fields(random.Random(s), text)}
     assert asked == {"€12.00", "1 May", "Ann Lee"}
     twice = text + "\nTotal price: €14.00\nDoctor 2: Bo Ek"
-    asked = {q.answer for s in range(9) for q in coach.from_fields(random.Random(s), twice)}
+    asked = {q.answer for s in range(9) for q in derived.from_fields(random.Random(s), twice)}
     assert asked == {"1 May"}
 
 
 def test_what_is_nearly_there_is_denied() -> None:
     text = "Order date: 1 May\nAccount number: 77\nCity: Lund\nAccount date: 2 May"
-    asked = {q.text.lower() for s in range(60) for q in coach.near_misses(random.Random(s), text)}
+    asked = {q.text.lower() for s in range(60) for q in derived.near_misses(random.Random(s), text)}
     assert any("order number" in x for x in asked)
     assert not any("account date" in x or "account number" in x for x in asked)
     grid = "| Name | Age |\n| --- | --- |\n| Ann | 41 |\n| Bo | 37 |"
-    asked = {q.text.lower() for s in range(60) for q in coach.near_misses(random.Random(s), grid)}
+    asked = {q.text.lower() for s in range(60) for q in derived.near_misses(random.Random(s), grid)}
     assert len(asked) > 9 and not any(" age" in x for x in asked)
     assert all("ann" in x or "bo" in x for x in asked)
     for seed in range(20):
-        made = coach.near_misses(random.Random(seed), text) + coach.near_misses(
+        made = derived.near_misses(random.Random(seed), text) + derived.near_misses(
             random.Random(seed), grid
         )
         assert all(q.kind == "absent" and q.answer == ABSENT for q in made)
-        assert not coach.near_misses(random.Random(seed), "| a | b |\nOrder date: 1 May")
+        assert not derived.near_misses(random.Random(seed), "| a | b |\nOrder date: 1 May")
 
 
 def test_a_question_that_means_two_things_is_left_out() -> None:
@@ -111,16 +115,16 @@ def test_a_question_that_means_two_things_is_left_out() -> None:
     clear = [Question("lowest", "lowest price?", "€ 2.10"),
              Question("lowest", "Which tea has the lowest price?", "Green tea")]  # fmt: skip
     for seed in range(20):
-        kept = coach.revised(random.Random(seed), [unclear, *clear])
+        kept = derived.revised(random.Random(seed), [unclear, *clear])
         assert [q.answer for q in kept] == ["€ 2.10", "Green tea"]
 
 
 def test_the_cheapest_and_the_best_are_the_cards_own() -> None:
     seen = set()
     for seed in range(30):
-        price = listings.Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
-        score = listings.Field("score", "rated {v}", ["3.1", "2.0", "1.5"], [3.1, 2.0, 1.5])
-        made = listings.Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, score], [])
+        price = Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
+        score = Field("score", "rated {v}", ["3.1", "2.0", "1.5"], [3.1, 2.0, 1.5])
+        made = Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, score], [])
         for q in offers.questions(random.Random(seed), made):
             if q.kind in ("highest", "lowest"):
                 text = q.text.lower()
@@ -140,17 +144,17 @@ def test_a_colour_asked_for_is_drawn_in_that_colour(style: str) -> None:
     assert len(made) == 4
     for _, colour, drawn in made:
         nearest = min(
-            swatches.NAMED,
+            NAMED,
             key=lambda n: min(sum((a - b) ** 2 for a, b in zip(s, drawn, strict=True))
-                              for s in swatches.NAMED[n]),
+                              for s in NAMED[n]),
         )  # fmt: skip
         assert nearest == colour
 
 
 def test_rows_are_called_by_their_columns_head() -> None:
-    assert coach.called("Country", "row") == ("country", "countries")
-    assert coach.called("Day", "row") == ("day", "days")
-    assert coach.called("Order no.", "entry") == ("entry", "entries")
+    assert derived.called("Country", "row") == ("country", "countries")
+    assert derived.called("Day", "row") == ("day", "days")
+    assert derived.called("Order no.", "entry") == ("entry", "entries")
 
 
 CARDS = """# Rossi Inc.
@@ -161,11 +165,11 @@ CARDS = """# Rossi Inc.
 
 
 def test_a_list_of_cards_is_a_table_of_what_all_cards_say() -> None:
-    heads, rows = coach.listed(CARDS) or ([], [])
+    heads, rows = derived.listed(CARDS) or ([], [])
     assert heads == ["entry", "price", "Stock", ""]
     assert rows[1] == ["Tea", "12.00", "17", "old"]
     for other in ("- Soap 4.20\n- Tea 12.00", "- Soap: 4, 5\n- Tea: 4", "Soap: 4\nTea: 5"):
-        assert coach.listed(other) is None
+        assert derived.listed(other) is None
 
 
 def test_rankings_are_in_the_order_of_their_figures() -> None:
@@ -187,7 +191,7 @@ def test_rankings_are_in_the_order_of_their_figures() -> None:
         },
     }
     for text, answers in expected.items():
-        made = [q for seed in range(60) for q in coach.rankings(random.Random(seed), text)]
+        made = [q for seed in range(60) for q in derived.rankings(random.Random(seed), text)]
         assert {q.answer for q in made} == set(answers.values())
         for q in made:
             falling = any(w in q.text.lower() for w in ("highest f", "from the highest", "desc"))
@@ -195,5 +199,5 @@ def test_rankings_are_in_the_order_of_their_figures() -> None:
             ways = [way for way, sure in (("falling", falling), ("rising", rising)) if sure]
             assert not ways or q.answer in {a for (w, _), a in answers.items() if w == ways[0]}
     ties = grid.replace("31", "9")
-    assert not coach.rankings(random.Random(1), ties)
-    assert not coach.rankings(random.Random(1), grid.replace("| Rome | 4 | a |\n", ""))
+    assert not derived.rankings(random.Random(1), ties)
+    assert not derived.rankings(random.Random(1), grid.replace("| Rome | 4 | a |\n", ""))

@@ -7,21 +7,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from rotatek.pocket import tokens
-from rotatek.pocket.config import build_model, model_config, save_model
-from rotatek.pocket.grow import grown, places
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.config import build_model, model_config, save_model
+from rotatek.pocket.training.growth import grown, places
 
 
 @torch.no_grad()
 def _logits(model: Qwen2_5_VLForConditionalGeneration) -> torch.Tensor:
     """What ``model`` makes of one noisy picture and one question."""
     pixels = torch.randn(64, 1176, generator=torch.Generator().manual_seed(5))
-    question = tokens.question_ids("title?", first=True)
-    ids = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * 16 + question])
+    question = tokenizer.question_ids("title?", first=True)
+    ids = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * 16 + question])
     return model(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
-        mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+        mm_token_type_ids=(ids == tokenizer.IMAGE_PAD).int(),
         pixel_values=pixels,
         image_grid_thw=torch.tensor([[1, 8, 8]]),
     ).logits

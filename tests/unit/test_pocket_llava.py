@@ -18,20 +18,21 @@ from rotatek.engine import Engine
 from rotatek.events import Finished
 from rotatek.inputs import Request
 from rotatek.models.loading import load
-from rotatek.pocket import tokens
-from rotatek.pocket.config import PATCH
-from rotatek.pocket.data import pack
 from rotatek.pocket.document import Document
-from rotatek.pocket.echo import retouched, uses
-from rotatek.pocket.forward import rms
+from rotatek.pocket.evaluation.llava_evaluate import answer, pixel_values
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.glyphs import N_CLASSES
-from rotatek.pocket.llava import build_llava, llava_config, save_llava
-from rotatek.pocket.llava_data import TileBatch, curriculum, make_tiles
-from rotatek.pocket.llava_evaluate import answer, pixel_values
-from rotatek.pocket.llava_forward import TileForward
-from rotatek.pocket.llava_tiles import glyph_places, join, order, tiling, views
-from rotatek.pocket.llava_train import main as train
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.batch import TileBatch
+from rotatek.pocket.models.config import PATCH
+from rotatek.pocket.models.forward import rms
+from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
+from rotatek.pocket.models.llava_forward import TileForward
+from rotatek.pocket.models.llava_tiles import glyph_places, join, order, tiling, views
+from rotatek.pocket.training.echoing import retouched, uses
+from rotatek.pocket.training.llava_data import curriculum, make_tiles
+from rotatek.pocket.training.llava_train import main as train
+from rotatek.pocket.training.packing import pack
 
 ASSETS = Path(__file__).parents[2] / "assets"
 SHIPPED = ASSETS / "pocket-llava"
@@ -91,7 +92,7 @@ def test_training_forward_is_the_model(
     processor = LlavaNextImageProcessorPil.from_pretrained(folder)
     pixels = processor(images=[image], return_tensors="pt")
     batch = _batch(image, text)
-    before = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * len(batch.order)])
+    before = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * len(batch.order)])
     ids = torch.cat((before, text), 1)
     with torch.no_grad():
         wanted = model(input_ids=ids, attention_mask=torch.ones_like(ids), **pixels).logits
@@ -203,10 +204,14 @@ def test_the_projects_prompt_is_that_of_training(folder: Path) -> None:
     document: Document = make_document(2, 224, 224)
     prompt = loaded.prompt(Request((document.image,), "Title?"))
     n = len(order(tiling(224, 224, SMALL)))
-    wanted = tokens.prefix() + [tokens.IMAGE_PAD] * n + tokens.question_ids("Title?", first=True)
+    wanted = (
+        tokenizer.prefix()
+        + [tokenizer.IMAGE_PAD] * n
+        + tokenizer.question_ids("Title?", first=True)
+    )
     assert prompt.ids[0].tolist() == wanted
     text, *_ = pack(random.Random(0), document.questions, 64)
-    assert text[0] == tokens.VISION_END == wanted[-len(tokens.question_ids("Title?", True))]
+    assert text[0] == tokenizer.VISION_END == wanted[-len(tokenizer.question_ids("Title?", True))]
 
 
 def test_shipped_weights_are_whole_small_and_in_small_shards() -> None:

@@ -16,18 +16,27 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.pocket import tokens
-from rotatek.pocket.config import build_model, model_config
-from rotatek.pocket.data import Batch, make_batch, pack
-from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
-from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
+from rotatek.pocket.evaluation.evaluate import (
+    Answered,
+    answer,
+    calibration,
+    edit_distance,
+    enlarged,
+    wilson,
+)
 from rotatek.pocket.examples import EXAMPLES, draw
-from rotatek.pocket.forward import Forward, colour_scale, patchify, rms
 from rotatek.pocket.generate import make_document
-from rotatek.pocket.optim import orthogonalise
-from rotatek.pocket.train import Clock, arguments
-from rotatek.pocket.train import main as train
-from rotatek.pocket.train import rate as train_rate
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.batch import Batch
+from rotatek.pocket.models.config import build_model, model_config
+from rotatek.pocket.models.forward import Forward, colour_scale, patchify, rms
+from rotatek.pocket.training.data import make_batch
+from rotatek.pocket.training.echoing import DISTANCE, distance, echoed, retouched, uses
+from rotatek.pocket.training.optimiser import orthogonalise
+from rotatek.pocket.training.packing import pack
+from rotatek.pocket.training.train import Clock, arguments
+from rotatek.pocket.training.train import main as train
+from rotatek.pocket.training.train import rate as train_rate
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FOLDER = ASSETS / "pocket"
@@ -54,18 +63,18 @@ def test_weights_load_whole(model: Qwen2_5_VLForConditionalGeneration) -> None:
         model.config.text_config.hidden_size // model.config.text_config.num_attention_heads == 128
     )
     settings = GenerationConfig.from_pretrained(FOLDER)
-    assert settings.eos_token_id == tokens.IM_END
-    assert set(settings.suppress_tokens) == set(tokens.VISION_IDS)
+    assert settings.eos_token_id == tokenizer.IM_END
+    assert set(settings.suppress_tokens) == set(tokenizer.VISION_IDS)
 
 
 def test_tokenizer_round_trips_every_byte() -> None:
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     text = "".join(map(chr, range(0x300))) + "€→中😀 \n\n  end"
     ids = tokenizer(text).input_ids
-    assert ids == list(text.encode()) == tokens.encode(text)
-    assert tokenizer.decode(ids) == text == tokens.decode(ids)
+    assert ids == list(text.encode()) == tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text == tokenizer.decode(ids)
     assert len({i for i in range(256) if tokenizer.convert_ids_to_tokens(i)}) == 256
-    for i, special in enumerate(tokens.SPECIAL):
+    for i, special in enumerate(tokenizer.SPECIAL):
         assert tokenizer(special).input_ids == [256 + i]
 
 
@@ -75,7 +84,9 @@ def test_chat_template_writes_the_prompt_of_training() -> None:
     ids = tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, return_dict=False
     )
-    assert ids == tokens.prefix() + [tokens.IMAGE_PAD] + tokens.question_ids("Title?", first=True)
+    assert ids == tokenizer.prefix() + [tokenizer.IMAGE_PAD] + tokenizer.question_ids(
+        "Title?", first=True
+    )
 
 
 @pytest.mark.parametrize("size", [(448, 336), (280, 560)])
@@ -84,14 +95,14 @@ def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
     document = make_document(2, *size)
     text, *_ = pack(random.Random(0), document.questions, 64)
     n = size[0] * size[1] // 784
-    ids = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * n + list(text)])
+    ids = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * n + list(text)])
     processor = Qwen2VLImageProcessorPil.from_pretrained(FOLDER)
     image = processor(images=[document.image], return_tensors="pt")
     with torch.no_grad():
         wanted = small(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+            mm_token_type_ids=(ids == tokenizer.IMAGE_PAD).int(),
             **image,
         ).logits[0, -64:]
         forward = Forward(small, compile_blocks=False)
@@ -119,7 +130,7 @@ def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
     small = build_model(model_config(2, 2, 256, 128), seed=3).eval()
     document = make_document(2, 224, 224)
     text, labels, _ = pack(random.Random(1), document.questions, 200, alone=True)
-    begins = [*np.flatnonzero(text == tokens.VISION_END), len(text)]
+    begins = [*np.flatnonzero(text == tokenizer.VISION_END), len(text)]
     assert len(begins) > 3 and (labels >= 0).any()
     forward = Forward(small, compile_blocks=False)
     with torch.no_grad():
@@ -138,7 +149,7 @@ def test_a_share_of_the_steps_hides_turns_apart() -> None:
     hidden = [batch.alone for batch in made]
     assert 2 < sum(hidden) < 10
     for batch in made:
-        starts = (batch.text == tokens.VISION_END).sum(1)
+        starts = (batch.text == tokenizer.VISION_END).sum(1)
         assert (starts > 1).any() if batch.alone else (starts == 1).all()
 
 
@@ -262,7 +273,7 @@ def test_checkpoints_come_at_intervals() -> None:
 
 NOTED = """
 import hashlib, sys
-from rotatek.pocket import train
+from rotatek.pocket.training import train
 
 class Noted(train.Trainer):
     places = []  # where the glyphs of each batch are: an echo's are those of its first use
@@ -326,6 +337,6 @@ def test_measures() -> None:
     ]
     low, high = wilson(90, 100)
     assert 0.82 < low < 0.84 and 0.94 < high < 0.95
-    items = [Item("own", "r", "s", "k", "q", "a", "a" if i % 2 else "b", 0, 0.99 if i % 2 else 0.4)
-             for i in range(10)]  # fmt: skip
+    answers = [("a", 0.99) if i % 2 else ("b", 0.4) for i in range(10)]
+    items = [Answered("own", "r", "s", "k", "q", "a", a, 0, sure) for a, sure in answers]
     assert calibration(items)["auroc"] == 1.0

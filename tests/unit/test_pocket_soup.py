@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from rotatek.pocket import soup
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.models.config import build_model, model_config, save_model
+from rotatek.pocket.training import averaging
 
 
 class Distance:
@@ -21,11 +21,11 @@ class Distance:
 def test_a_model_stays_if_the_mean_with_it_is_better() -> None:
     values = {"far": (4.0, 0.0), "right": (1.0, -1.0), "left": (-1.0, -1.1), "up": (0.2, 1.9)}
     models = {name: [torch.tensor(v)] for name, v in values.items()}
-    chosen, losses = soup.greedy(models, Distance())
+    chosen, losses = averaging.greedy(models, Distance())
     assert chosen == ["right", "left", "up"]
     assert losses["right + left + up"] == min(losses.values())
     assert losses["right + left + up + far"] > losses["right + left + up"]
-    assert soup.greedy({"one": models["far"]}, Distance())[0] == ["one"]
+    assert averaging.greedy({"one": models["far"]}, Distance())[0] == ["one"]
 
 
 @pytest.mark.slow
@@ -42,13 +42,13 @@ def test_the_mean_is_written_and_its_loss_told(
                 p.add_(torch.randn_like(p) * 0.1 * seed)
         save_model(model, folder)
     options = ["--batches", "2", "--cost", "160"]
-    soup.main([str(tmp_path / "mean"), *map(str, folders), *options])
+    averaging.main([str(tmp_path / "mean"), *map(str, folders), *options])
     told = json.loads(capsys.readouterr().err.strip().splitlines()[-1])
     assert set(told["averaged"]) <= set(map(str, folders))
     assert len(told["answer_loss"]) == 3
     least = min(told["answer_loss"].values())
     assert least == told["answer_loss"][" + ".join(told["averaged"])]
-    soup.main([str(tmp_path / "all"), *map(str, folders), "--all"])
+    averaging.main([str(tmp_path / "all"), *map(str, folders), "--all"])
     told = json.loads(capsys.readouterr().err.strip().splitlines()[-1])
     assert told == {"averaged": [*map(str, folders)], "answer_loss": {}}
     *given, untried = (

@@ -6,10 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rotatek.pocket import data, tokens, turns
 from rotatek.pocket.document import Question
-from rotatek.pocket.questions import ABSENT
-from rotatek.pocket.renderers.look import text_length
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.config import text_length
+from rotatek.pocket.questions.templates import ABSENT
+from rotatek.pocket.training import data, packing
+from rotatek.pocket.training.data import draw_document
 
 READ = ("field", "fact", "value", "cell", "total")
 
@@ -20,9 +22,9 @@ def asked() -> list[list[Question]]:
     for i in range(130):
         _, (width, height), names = data.curriculum(random.Random(f"size/{i}"), 0.5)
         rng = random.Random(i)
-        document = data.draw(rng, width, height, names, None)
+        document = draw_document(rng, width, height, names, None)
         for _ in range(2):
-            made = turns.chosen(rng, document.questions, text_length(width, height))
+            made = packing.chosen(rng, document.questions, text_length(width, height))
             out.append([q for q, _ in made])
     return out
 
@@ -56,7 +58,7 @@ def test_unanswerable_questions_are_few_and_one_in_a_sequence(
 
 def test_weak_kinds_come_before_easy_ones() -> None:
     made = [Question(k, f"{k} {i}?", f"{k} {i}") for k in ("lowest", "yes_no") for i in range(3)]
-    first = Counter(turns.shuffled(random.Random(i), made)[0].kind for i in range(400))
+    first = Counter(packing.shuffled(random.Random(i), made)[0].kind for i in range(400))
     assert first["lowest"] > 4 * first["yes_no"] > 0
 
 
@@ -65,14 +67,14 @@ def test_what_an_earlier_turn_has_said_comes_last_and_counts_less() -> None:
     others = [Question("field", "The colour?", "amber"), Question("count", "How many?", "2")]
     seen = set()
     for seed in range(60):
-        made = turns.chosen(random.Random(seed), [page, *others], 600)
+        made = packing.chosen(random.Random(seed), [page, *others], 600)
         order = [q.kind for q, _ in made]
         assert len(order) == len(set(order)) and {"field", "count"} <= set(order)
         worth = {q.kind: w for q, w in made}
-        assert made[0][1] == turns.FIRST
+        assert made[0][1] == packing.FIRST
         if order[0] == "transcribe":
             assert order == ["transcribe", "count", "field"]
-            assert worth["field"] == turns.SAID < worth["count"]
+            assert worth["field"] == packing.SAID < worth["count"]
         elif "transcribe" in order:
             assert order[-1] == "transcribe"
         seen.add(tuple(order))
@@ -86,20 +88,20 @@ def test_turns_keep_within_the_room_and_use_it() -> None:
             Question("field", f"What is {i}?", "".join(rng.choices("abc", k=rng.randint(1, 60))))
             for i in range(30)
         ] + [Question("transcribe", "Read.", "abc " * rng.randint(10, 120))]
-        text, labels, weights = turns.pack(random.Random(seed), made, 400)
+        text, labels, weights = packing.pack(random.Random(seed), made, 400)
         assert (
             len(text) == 400 and (labels[:-1][labels[:-1] >= 0] == text[1:][labels[:-1] >= 0]).all()
         )
-        assert (text != tokens.PAD).sum() > 300
-        ends = (labels == tokens.IM_END).sum()
-        assert ends == len(turns.chosen(random.Random(seed), made, 400))
+        assert (text != tokenizer.PAD).sum() > 300
+        ends = (labels == tokenizer.IM_END).sum()
+        assert ends == len(packing.chosen(random.Random(seed), made, 400))
         assert ((labels >= 0) == (weights > 0)).all()
 
 
 def test_a_stretched_picture_keeps_its_glyphs_on_their_ink() -> None:
     stretched = 0
     for seed in range(24):
-        document = data.draw(random.Random(seed), 448, 392, ("signs",), None)
+        document = draw_document(random.Random(seed), 448, 392, ("signs",), None)
         assert document.image.size == (448, 392)
         pixels = np.asarray(document.image.convert("L"), np.int16)
         ink = [
