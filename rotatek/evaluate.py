@@ -18,10 +18,10 @@ from rotatek.evaluation import jobs, report
 from rotatek.evaluation.journal import Journal, weights_id
 from rotatek.evaluation.run import Runner, Unit, size
 from rotatek.evaluation.suite import (
+    EMBEDDED,
     LONG_TOKENS,
     QUESTIONS,
     SHORT_TOKENS,
-    SPLITS,
     FileSuite,
     StoredSuite,
     Suite,
@@ -227,7 +227,7 @@ def custom(path: Path) -> list[Table]:
 
 def open_suite(args: argparse.Namespace) -> Suite:
     """An embedded suite, drawn into --out where it is not there; or a file, its questions kept."""
-    if args.suite in SPLITS:
+    if args.suite in EMBEDDED:
         if not 1 <= args.questions <= 100_000:
             raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)
         return draw(args.suite, args.questions, args.seed, args.out)
