@@ -54,12 +54,17 @@ FLOORS = {
     "rotatek.pocket.models": 22,
     "rotatek.pocket.questions": 23,
     "rotatek.pocket.layouts": 24,
-    "rotatek.pocket.augmentation": 25,
-    "rotatek.pocket.shards": 26,
-    "rotatek.pocket.generate": 27,
-    "rotatek.pocket.training": 28,
-    "rotatek.pocket.evaluation": 29,
-    "rotatek.pocket": 30,
+    "rotatek.pocket.layouts.html": 25,
+    "rotatek.pocket.layouts.matplotlib": 25,
+    "rotatek.pocket.layouts.pillow": 25,
+    "rotatek.pocket.layouts.plotly": 26,
+    "rotatek.pocket.layouts.registry": 26,
+    "rotatek.pocket.augmentation": 27,
+    "rotatek.pocket.shards": 28,
+    "rotatek.pocket.generate": 29,
+    "rotatek.pocket.training": 30,
+    "rotatek.pocket.evaluation": 31,
+    "rotatek.pocket": 32,
 }
 KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
 VIZ_MAY_IMPORT = {"numpy", "viz"} | set(sys.stdlib_module_names)

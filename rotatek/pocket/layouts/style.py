@@ -4,9 +4,7 @@ import random
 from dataclasses import dataclass
 
 from rotatek.pocket.content import words
-from rotatek.pocket.content.colours import Colour
 from rotatek.pocket.layouts import fonts, theme
-from rotatek.pocket.layouts.pillow.canvas import Canvas
 from rotatek.pocket.models.config import text_length
 
 
@@ -23,10 +21,6 @@ class PageStyle:
     heading: fonts.Family
     size: float  # body text, pixels
     margin: int
-
-    def canvas(self, background: Colour | None = None) -> Canvas:
-        """An empty page."""
-        return Canvas(self.width, self.height, background or self.theme.page)
 
     @property
     def budget(self) -> int:

@@ -8,7 +8,7 @@ from rotatek.pocket.content.colours import Colour, ink_on, series_colours
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face
 from rotatek.pocket.layouts.pillow.axes import Frame, ground, put_legend, put_title, side_legend
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.charts import chart_questions
 from rotatek.pocket.questions.templates import ask
@@ -16,7 +16,7 @@ from rotatek.pocket.questions.templates import ask
 
 def draw(rng: random.Random, style: PageStyle, make: ChartMaker = make_chart) -> Document:
     """One bar chart."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     series = rng.choice((1, 1, 1, 2, 2, 3)) if style.width >= 280 else 1
     lying = rng.random() < 0.35
     side = style.height if lying else style.width

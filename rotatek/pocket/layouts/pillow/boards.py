@@ -7,6 +7,7 @@ from rotatek.pocket.content.colours import shade
 from rotatek.pocket.content.tables import Grid
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import pick_family
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.tables import table_questions
 
@@ -14,7 +15,7 @@ from rotatek.pocket.questions.tables import table_questions
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A dark board of rows in bright type, without rules."""
     ground = rng.choice(((12, 12, 16), (10, 22, 60), (20, 40, 30), (40, 10, 14)))
-    canvas, m = style.canvas(ground), style.margin
+    canvas, m = blank_page(style, ground), style.margin
     family = pick_family(rng, style.split, western=False, mono=rng.random() < 0.5)
     face, head = family.bold(style.size), family.regular(max(10, style.size * 0.9))
     ink, dim = shade(rng, rng.choice(("yellow", "white", "orange", "cyan"))), (150, 160, 175)

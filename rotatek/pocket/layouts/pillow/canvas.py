@@ -9,6 +9,7 @@ from rotatek.pocket.content.colours import Colour
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.glyphs import CLASS_OF
 from rotatek.pocket.layouts.fonts import Face
+from rotatek.pocket.layouts.style import PageStyle
 
 
 class Canvas:
@@ -109,3 +110,8 @@ def wrap(text: str, face: Face, width: float) -> list[str]:
 def fit(text: str, face: Face, width: float) -> bool:
     """Whether ``text`` fits into ``width`` pixels on one line."""
     return face.width(text) <= width
+
+
+def blank_page(style: PageStyle, background: Colour | None = None) -> Canvas:
+    """An empty page of this style, on its own ground unless another is given."""
+    return Canvas(style.width, style.height, background or style.theme.page)

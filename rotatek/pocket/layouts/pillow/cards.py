@@ -4,6 +4,7 @@ import random
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.document import Document, Question
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
@@ -15,7 +16,7 @@ JOBS = (
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One card with a name, a job, a company and ways to reach the person."""
-    canvas, t, m = style.canvas(), style.theme, style.margin + 6
+    canvas, t, m = blank_page(style), style.theme, style.margin + 6
     size = style.size
     name, company = words.person(rng), words.company(rng)
     job = rng.choice(JOBS) if rng.random() < 0.5 else words.some(rng, 1, 2)

@@ -5,7 +5,7 @@ import random
 from rotatek.pocket.content.consoles import log_lines, shell_lines, source_lines
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import pick_family
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.consoles import console_questions
 
@@ -30,7 +30,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
         if dark
         else rng.choice(((255, 255, 255), (250, 250, 245), (253, 246, 227)))
     )
-    canvas = style.canvas(ground)
+    canvas = blank_page(style, ground)
     family = pick_family(rng, style.split, western=True, mono=True)
     face = family.regular(min(style.size, 18))
     ink = (225, 225, 225) if dark else (30, 30, 35)

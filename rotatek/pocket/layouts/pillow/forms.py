@@ -5,7 +5,7 @@ import random
 from rotatek.pocket.content.fields import field_pairs
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import field_questions
@@ -14,7 +14,7 @@ from rotatek.pocket.questions.fields import field_questions
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A titled sheet of fields in one of several layouts."""
     layout = rng.choice((_beside, _beside, _below, _boxed, _striped, _flow))
-    canvas = style.canvas()
+    canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
     shown = layout(rng, canvas, style, y)
     return canvas.document(field_questions(rng, title, shown))

@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import SERIES_NAMES, Colour, shade
 from rotatek.pocket.content.fields import make_fields
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import grid_questions
@@ -83,7 +83,7 @@ class Cell:
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A title and fields in rows of several."""
-    canvas, m = style.canvas(), style.margin
+    canvas, m = blank_page(style), style.margin
     title, y = put_title(rng, canvas, style)
     x0, x1 = float(m), float(style.width - m)
     if rng.random() < 0.25 and style.width > 330:

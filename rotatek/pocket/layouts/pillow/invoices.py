@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import ink_on
 from rotatek.pocket.content.words import TOTALS
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
@@ -32,7 +32,7 @@ Item = tuple[str, int, str, str, float, bool, words.Money]  # name .. amount, nu
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One sheet; what does not fit is left out of the questions, too."""
-    canvas, t, m = style.canvas(), style.theme, style.margin
+    canvas, t, m = blank_page(style), style.theme, style.margin
     size = min(style.size, style.width / 26)
     body, bold = style.family.regular(size), style.family.bold(size)
     head = style.heading.bold(size * rng.uniform(1.3, 2.2))

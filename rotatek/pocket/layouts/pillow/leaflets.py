@@ -10,7 +10,7 @@ from rotatek.pocket.content import prose, topic
 from rotatek.pocket.content.colours import Colour, ink_on
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.pages import page_markdown
 from rotatek.pocket.questions.templates import ask
@@ -73,7 +73,7 @@ class Sheet:
 
     def draw(self) -> Canvas:
         """Everything on a canvas."""
-        canvas = self.style.canvas()
+        canvas = blank_page(self.style)
         for x0, y0, x1, y1, fill, radius in self.boxes:
             canvas.box(x0, y0, x1, y1, fill=fill, radius=radius)
         for x0, x1, y in self.rules:
@@ -96,7 +96,7 @@ def draw(rng: random.Random, style: PageStyle, held: bool = False) -> Document:
             questions = [q for q in made.questions if len(q.answer.encode()) <= style.budget]
             return sheet.draw().document(questions + whole(rng, sheet, made))
         room = max(2, int(room * 0.7))
-    return style.canvas().document([])
+    return blank_page(style).document([])
 
 
 def _larger(rng: random.Random, style: PageStyle, made: Plan) -> PageStyle:

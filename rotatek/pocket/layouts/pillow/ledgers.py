@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import Colour, hsv, shade
 from rotatek.pocket.content.tables import Grid, make_grid
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face, pick_family
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.tables import column_questions, table_questions
@@ -25,7 +25,7 @@ class Stops:
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A table of text alone: its columns show by their places, at times by their inks."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
     pitch = style.family.regular(style.size).line * rng.uniform(1.05, 2.0)
     room = int((style.height - style.margin - y) / pitch) - 1

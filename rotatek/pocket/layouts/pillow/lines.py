@@ -7,13 +7,14 @@ from rotatek.pocket.content.charts import ChartMaker, make_chart, nice_step
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.pillow.axes import Frame, ground, put_legend, put_title, side_legend
 from rotatek.pocket.layouts.pillow.bars import tick
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.charts import chart_questions
 
 
 def draw(rng: random.Random, style: PageStyle, make: ChartMaker = make_chart) -> Document:
     """One line chart; a series is named in a legend or at its end."""
-    canvas, t = style.canvas(), style.theme
+    canvas, t = blank_page(style), style.theme
     series = rng.choice((1, 1, 2, 3)) if style.width >= 280 else 1
     small = style.family.regular(max(10, style.size * rng.uniform(0.8, 1)))
     n = max(3, min(rng.randint(3, 9), int(style.width / (small.width("000000") + 8))))

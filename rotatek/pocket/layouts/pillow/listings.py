@@ -7,7 +7,7 @@ from rotatek.pocket.content.cards import Deck, DeckMaker, make_deck
 from rotatek.pocket.content.colours import SERIES_NAMES, Colour, ink_on, shade
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.cards import deck_questions
@@ -15,7 +15,7 @@ from rotatek.pocket.questions.cards import deck_questions
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """Cards in a grid, or one below the other as strips."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
     if style.width > 300 and rng.random() < 0.3:
         made = strips(rng, canvas, style, y)

@@ -5,6 +5,7 @@ import random
 from rotatek.pocket.content import words
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import pick_family
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.prices import Menu, menu_questions
 
@@ -16,7 +17,7 @@ SECTIONS = (
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One price list in one or two columns."""
-    canvas, t, m = style.canvas(), style.theme, style.margin + 4
+    canvas, t, m = blank_page(style), style.theme, style.margin + 4
     head = pick_family(rng, style.split, western=False, fancy=True)
     size, cash = style.size, words.money(rng)
     body, big = style.family.regular(size), head.bold(size * rng.uniform(1.5, 2.4))

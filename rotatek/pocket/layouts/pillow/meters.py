@@ -7,6 +7,7 @@ from rotatek.pocket.content.charts import make_chart
 from rotatek.pocket.content.colours import series_colours
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.pillow.axes import put_title
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.charts import chart_questions
 from rotatek.pocket.questions.templates import ask
@@ -14,7 +15,7 @@ from rotatek.pocket.questions.templates import ask
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One panel of meters."""
-    canvas, t, m = style.canvas(), style.theme, style.margin
+    canvas, t, m = blank_page(style), style.theme, style.margin
     data = make_chart(rng, 2, 1, "progress bars", top=100)
     y = put_title(rng, canvas, style, data)
     face, small = style.family.regular(style.size), style.family.regular(max(10, style.size * 0.9))

@@ -9,7 +9,7 @@ from rotatek.pocket.content.colours import ink_on, series_colours
 from rotatek.pocket.content.formats import ordinal
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ask, careless, yes_no
 
@@ -69,7 +69,7 @@ def _heads(rng: random.Random, first: int, wide: float) -> list[str]:
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One month, in a grid or without lines, with up to a dozen entries."""
-    canvas, t, m = style.canvas(), style.theme, style.margin
+    canvas, t, m = blank_page(style), style.theme, style.margin
     year, month, first = rng.randint(1960, 2060), rng.randint(1, 12), rng.choice((0, 0, 6))
     shape = rng.choice(("{m} {y}", "{m} {y}", "{m}", "{y} {m}"))
     name = calendar.month_name[month]

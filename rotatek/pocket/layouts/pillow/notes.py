@@ -9,7 +9,7 @@ from rotatek.pocket.content.fields import any_value
 from rotatek.pocket.content.formats import number
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.paraphrases import denied, put
 from rotatek.pocket.questions.templates import ORDINALS, ask, yes_no
@@ -102,7 +102,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     title = words.title(rng) if rng.random() < 0.35 else ""
     most = min(2.4, style.height / (style.size * 1.7 * (len(made) + 2)))
     plate = _plate(rng, style, max(1.0, rng.uniform(0.8, max(1.0, most))))
-    canvas, y = style.canvas(plate.ground), style.margin + rng.uniform(0, 0.25) * style.height
+    canvas, y = blank_page(style, plate.ground), style.margin + rng.uniform(0, 0.25) * style.height
     head = style.heading.bold(style.size)
     if title and head.width(title) < style.width - 2 * style.margin:
         y = style.margin + _line(canvas, style, plate, style.margin, title, head)

@@ -7,6 +7,7 @@ from rotatek.pocket.content.cards import TAGS, Deck, Field
 from rotatek.pocket.content.tables import figures
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.pillow import listings
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.cards import deck_questions
@@ -87,7 +88,7 @@ def deck(rng: random.Random, n: int, most: int) -> Deck:
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """Cards in a grid, or one below the other as strips."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
     lay = listings.strips if style.width > 300 and rng.random() < 0.35 else listings.grid
     made = lay(rng, canvas, style, y, deck)

@@ -5,14 +5,14 @@ import random
 from rotatek.pocket.content import words
 from rotatek.pocket.content.prose import sentence
 from rotatek.pocket.document import Document
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.pages import page_questions
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """An article, a letter or a slide; its transcription is Markdown."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     t, m = style.theme, style.margin
     columns = 2 if style.width > 520 and rng.random() < 0.2 else 1
     gutter = 18

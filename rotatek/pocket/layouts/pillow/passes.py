@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import NAMED, ink_on, shade
 from rotatek.pocket.content.fields import TITLES, field_pairs
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.pillow import grids
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import grid_questions
@@ -18,7 +18,7 @@ Area = tuple[float, float, float, float]  # left, right, top, bottom
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One sheet in one to three panels; a band, dashes between them, a bar code at times."""
-    canvas, m = style.canvas(), style.margin
+    canvas, m = blank_page(style), style.margin
     title, y = _head(rng, canvas, style)
     areas = _panels(rng, canvas, style, y)
     cell_style = grids.CellStyle.of(rng, style)

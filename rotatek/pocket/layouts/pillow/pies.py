@@ -8,7 +8,7 @@ from rotatek.pocket.content.colours import ink_on, series_colours
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
 from rotatek.pocket.layouts.pillow.axes import put_title
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.charts import chart_questions
 from rotatek.pocket.questions.templates import ask
@@ -16,7 +16,7 @@ from rotatek.pocket.questions.templates import ask
 
 def draw(rng: random.Random, style: PageStyle, make: ChartMaker = make_chart) -> Document:
     """One pie; its shares are written on the slices or in the legend."""
-    canvas, t = style.canvas(), style.theme
+    canvas, t = blank_page(style), style.theme
     n = rng.randint(2, 6 if style.width > 300 else 4)
     data = make(rng, n, 1, "pie chart", top=100)
     parts = [rng.uniform(1, 4) ** 1.5 + 0.5 * i for i in range(n)]

@@ -11,7 +11,7 @@ from rotatek.pocket.content.tables import Grid
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face, pick_family
 from rotatek.pocket.layouts.pillow import consoles
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.consoles import title_bar
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.printouts import (
@@ -92,7 +92,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
 
 def _window(rng: random.Random, style: PageStyle) -> Screen:
     dark = rng.random() < 0.65
-    canvas = style.canvas(rng.choice(DARK if dark else LIGHT))
+    canvas = blank_page(style, rng.choice(DARK if dark else LIGHT))
     size = rng.uniform(10, max(11.0, min(style.size * 1.3, 20)))
     face = pick_family(rng, style.split, western=True, mono=True).regular(size)
     ink = rng.choice(((225, 225, 225), (200, 205, 210))) if dark else (30, 30, 35)

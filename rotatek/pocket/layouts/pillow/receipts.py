@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import Colour
 from rotatek.pocket.content.words import TOTALS
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face, pick_family
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.prices import receipt_questions
 
@@ -17,7 +17,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     family = pick_family(rng, style.split, western=True, mono=rng.random() < 0.6)
     size, m = style.size, style.margin + 4
     desk = style.theme.page
-    canvas = style.canvas(desk)
+    canvas = blank_page(style, desk)
     paper = (255, 255, 255) if rng.random() < 0.6 else (250, 248, 240)
     if style.theme.dark and rng.random() < 0.5:
         paper = style.theme.panel

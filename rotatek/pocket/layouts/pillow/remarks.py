@@ -11,7 +11,7 @@ from rotatek.pocket.content import formats
 from rotatek.pocket.content.topic import Filler, figure, remark_templates
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ORDINALS, ask, typed
 
@@ -62,7 +62,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     fill, n = Filler(rng), rng.choice((2, 3, 3, 4, 4, 5, 6, 7, 8, 9))
     most = min(2.2, style.height / (style.size * 2.3 * (n + 2)))
     scale = max(1.0, rng.uniform(0.8, max(1.0, most)))
-    canvas, used = style.canvas(), set[str]()
+    canvas, used = blank_page(style), set[str]()
     align = rng.choice(("left", "left", "left", "centre"))
     y = style.margin + rng.choice((0, 0, rng.uniform(0, 0.15))) * style.height
     head: tuple[str, str, str] | None = None

@@ -5,6 +5,7 @@ import random
 from rotatek.pocket.content import words
 from rotatek.pocket.content.colours import ink_on, series_colours
 from rotatek.pocket.document import Document, Question
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
@@ -13,7 +14,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One week or a few days of it."""
-    canvas, t, m = style.canvas(), style.theme, style.margin
+    canvas, t, m = blank_page(style), style.theme, style.margin
     face, bold = (
         style.family.regular(min(style.size, style.width / 34)),
         style.family.bold(min(style.size, style.width / 34)),

@@ -6,7 +6,7 @@ from rotatek.pocket.content import formats, lexicon, prose, words
 from rotatek.pocket.content.colours import ink_on
 from rotatek.pocket.content.formats import number
 from rotatek.pocket.document import Document, Question
-from rotatek.pocket.layouts.pillow.canvas import Canvas, wrap
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
@@ -24,7 +24,7 @@ MENU = (
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One screen of a program or a phone."""
-    canvas = style.canvas()
+    canvas = blank_page(style)
     title, y = _bar(rng, canvas, style)
     part = rng.choice((_switches, _messages, _tiles, _chat))
     out = part(rng, canvas, style, y)

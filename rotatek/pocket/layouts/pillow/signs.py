@@ -7,7 +7,7 @@ from rotatek.pocket.content.colours import NAMED, luminance, shade
 from rotatek.pocket.content.formats import number
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face, Family, pick_family
-from rotatek.pocket.layouts.pillow.canvas import fit
+from rotatek.pocket.layouts.pillow.canvas import blank_page, fit
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
@@ -69,7 +69,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     name, colour, ink_name, ink = ground(rng)
     page = style.theme.page if rng.random() < 0.5 else shade(rng, rng.choice(tuple(NAMED)))
     plate = rng.random() < 0.5
-    canvas = style.canvas(page if plate else colour)
+    canvas = blank_page(style, page if plate else colour)
     m = style.margin
     x0, y0, x1, y1 = float(m), float(m), float(w - m), float(h - m)
     if plate:

@@ -7,7 +7,7 @@ from rotatek.pocket.content import words
 from rotatek.pocket.content.colours import NAMED, SERIES_NAMES, Colour, ink_on, luminance, shade
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.paraphrases import put
@@ -96,7 +96,7 @@ def items(rng: random.Random, names: list[str], mark: str, page: Colour) -> list
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A title and coloured names in rows, columns or one below the other."""
-    canvas, m = style.canvas(), style.margin
+    canvas, m = blank_page(style), style.margin
     title, y = put_title(rng, canvas, style)
     mark = rng.choice(tuple(STYLES))
     face = rng.choice((style.family.regular, style.family.bold))(style.size * rng.uniform(0.9, 1.5))

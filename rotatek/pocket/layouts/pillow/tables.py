@@ -6,14 +6,14 @@ from rotatek.pocket.content import formats, words
 from rotatek.pocket.content.colours import ink_on
 from rotatek.pocket.content.tables import Grid, make_grid
 from rotatek.pocket.document import Document
-from rotatek.pocket.layouts.pillow.canvas import Canvas
+from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.tables import column_questions, table_questions
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One table, as large as the page allows."""
-    canvas, m = style.canvas(), style.margin
+    canvas, m = blank_page(style), style.margin
     y, caption = float(m), ""
     size = style.size
     if rng.random() < 0.5:

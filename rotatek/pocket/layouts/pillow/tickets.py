@@ -5,6 +5,7 @@ import random
 from rotatek.pocket.content import formats, words
 from rotatek.pocket.content.colours import ink_on
 from rotatek.pocket.document import Document
+from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import field_questions
 from rotatek.pocket.questions.templates import absent, ask
@@ -12,7 +13,7 @@ from rotatek.pocket.questions.templates import absent, ask
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A ticket with a coloured stub: fields in rows of unequal width, a bar code."""
-    canvas, t, m = style.canvas(), style.theme, style.margin
+    canvas, t, m = blank_page(style), style.theme, style.margin
     title = rng.choice(("Boarding pass", "Train ticket", "Concert ticket", "Museum entry", "Ferry"))
     stub = style.width * rng.uniform(0.08, 0.16)
     canvas.box(m / 2, m / 2, style.width - m / 2, style.height - m / 2, t.panel, t.rule, radius=12)
