@@ -1,7 +1,7 @@
-"""Let a browser lay out documents: ``python -m rotatek.pocket.browser FOLDER --count 1200``.
+"""Let a browser lay out documents: `python -m rotatek.pocket.browser FOLDER --count 1200`.
 
-Needs Playwright and a Chromium; writes shards that training reads with ``--pages FOLDER`` and
-evaluation with ``--pages``. The centre of every glyph comes from the browser's own layout.
+Needs Playwright and a Chromium; writes shards that training reads with `--pages FOLDER` and
+evaluation with `--pages`. The centre of every glyph comes from the browser's own layout.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -28,12 +28,12 @@ from rotatek.pocket.layouts.matplotlib.charts import draw_topic
 from rotatek.pocket.layouts.plotly.charts import figure, package_data
 from rotatek.pocket.layouts.style import pick_style
 
-SIZES = (
+SIZES: Final = (
     (448, 448), (336, 588), (560, 420), (420, 560), (672, 448), (392, 784), (784, 560), (616, 784),
     (896, 672), (448, 336), (728, 392), (308, 392), (1008, 616), (1120, 644), (672, 672),
     (560, 336), (784, 448),
 )  # fmt: skip
-SYSTEM = (
+SYSTEM: Final = (
     "Liberation Sans",
     "Liberation Serif",
     "DejaVu Sans",
@@ -41,7 +41,7 @@ SYSTEM = (
     "Noto Serif",
     "monospace",
 )
-GLYPHS_JS = """() => {
+GLYPHS_JS: Final = """() => {
   const out = [], texts = [], range = document.createRange();
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
@@ -62,7 +62,7 @@ GLYPHS_JS = """() => {
   const e = document.documentElement;
   return {glyphs: out, texts, width: e.scrollWidth, height: document.body.scrollHeight};
 }"""
-PLOT_JS = """async ({spec, rules, bar}) => {
+PLOT_JS: Final = """async ({spec, rules, bar}) => {
   document.body.innerHTML = `<style>${rules} body{margin:0}</style><div id=plot></div>`;
   await document.fonts.ready;
   const static_ = !bar;
@@ -85,7 +85,7 @@ def font_rule(rng: random.Random, split: str, style: Any) -> tuple[str, str]:
 
 
 def picture(page: Any, found: dict, questions: list[Question], name: str) -> Document | None:
-    """What the page shows now, with the glyphs ``found`` in it; None without questions."""
+    """What the page shows now, with the glyphs `found` in it; None without questions."""
     pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
     glyphs = np.array(points, np.float32).reshape(-1, 3)
@@ -103,7 +103,7 @@ def render_matplotlib(seed: int) -> Document:
 
 
 def render_plotly(page: Any, seed: int) -> Document | None:
-    """The plotly chart of ``seed`` on a page that has plotly.js loaded."""
+    """The plotly chart of `seed` on a page that has plotly.js loaded."""
     rng = random.Random(f"plotly/{seed}")
     width, height = rng.choice(SIZES)
     style = pick_style(rng, width, height, "train", fancy=0)
@@ -122,7 +122,7 @@ def _inside(found: dict, width: int, height: int) -> bool:
 
 
 def render(page: Any, seed: int, split: str) -> Document | None:
-    """The page of ``seed``, or None when its content does not fit."""
+    """The page of `seed`, or None when its content does not fit."""
     rng = random.Random(f"browser/{split}/{seed}")
     width, height = rng.choice(SIZES)
     templates = TEMPLATES if split == "train" else HELD_OUT

@@ -8,7 +8,7 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a document; ``kind`` names the skill it asks for."""
+    """One question about a document; `kind` names the skill it asks for."""
 
     kind: str
     text: str
@@ -19,8 +19,8 @@ class Question:
 class Document:
     """What a renderer returns.
 
-    ``glyphs`` is float32 [n, 3]: the class of each drawn character and its centre (x, y) in
-    pixels. ``content`` holds every string drawn: an answer that is read must be found in it.
+    `glyphs` is float32 [n, 3]: the class of each drawn character and its centre (x, y) in
+    pixels. `content` holds every string drawn: an answer that is read must be found in it.
     """
 
     image: Image.Image

@@ -1,4 +1,4 @@
-"""Draw the gallery's images: ``python -m rotatek.pocket.examples assets/examples``.
+"""Draw the gallery's images: `python -m rotatek.pocket.examples assets/examples`.
 
 Eight documents with contents written by hand, and questions whose answers are known from them. The
 page, the tests and the documentation share them.
@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from PIL import Image
 
@@ -352,7 +353,7 @@ def screen() -> Example:
     )
 
 
-EXAMPLES: dict[str, Callable[[], Example]] = {
+EXAMPLES: Final[dict[str, Callable[[], Example]]] = {
     "receipt": receipt,
     "bars": bars,
     "table": table,
@@ -365,13 +366,13 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
 
 
 def draw(name: str) -> tuple[Image.Image, str, Pairs]:
-    """Image, title and questions with their answers of the example ``name``."""
+    """Image, title and questions with their answers of the example `name`."""
     canvas, title, pairs = EXAMPLES[name]()
     return canvas.image, title, pairs
 
 
 def main() -> None:
-    """Write every image and ``index.json``."""
+    """Write every image and `index.json`."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     index = []

@@ -15,9 +15,9 @@ from rotatek.pocket.document import Document, Question
 
 
 def write(path: Path, documents: list[Document], least: int = 70, most: int = 85) -> None:
-    """Write ``documents`` as one shard: WebP images, int16 glyphs, JSON questions.
+    """Write `documents` as one shard: WebP images, int16 glyphs, JSON questions.
 
-    The WebP quality runs through ``least`` to ``most`` from document to document.
+    The WebP quality runs through `least` to `most` from document to document.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as shard:
         index = []
@@ -54,7 +54,7 @@ def count(folder: Path) -> int:
 
 
 def read(folder: Path, i: int) -> Document:
-    """Document ``i`` of a folder of shards."""
+    """Document `i` of a folder of shards."""
     path, number, row = _index(folder)[i]
     shard = _open(path)
     image = Image.open(io.BytesIO(shard.read(f"{number}.webp"))).convert("RGB")
@@ -64,7 +64,7 @@ def read(folder: Path, i: int) -> Document:
 
 
 def draw(rng: random.Random, folder: Path, width: int, height: int) -> Document | None:
-    """A stored document fitted into ``width`` x ``height``; None if none is near that size."""
+    """A stored document fitted into `width` x `height`; None if none is near that size."""
     rows = _index(folder)
     for _ in range(12):
         i = rng.randrange(len(rows))
@@ -76,7 +76,7 @@ def draw(rng: random.Random, folder: Path, width: int, height: int) -> Document 
 
 
 def _place(rng: random.Random, document: Document, fit: float, width: int, height: int) -> Document:
-    """Scale by up to ``fit`` and put it somewhere on a ground of its own corner's colour."""
+    """Scale by up to `fit` and put it somewhere on a ground of its own corner's colour."""
     scale = fit * rng.uniform(0.9, 1.0) if rng.random() < 0.6 else fit
     if 1.0 <= fit < 1.12 and rng.random() < 0.5:
         scale = 1.0

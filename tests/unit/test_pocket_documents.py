@@ -45,7 +45,7 @@ def test_every_answer_that_is_read_stands_in_the_document(name: str) -> None:
     asked = 0
     for seed in range(6):
         width, height = pick_size(random.Random(seed), 120, 400)
-        document = make_document(seed, width, height, renderers=[name], harm=0)
+        document = make_document(seed, width, height, renderers=[name], severity=0)
         shown = " ".join(" ".join(document.content).split())
         for question in document.questions:
             assert question.answer, question
@@ -63,7 +63,7 @@ def test_every_answer_that_is_read_stands_in_the_document(name: str) -> None:
     "name", ["pages", "forms", "grids", "listings", "tables", "bars", "invoices", "plots"]
 )
 def test_glyph_centres_fall_on_ink(name: str) -> None:
-    document = make_document(4, 560, 448, renderers=[name], harm=0)
+    document = make_document(4, 560, 448, renderers=[name], severity=0)
     pixels = np.asarray(document.image, np.int16)
     inked = 0
     for _, x, y in document.glyphs:
@@ -77,7 +77,7 @@ def test_glyph_centres_fall_on_ink(name: str) -> None:
 def test_glyphs_follow_a_photograph_at_an_angle() -> None:
     moved, ink = 0, []
     for seed in range(16):
-        plain = make_document(seed, 448, 448, renderers=["signs"], harm=0)
+        plain = make_document(seed, 448, 448, renderers=["signs"], severity=0)
         before = plain.glyphs.copy()
         harmed = degrade(random.Random(seed), plain, 1.0)
         if np.array_equal(before, harmed.glyphs):
@@ -97,7 +97,7 @@ def test_glyphs_follow_a_photograph_at_an_angle() -> None:
 
 
 def test_quick_pixel_work_is_pillows_but_for_rounding() -> None:
-    image = make_document(3, 448, 392, harm=0).image
+    image = make_document(3, 448, 392, severity=0).image
     for method in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
         for size in ((600, 500), (300, 280)):
             wanted = image.resize(size, method).resize(image.size, method)
@@ -117,7 +117,7 @@ def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
     """The same harm, but for rounding, and the same places."""
     for seed in range(24):
         careful, fast = (
-            degrade(random.Random(seed), make_document(seed, 448, 448, harm=0), fast=fast)
+            degrade(random.Random(seed), make_document(seed, 448, 448, severity=0), fast=fast)
             for fast in (False, True)
         )
         assert np.array_equal(careful.glyphs, fast.glyphs)
@@ -125,7 +125,7 @@ def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
 
 
 def test_targets_name_the_patch_in_the_order_of_the_vision_tower() -> None:
-    document = make_document(1, 224, 168, renderers=["signs"], harm=0)
+    document = make_document(1, 224, 168, renderers=["signs"], severity=0)
     patches, classes = glyph_targets(document)
     assert classes.max() < N_CLASSES and patches.max() < (224 // PATCH) * (168 // PATCH)
     columns = 224 // UNIT
@@ -206,7 +206,7 @@ def test_fonts_draw_the_letters_they_are_asked_for() -> None:
 def test_distractions_leave_the_glyphs_their_ink() -> None:
     changed = 0
     for seed in range(12):
-        plain = make_document(seed, 448, 448, renderers=["forms"], harm=0)
+        plain = make_document(seed, 448, 448, renderers=["forms"], severity=0)
         before = np.asarray(plain.image, np.int16)
         after = np.asarray(distract(random.Random(seed), plain).image, np.int16)
         changed += int((before != after).any())
@@ -313,7 +313,7 @@ def test_a_line_of_kept_characters_is_the_line_that_pillow_draws() -> None:
 def test_some_tables_are_long_and_every_answer_has_room() -> None:
     long = 0
     for seed in range(40):
-        document = make_document(seed, 560, 560, renderers=["tables"], harm=0)
+        document = make_document(seed, 560, 560, renderers=["tables"], severity=0)
         counts = [int(q.answer) for q in document.questions if q.kind == "count"]
         long += max(counts) >= 12
         assert all(len(q.answer.encode()) <= text_length(560, 560) for q in document.questions)

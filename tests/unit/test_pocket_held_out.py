@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rotatek.pocket.evaluation import evaluate
+from rotatek.pocket.evaluation.questions import FIRST_SEED
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.layouts.html import templates
 from rotatek.pocket.layouts.html.parts import style_sheet
@@ -26,7 +26,7 @@ def test_the_documents_of_a_split_stay_as_they_are(split: str) -> None:
     parts: list[object] = []
     for i in range(8):
         for size in SIZES:
-            made = make_document(evaluate.FIRST_SEED + i, *size, split=split, harm=0)
+            made = make_document(FIRST_SEED + i, *size, split=split, severity=0)
             parts.append((made.renderer, made.questions, made.content, len(made.glyphs)))
     assert digest(*parts) == DRAWN[split]
 

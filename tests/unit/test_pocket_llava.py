@@ -19,7 +19,7 @@ from rotatek.events import Finished
 from rotatek.inputs import Request
 from rotatek.models.loading import load
 from rotatek.pocket.document import Document
-from rotatek.pocket.evaluation.llava_evaluate import answer, pixel_values
+from rotatek.pocket.evaluation.llava_next import answer, pixel_values
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.glyphs import N_CLASSES
 from rotatek.pocket.models import tokenizer
@@ -29,9 +29,9 @@ from rotatek.pocket.models.forward import rms
 from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
 from rotatek.pocket.models.llava_forward import TileForward
 from rotatek.pocket.models.llava_tiles import glyph_places, join, order, tiling, views
+from rotatek.pocket.training.__main__ import main as train
 from rotatek.pocket.training.echoing import retouched, uses
 from rotatek.pocket.training.llava_data import curriculum, make_tiles
-from rotatek.pocket.training.llava_train import main as train
 from rotatek.pocket.training.packing import pack
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -243,7 +243,17 @@ def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
 @pytest.mark.slow
 @pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
 def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
-    options = ["--out", str(tmp_path), "--tiny", "--cost", "1600", "--workers", "1"]
+    options = [
+        "--out",
+        str(tmp_path),
+        "--family",
+        "llava_next",
+        "--tiny",
+        "--cost",
+        "1600",
+        "--workers",
+        "1",
+    ]
     train([*options, "--steps", "2", "--log-every", "1"])
     train([*options, "--steps", "4", "--log-every", "1"])
     log = json.loads((tmp_path / "log.json").read_text())

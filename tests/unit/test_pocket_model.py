@@ -16,27 +16,23 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.pocket.evaluation.evaluate import (
-    Answered,
-    answer,
-    calibration,
-    edit_distance,
-    enlarged,
-    wilson,
-)
+from rotatek.evaluation.metrics import edit_distance, wilson
+from rotatek.pocket.evaluation.measures import Answered, calibration
+from rotatek.pocket.evaluation.qwen2_5_vl import answer, enlarged
 from rotatek.pocket.examples import EXAMPLES, draw
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import build_model, model_config
 from rotatek.pocket.models.forward import Forward, colour_scale, patchify, rms
+from rotatek.pocket.training.__main__ import main as train
 from rotatek.pocket.training.data import make_batch
 from rotatek.pocket.training.echoing import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.training.optimiser import orthogonalise
+from rotatek.pocket.training.options import arguments
 from rotatek.pocket.training.packing import pack
-from rotatek.pocket.training.train import Clock, arguments
-from rotatek.pocket.training.train import main as train
-from rotatek.pocket.training.train import rate as train_rate
+from rotatek.pocket.training.schedule import Clock
+from rotatek.pocket.training.schedule import rate as train_rate
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FOLDER = ASSETS / "pocket"
@@ -68,20 +64,20 @@ def test_weights_load_whole(model: Qwen2_5_VLForConditionalGeneration) -> None:
 
 
 def test_tokenizer_round_trips_every_byte() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    shipped = AutoTokenizer.from_pretrained(FOLDER)
     text = "".join(map(chr, range(0x300))) + "€→中😀 \n\n  end"
-    ids = tokenizer(text).input_ids
+    ids = shipped(text).input_ids
     assert ids == list(text.encode()) == tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text == tokenizer.decode(ids)
-    assert len({i for i in range(256) if tokenizer.convert_ids_to_tokens(i)}) == 256
+    assert shipped.decode(ids) == text == tokenizer.decode(ids)
+    assert len({i for i in range(256) if shipped.convert_ids_to_tokens(i)}) == 256
     for i, special in enumerate(tokenizer.SPECIAL):
-        assert tokenizer(special).input_ids == [256 + i]
+        assert shipped(special).input_ids == [256 + i]
 
 
 def test_chat_template_writes_the_prompt_of_training() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    shipped = AutoTokenizer.from_pretrained(FOLDER)
     content = [{"type": "image"}, {"type": "text", "text": "Title?"}]
-    ids = tokenizer.apply_chat_template(
+    ids = shipped.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, return_dict=False
     )
     assert ids == tokenizer.prefix() + [tokenizer.IMAGE_PAD] + tokenizer.question_ids(
@@ -273,9 +269,10 @@ def test_checkpoints_come_at_intervals() -> None:
 
 NOTED = """
 import hashlib, sys
-from rotatek.pocket.training import train
+from rotatek.pocket.training import trainer
+from rotatek.pocket.training.options import arguments
 
-class Noted(train.Trainer):
+class Noted(trainer.Trainer):
     places = []  # where the glyphs of each batch are: an echo's are those of its first use
 
     def step(self, batch):
@@ -293,8 +290,8 @@ class Noted(train.Trainer):
             digest.update(value.detach().float().numpy().tobytes())
         print(self.clock.step, digest.hexdigest())
 
-train.distance = lambda *_: 4
-train.main(sys.argv[1:], Noted)
+trainer.distance = lambda *_: 4
+trainer.train(arguments(sys.argv[1:]), Noted)
 """
 
 

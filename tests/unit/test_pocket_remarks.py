@@ -21,7 +21,7 @@ def test_every_template_fills_and_asks_for_each_fact_in_four_ways() -> None:
 def test_a_question_has_one_answer_on_its_page_which_the_page_prints() -> None:
     asked = 0
     for seed in range(40):
-        document = make_document(seed, 448, 448, renderers=["remarks"], harm=0)
+        document = make_document(seed, 448, 448, renderers=["remarks"], severity=0)
         said, answers = " ".join(document.content), defaultdict(set)
         for question in document.questions:
             if question.kind in ("fact", "find", "title", "nth"):

@@ -14,9 +14,9 @@ from rotatek.pocket.document import Document
 def degrade(
     rng: random.Random, document: Document, amount: float = 1.0, fast: bool = False
 ) -> Document:
-    """Half of the time leave ``document`` alone, else harm it a little; ``amount`` scales how.
+    """Half of the time leave `document` alone, else harm it a little; `amount` scales how.
 
-    ``fast`` is for training: pixels that differ a little in rounding, turned bilinearly only.
+    `fast` is for training: pixels that differ a little in rounding, turned bilinearly only.
     """
     r = rng.random()
     if r < 0.45:
@@ -44,7 +44,7 @@ def degrade(
 
 
 def stretched(document: Document, width: int, height: int) -> Document:
-    """``document`` at ``width`` x ``height`` pixels, whatever its shape was."""
+    """`document` at `width` x `height` pixels, whatever its shape was."""
     before = document.image.size
     if before != (width, height):
         size = ((width, height),)
@@ -85,7 +85,7 @@ def _noise(rng: random.Random, image: Image.Image, sigma: float) -> Image.Image:
 def _resized(
     image: Image.Image, sizes: Sequence[raster.Size], method: Image.Resampling, fast: bool
 ) -> Image.Image:
-    """``image`` at the last of ``sizes`` by way of the others."""
+    """`image` at the last of `sizes` by way of the others."""
     if fast:
         return raster.resized(image, sizes, method)
     for size in sizes:

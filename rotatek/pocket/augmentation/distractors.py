@@ -1,6 +1,7 @@
 """Things on a page that hold no text: bar codes, blocks, logos, pictures, watermarks, stains."""
 
 import random
+from typing import Final
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -9,7 +10,7 @@ from rotatek.pocket.content.colours import SERIES_NAMES, Colour, shade
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts import fonts
 
-CELL = 14
+CELL: Final = 14
 
 
 def distract(rng: random.Random, document: Document) -> Document:

@@ -1,6 +1,7 @@
 """Pixel work for training, in less time than Pillow takes: the same, off by a level or two."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
@@ -8,11 +9,11 @@ import torch.nn.functional as F
 from PIL import Image
 
 Size = tuple[int, int]
-MODES = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicubic"}
+MODES: Final = {Image.Resampling.BILINEAR: "bilinear", Image.Resampling.BICUBIC: "bicubic"}
 
 
 def resized(image: Image.Image, sizes: Sequence[Size], method: Image.Resampling) -> Image.Image:
-    """``image`` (RGB) at the last of ``sizes`` (width, height), by way of the others."""
+    """`image` (RGB) at the last of `sizes` (width, height), by way of the others."""
     pixels = torch.from_numpy(np.array(image))[None].permute(0, 3, 1, 2)  # channels stay last
     for width, height in sizes:
         pixels = F.interpolate(
@@ -22,7 +23,7 @@ def resized(image: Image.Image, sizes: Sequence[Size], method: Image.Resampling)
 
 
 def blurred(image: Image.Image, side: float) -> Image.Image:
-    """``image`` under the weights side : 1 : side along both axes; the border stays as it is."""
+    """`image` under the weights side : 1 : side along both axes; the border stays as it is."""
     outer = round(128 * side / (1 + 2 * side))  # of 128: 255 times that fits into int16
     before = np.array(image)
     pixels = before.astype(np.int16)

@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import lexicon, words
 from rotatek.pocket.content.tables import figures
 
 Draw = Callable[[random.Random], str]
-NOUNS: tuple[tuple[str, str, Draw], ...] = (
+NOUNS: Final[tuple[tuple[str, str, Draw], ...]] = (
     ("person", "people", words.person),
     ("member", "members", words.person),
     ("speaker", "speakers", words.person),
@@ -25,11 +26,11 @@ NOUNS: tuple[tuple[str, str, Draw], ...] = (
     ("card", "cards", lambda r: words.some(r, 1, 3)),
     ("entry", "entries", words.label),
 )
-LABELS = (
+LABELS: Final = (
     "Points Hours Members Tasks Votes Stock Views Pages Age Floor Level Seats Beds Credits Guests "
     "Budget Rent Fee Share Progress Distance Weight Size Grade Stars Wins Visits Places Rank Load"
 ).split()
-SUFFIXES = {
+SUFFIXES: Final = {
     "Duration": (" min", " h", " days", " weeks"),
     "Distance": (" km", " m", " mi"),
     "Seats": (" seats",),
@@ -39,8 +40,10 @@ SUFFIXES = {
     "Votes": (" votes",),
     "Members": (" members",),
 }
-TAGS = ("Open|Closed|Full|Draft|Done|Urgent|Paused|Online|Beta|Active|Late|Hybrid|Weekly|Free|"
-        "Senior|Remote|Archived|Featured|Reserved|Shared").split("|")  # fmt: skip
+TAGS: Final = (
+    "Open|Closed|Full|Draft|Done|Urgent|Paused|Online|Beta|Active|Late|Hybrid|Weekly|Free|"
+    "Senior|Remote|Archived|Featured|Reserved|Shared"
+).split("|")  # fmt: skip
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Field:
     values: list[float]
 
     def line(self, i: int) -> str:
-        """The text on card ``i``."""
+        """The text on card `i`."""
         return self.pattern.format(v=self.texts[i], k=self.label)
 
 
@@ -68,7 +71,7 @@ class Deck:
     tags: list[str]
 
     def keep(self, which: list[int]) -> "Deck":
-        """The cards ``which`` alone."""
+        """The cards `which` alone."""
         fields = [Field(f.label, f.pattern, [f.texts[i] for i in which],
                         [f.values[i] for i in which]) for f in self.fields]  # fmt: skip
         tags = [self.tags[i] for i in which] if self.tags else []
@@ -84,7 +87,7 @@ class Deck:
 
 
 def make_deck(rng: random.Random, n: int, most: int = 3) -> Deck:
-    """``n`` cards with the same one to ``most`` figures."""
+    """`n` cards with the same one to `most` figures."""
     noun, plural, name = rng.choice(NOUNS)
     if rng.random() < 0.3:
         name = rng.choice((words.product, words.label, words.person, words.company))

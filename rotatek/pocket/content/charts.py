@@ -4,14 +4,14 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content import formats, topic, words
 from rotatek.pocket.content.colours import Colour, series_colours
 
-ORDERED = ("months", "weekdays", "quarters", "years")
-COARSE = 0.4  # share of charts whose values are round enough to be read off an axis
-LEVELS = 10  # different values of such a chart
+ORDERED: Final = ("months", "weekdays", "quarters", "years")
+COARSE: Final = 0.4  # share of charts whose values are round enough to be read off an axis
+LEVELS: Final = 10  # different values of such a chart
 
 
 @dataclass
@@ -34,7 +34,7 @@ class ChartData:
     coarse: bool = False  # few round values, which can be read off an axis
 
     def text(self, s: int, c: int) -> str:
-        """Value ``c`` of series ``s`` as it is written."""
+        """Value `c` of series `s` as it is written."""
         return self.texts[s][c]
 
 
@@ -80,7 +80,7 @@ def make_chart(
 
 
 def _spread(rng: random.Random, n: int, top: float) -> list[float]:
-    """``n`` values in (0, top], no two closer than 2 % of the top."""
+    """`n` values in (0, top], no two closer than 2 % of the top."""
     if rng.random() < 0.35 and n <= 6:  # plain differences, to learn comparing from
         steps = [8 * (i + 1) + rng.randint(-2, 2) for i in range(n)]
         rng.shuffle(steps)
@@ -91,9 +91,9 @@ def _spread(rng: random.Random, n: int, top: float) -> list[float]:
 
 
 def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
-    """Places of ``row`` from lowest to highest; whether its lowest and its highest can be told.
+    """Places of `row` from lowest to highest; whether its lowest and its highest can be told.
 
-    Where no figures are printed (``shown`` is false), 2.5 % of the greatest must lie between.
+    Where no figures are printed (`shown` is false), 2.5 % of the greatest must lie between.
     """
     order = sorted(range(len(row)), key=row.__getitem__)
     gap = 0.0 if shown else 0.025 * max(map(abs, row))
@@ -102,7 +102,7 @@ def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
 
 
 def nice_step(top: float, ticks: int) -> float:
-    """A round distance between ticks so that about ``ticks`` of them reach ``top``."""
+    """A round distance between ticks so that about `ticks` of them reach `top`."""
     raw = top / max(1, ticks)
     power = 10 ** math.floor(math.log10(raw))
     return min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - raw))
@@ -133,7 +133,7 @@ def chart_maker(about: Mapping[str, Any]) -> ChartMaker:
 
 
 def categories(rng: random.Random, fill: topic.Filler, of: str | list[str], n: int) -> list[str]:
-    """``n`` different categories."""
+    """`n` different categories."""
     if isinstance(of, list):
         if n <= len(of):
             return rng.sample(of, n) if not of[0][-1].isdigit() else of[:n]

@@ -2,11 +2,12 @@
 
 import colorsys
 import random
+from typing import Final
 
 Colour = tuple[int, int, int]
 
 # name -> a typical shade; drawn shades vary a little around it
-NAMED: dict[str, tuple[Colour, ...]] = {
+NAMED: Final[dict[str, tuple[Colour, ...]]] = {
     "red": ((214, 39, 40), (220, 38, 38), (200, 16, 30), (239, 68, 68)),
     "orange": ((255, 127, 14), (249, 115, 22), (245, 140, 40)),
     "yellow": ((250, 204, 21), (255, 215, 0), (242, 200, 40)),
@@ -20,11 +21,11 @@ NAMED: dict[str, tuple[Colour, ...]] = {
     "black": ((15, 15, 15), (25, 25, 28)),
     "white": ((255, 255, 255), (248, 248, 248)),
 }
-SERIES_NAMES = tuple(n for n in NAMED if n not in ("black", "white"))
+SERIES_NAMES: Final = tuple(n for n in NAMED if n not in ("black", "white"))
 
 
 def shade(rng: random.Random, name: str) -> Colour:
-    """A shade that people call ``name``."""
+    """A shade that people call `name`."""
     base = rng.choice(NAMED[name])
     return tuple(min(255, max(0, c + rng.randint(-8, 8))) for c in base)  # type: ignore[return-value]
 
@@ -36,7 +37,7 @@ def luminance(colour: Colour) -> float:
 
 
 def ink_on(colour: Colour) -> Colour:
-    """Black or white, whichever reads better on ``colour``."""
+    """Black or white, whichever reads better on `colour`."""
     return (20, 20, 24) if luminance(colour) > 0.55 else (255, 255, 255)
 
 
@@ -47,6 +48,6 @@ def hsv(h: float, s: float, v: float) -> Colour:
 
 
 def series_colours(rng: random.Random, n: int) -> list[tuple[str, Colour]]:
-    """``n`` colours with different names, for the series of a chart."""
+    """`n` colours with different names, for the series of a chart."""
     names = rng.sample(SERIES_NAMES, n)
     return [(name, shade(rng, name)) for name in names]

@@ -17,7 +17,7 @@ def _name(rng: random.Random) -> str:
 
 
 def source_lines(rng: random.Random, n: int) -> list[str]:
-    """``n`` lines of a program in no language in particular."""
+    """`n` lines of a program in no language in particular."""
     lines, depth = [], 0
     for _ in range(n):
         pad = " " * (4 * depth)

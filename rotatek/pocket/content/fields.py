@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.content.formats import number
 from rotatek.pocket.content.tables import figures
 
-FIELDS: dict[str, Callable[[random.Random], str]] = {
+FIELDS: Final[dict[str, Callable[[random.Random], str]]] = {
     "Name": words.person,
     "First name": lambda r: r.choice(words.FIRST),
     "Last name": lambda r: r.choice(words.LAST),
@@ -89,7 +90,7 @@ FIELDS: dict[str, Callable[[random.Random], str]] = {
     "Importe": lambda r: words.money(r)(r.uniform(1, 900)),
     "Ort": lambda r: r.choice(words.CITIES),
 }
-TITLES = (
+TITLES: Final = (
     "Registration form|Invoice|Order confirmation|Delivery note|Patient record|Member card|Profile|"
     "Contact details|Booking|Work order|Product data sheet|Application|Visitor badge|Quotation|"
     "Account summary|Shipping label|Rechnung|Facture|Bestellung|Details|Customer file|Report card"
@@ -97,7 +98,7 @@ TITLES = (
 
 
 def field_pairs(rng: random.Random, n: int) -> list[tuple[str, str]]:
-    """``n`` different fields and their values; some fields are invented words."""
+    """`n` different fields and their values; some fields are invented words."""
     strange = rng.choice((0.1, 0.3, 0.7))
     out: dict[str, tuple[str, str]] = {}
     for key in rng.sample(tuple(FIELDS), min(n, len(FIELDS))):
@@ -131,14 +132,14 @@ def any_value(rng: random.Random) -> str:
 
 @dataclass
 class FieldSet:
-    """Fields in reading order; ``numbers`` are set where all values are figures of one sort."""
+    """Fields in reading order; `numbers` are set where all values are figures of one sort."""
 
     pairs: list[tuple[str, str]]
     numbers: list[float]
 
 
 def make_fields(rng: random.Random, n: int) -> FieldSet:
-    """``n`` fields of any sort, or figures alone, at times all of one notation."""
+    """`n` fields of any sort, or figures alone, at times all of one notation."""
     r = rng.random()
     if r < 0.6:
         return FieldSet(field_pairs(rng, n), [])

@@ -5,28 +5,29 @@ Every notation is drawn from parts, so that no list of usual forms can stand in 
 
 import random
 import string
+from typing import Final
 
 from rotatek.pocket.content.lexicon import invented, word
 
-MONTHS = (
+MONTHS: Final = (
     "January February March April May June July August September October November December".split()
 )
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-UNITS = (
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+UNITS: Final = (
     "kg g mg lb oz t km m cm mm mi ft in l ml cl gal h min s ms d °C °F K kW kWh MW W V A mA Hz "
     "kHz MHz GHz Pa bar hPa kB MB GB TB Mbit/s km/h mph m/s m² m³ ha px pt dB kcal kJ rpm % pcs "
     "people days items pages €/h $/t"
 ).split()
-ENDINGS = (
+ENDINGS: Final = (
     "pdf docx xlsx pptx txt csv json md png jpg jpeg gif svg webp zip tar.gz py js ts html css xml "
     "log cfg yaml toml sql mp3 mp4 c cpp h java rs go sh bak"
 ).split()
-HOSTS = "com org net io eu de fr co.uk ch se nl app dev info edu gov".split()
+HOSTS: Final = "com org net io eu de fr co.uk ch se nl app dev info edu gov".split()
 
 
 def run(rng: random.Random, alphabet: str, least: int, most: int) -> str:
-    """``least`` to ``most`` characters of ``alphabet``."""
+    """`least` to `most` characters of `alphabet`."""
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(least, most)))
 
 

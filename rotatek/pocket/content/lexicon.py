@@ -3,11 +3,16 @@
 import random
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
-CONSONANTS = (
+CONSONANTS: Final = (
     "b c d f g h j k l m n p r s t v w z br cr dr fl gl gr kl pl pr sk sl sp st th tr sh ch".split()
 )
-VOWELS = "a e i o u a e i o ai ea ou ee ia".split()
+VOWELS: Final = "a e i o u a e i o ai ea ou ee ia".split()
+ACCENTS: Final = {
+    "de": "äöüß", "fr": "éèêàçôîû", "es": "ñáéíóú", "it": "àèéìòù", "pt": "ãõçáéêó", "nl": "ëïé",
+    "sv": "åäö", "pl": "ąęłńóśżźć", "cs": "ěščřžýáíéů", "en": "e",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -17,19 +22,13 @@ def dictionary() -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8").split())
 
 
-ACCENTS = {
-    "de": "äöüß", "fr": "éèêàçôîû", "es": "ñáéíóú", "it": "àèéìòù", "pt": "ãõçáéêó", "nl": "ëïé",
-    "sv": "åäö", "pl": "ąęłńóśżźć", "cs": "ěščřžýáíéů", "en": "e",
-}  # fmt: skip
-
-
 def word(rng: random.Random) -> str:
     """A word of the list, or an invented one."""
     return rng.choice(dictionary()) if rng.random() < 0.72 else invented(rng)
 
 
 def foreign(rng: random.Random, lang: str) -> str:
-    """An invented word with the letters of ``lang``."""
+    """An invented word with the letters of `lang`."""
     text = invented(rng)
     if rng.random() < 0.5:
         i = rng.randrange(len(text))

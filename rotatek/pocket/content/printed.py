@@ -4,13 +4,14 @@ import random
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon
 
 Make = Callable[[random.Random], str]
 
 
-DONE = (
+DONE: Final = (
     "passed failed skipped updated removed installed changed received dropped ignored deleted "
     "running stopped cached imported rejected"
 ).split()
@@ -20,7 +21,7 @@ DONE = (
 class Kind:
     """A sort of column: how it is headed, called and asked for, and what makes its cells.
 
-    ``scheme`` gives, for one table, the maker of its cells: they share a notation.
+    `scheme` gives, for one table, the maker of its cells: they share a notation.
     """
 
     heads: str  # split at "|"
@@ -181,7 +182,7 @@ def _host_part(rng: random.Random) -> str:
     return f"{short(rng)}-{rng.randint(1, 9)}"
 
 
-KEYS = (  # what names the rows; every one is different from the others
+KEYS: Final = (  # what names the rows; every one is different from the others
     Kind("NAME", ("name",), lambda r: r.choice((_pod, _dashed, _file, short))),
     Kind("FILE|FILENAME|NAME", ("file",), _plain(_file)),
     Kind("FILESYSTEM|DEVICE|SOURCE", ("filesystem", "device"), _plain(_device)),
@@ -202,7 +203,7 @@ KEYS = (  # what names the rows; every one is different from the others
     Kind("ADDRESS|IP|DESTINATION", ("address",), _plain(_address)),
     Kind("ITEM|PART|CODE", ("item",), _plain(formats.code)),
 )  # fmt: skip
-KINDS = (
+KINDS: Final = (
     Kind("SIZE|TOTAL|LENGTH", ("size",), _bytes, ("How big is {f}?", "How large is {f}?"), True),
     Kind("USED", ("used space", "used"), _bytes, ("How much is used on {f}?",), True),
     Kind("AVAIL|FREE|AVAILABLE", ("available space", "free space"), _bytes,

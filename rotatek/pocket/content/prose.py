@@ -2,11 +2,12 @@
 
 import random
 from functools import lru_cache
+from typing import Final
 
 from rotatek.pocket.content import formats
 from rotatek.pocket.content.lexicon import dictionary, foreign, invented, word
 
-COMMON = (
+COMMON: Final = (
     "the of and to in is for on that with as at by from it or an be are was this not have has "
     "had they we you he she his her their our its which who when where what how all any both "
     "each few more most other some such no only own same so than too very can will just should "
@@ -26,7 +27,7 @@ COMMON = (
     "also back even well still never always often please note new click select save close page "
     "your my me us them him if but up out into through across per via within total date name"
 ).split()
-LINKS = {
+LINKS: Final = {
     "de": (
         "der die das und ist in den von zu mit sich des auf für nicht eine als auch es an wird "
         "aus bei nach um am sind noch wie über einen so zum war haben nur oder aber vor zur bis "
@@ -72,7 +73,7 @@ LINKS = {
         "jen více rok let tak při nebo město byl být mezi první však ještě dnes může když až"
     ),
 }  # fmt: skip
-JOINTS = (
+JOINTS: Final = (
     ", ",
     ", ",
     ", ",
@@ -192,7 +193,7 @@ def _spice(rng: random.Random, text: str) -> str:
 
 
 def sentence(rng: random.Random, lang: str = "en") -> str:
-    """One sentence of ``lang``, of words that nobody can foresee."""
+    """One sentence of `lang`, of words that nobody can foresee."""
     if lang == "en" and rng.random() < 0.55:
         text = _clause(rng)
         if rng.random() < 0.35:

@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from rotatek.pocket.content import formats, words
 
-COLUMNS: dict[str, Callable[[random.Random], str]] = {
+COLUMNS: Final[dict[str, Callable[[random.Random], str]]] = {
     "Name": words.person,
     "City": lambda r: r.choice(words.CITIES),
     "Code": formats.code,
@@ -23,7 +24,7 @@ COLUMNS: dict[str, Callable[[random.Random], str]] = {
     "Phone": formats.phone,
     "Role": lambda r: words.some(r, 1, 1),
 }
-NUMERIC = (
+NUMERIC: Final = (
     "Points|Price|Units|Total|Age|Score|Qty|Weight|Cost|Sales|Rank|Share|Change|Hours|Stock|Goals|"
     "Wins|Losses|2019|2020|2021|2022|2023|2024|Q1|Q2|Q3|Q4|Min|Max|Mean|Amount|Visits|Rate|Year"
 ).split("|")
@@ -44,7 +45,7 @@ class Grid:
 def make_grid(rng: random.Random, columns: int, rows: int, numeric: float = 0.3) -> Grid:
     """Random contents: the first column names the rows, later ones hold text or figures.
 
-    ``numeric`` is the share of tables that hold mostly figures.
+    `numeric` is the share of tables that hold mostly figures.
     """
     first, draw_first = rng.choice(
         (

@@ -1,23 +1,23 @@
 """Topics: what a document is about, how its facts are written, and how people ask for them.
 
-``topics/*.toml`` holds them. A topic has ``name``, ``layouts`` (of `LAYOUTS`), ``heads`` (titles;
-``head_ask`` has questions that the title answers), and ``facts`` or ``records`` or both:
+`topics/*.toml` holds them. A topic has `name`, `layouts` (of `LAYOUTS`), `heads` (titles;
+`head_ask` has questions that the title answers), and `facts` or `records` or both:
 
-- a fact has ``v`` (what is to be read: a template or several), ``say`` (how the document writes it,
-  ``{v}`` in a label and a colon, a line of its own, or a sentence with a full stop) and ``ask``;
-  ``check`` has pairs of a yes-no question and the value for which the answer is yes. ``ask`` may
-  use ``{other}`` for the value of the fact whose ``id`` is ``other``, if that is shown, too;
-- records are rows of a table or list: ``n`` (least, most), ``noun`` (their plural), ``cols`` (a
-  template each), ``heads`` (column headings), ``say`` (a row as one line), ``ask`` (question and
-  the column of its answer; ``{col}`` is the row's value), ``most`` and ``least`` (question, column
-  compared, column of the answer) and ``count``.
+- a fact has `v` (what is to be read: a template or several), `say` (how the document writes it,
+  `{v}` in a label and a colon, a line of its own, or a sentence with a full stop) and `ask`;
+  `check` has pairs of a yes-no question and the value for which the answer is yes. `ask` may
+  use `{other}` for the value of the fact whose `id` is `other`, if that is shown, too;
+- records are rows of a table or list: `n` (least, most), `noun` (their plural), `cols` (a
+  template each), `heads` (column headings), `say` (a row as one line), `ask` (question and
+  the column of its answer; `{col}` is the row's value), `most` and `least` (question, column
+  compared, column of the answer) and `count`.
 
-``charts.toml`` holds subjects of charts: ``titles``, ``unit``, ``noun``, ``of`` (a list of entries,
-a template, or months, weekdays, quarters, years), ``range`` of the values and their ``decimals``,
-``series``, and the questions ``value``, ``value2``, ``most`` and ``least``.
+`charts.toml` holds subjects of charts: `titles`, `unit`, `noun`, `of` (a list of entries,
+a template, or months, weekdays, quarters, years), `range` of the values and their `decimals`,
+`series`, and the questions `value`, `value2`, `most` and `least`.
 
-Templates hold generators in braces, ``{person}`` or ``{int 1 40}``; see `GENERATORS`. A topic with
-``held = true`` is never trained on.
+Templates hold generators in braces, `{person}` or `{int 1 40}`; see `GENERATORS`. A topic with
+`held = true` is never trained on.
 """
 
 import random
@@ -26,9 +26,42 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content import formats, lexicon, words
+
+LAYOUTS: Final = ("lines", "pairs", "prose", "bubbles", "table")
+SLOT: Final = re.compile(r"\{([a-z]+)((?: [0-9.]+)*)\}")
+FOODS: Final = (
+    "Tomato soup|Garlic bread|Grilled salmon|Mushroom risotto|Beef burger|Caesar salad|Apple pie|"
+    "Lentil curry|Fish and chips|Pumpkin ravioli|Onion rings|Chicken wings|Vegetable stew|Pancakes|"
+    "Goulash|Spring rolls|Fried rice|Lamb kebab|Potato salad|Cheesecake|Brownie|Fruit bowl"
+).split("|")
+INGREDIENTS: Final = (
+    "flour sugar butter salt eggs milk yeast onions garlic rice oats cream honey cinnamon carrots "
+    "tomatoes beans cheese lemon basil pepper oil vinegar spinach"
+).split()
+JOBS: Final = (
+    "Engineer|Sales manager|Head of design|Accountant|Photographer|Dentist|Architect|Translator|"
+    "Florist|Data analyst|Plumber|Solicitor|Consultant|Editor|Chef|Chief scientist|Nurse|Teacher|"
+    "Project lead|Electrician|Librarian|Product owner|Managing director|Researcher|Carpenter"
+).split("|")
+ANIMALS: Final = (
+    "dog cat horse goat owl fox bear whale parrot rabbit turtle lion wolf eagle deer".split()
+)
+SPORTS: Final = (
+    "tennis football chess rowing hockey judo swimming golf cycling volleyball rugby".split()
+)
+SUBJECTS: Final = (
+    "Maths History Biology Physics Chemistry Art Music Latin French Geography Ethics".split()
+)
+LANGUAGES: Final = (
+    "English German French Spanish Polish Swedish Italian Dutch Czech Portuguese".split()
+)
+COLOURS: Final = (
+    "red blue green black white yellow orange purple brown grey silver navy pink".split()
+)
+SPECIAL: Final = ("money", "rank")  # alike through a document: one currency, places in order
 
 
 @lru_cache(maxsize=1)
@@ -36,30 +69,6 @@ def remark_templates() -> Mapping[str, Any]:
     """Templates of lines and heads, and questions by the sort of a fact."""
     path = Path(__file__).with_name("topics") / "remarks.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-LAYOUTS = ("lines", "pairs", "prose", "bubbles", "table")
-SLOT = re.compile(r"\{([a-z]+)((?: [0-9.]+)*)\}")
-
-FOODS = (
-    "Tomato soup|Garlic bread|Grilled salmon|Mushroom risotto|Beef burger|Caesar salad|Apple pie|"
-    "Lentil curry|Fish and chips|Pumpkin ravioli|Onion rings|Chicken wings|Vegetable stew|Pancakes|"
-    "Goulash|Spring rolls|Fried rice|Lamb kebab|Potato salad|Cheesecake|Brownie|Fruit bowl"
-).split("|")
-INGREDIENTS = (
-    "flour sugar butter salt eggs milk yeast onions garlic rice oats cream honey cinnamon carrots "
-    "tomatoes beans cheese lemon basil pepper oil vinegar spinach"
-).split()
-JOBS = (
-    "Engineer|Sales manager|Head of design|Accountant|Photographer|Dentist|Architect|Translator|"
-    "Florist|Data analyst|Plumber|Solicitor|Consultant|Editor|Chef|Chief scientist|Nurse|Teacher|"
-    "Project lead|Electrician|Librarian|Product owner|Managing director|Researcher|Carpenter"
-).split("|")
-ANIMALS = "dog cat horse goat owl fox bear whale parrot rabbit turtle lion wolf eagle deer".split()
-SPORTS = "tennis football chess rowing hockey judo swimming golf cycling volleyball rugby".split()
-SUBJECTS = "Maths History Biology Physics Chemistry Art Music Latin French Geography Ethics".split()
-LANGUAGES = "English German French Spanish Polish Swedish Italian Dutch Czech Portuguese".split()
-COLOURS = "red blue green black white yellow orange purple brown grey silver navy pink".split()
 
 
 def _int(rng: random.Random, low: float = 1, high: float = 99) -> str:
@@ -89,7 +98,7 @@ def _name(rng: random.Random) -> str:
     return " ".join(lexicon.word(rng).capitalize() for _ in range(rng.choice((1, 1, 2))))
 
 
-GENERATORS: dict[str, Callable[..., str]] = {
+GENERATORS: Final[dict[str, Callable[..., str]]] = {
     "person": words.person,
     "first": lambda r: r.choice(words.FIRST),
     "last": lambda r: r.choice(words.LAST),
@@ -133,7 +142,6 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "title": _title,
     "measure": formats.measure,
 }
-SPECIAL = ("money", "rank")  # alike through a document: one currency, places in order
 
 
 @lru_cache(maxsize=2)
@@ -159,7 +167,7 @@ class Filler:
         self.rng, self.cash = rng, words.money(rng)
 
     def __call__(self, template: str | list[str], known: Mapping[str, str] | None = None) -> str:
-        """One of the templates with ``known`` values and generators put in."""
+        """One of the templates with `known` values and generators put in."""
         text = template if isinstance(template, str) else self.rng.choice(template)
         return SLOT.sub(lambda found: self.one(found[1], found[2], known or {}), text)
 

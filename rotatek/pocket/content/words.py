@@ -7,42 +7,52 @@ that a model cannot answer from memory and has to read.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import formats
 from rotatek.pocket.content.formats import MONTHS, host
 from rotatek.pocket.content.lexicon import invented, word
 from rotatek.pocket.content.prose import LINKS, sentence
 
-TOTALS = ("TOTAL", "Total", "Total due", "Amount due", "Grand total", "Summe", "Total TTC", "Razem")
+TOTALS: Final = (
+    "TOTAL",
+    "Total",
+    "Total due",
+    "Amount due",
+    "Grand total",
+    "Summe",
+    "Total TTC",
+    "Razem",
+)
 
 
-FIRST = (
+FIRST: Final = (
     "Anna Ben Clara David Elena Felix Greta Hugo Ida Jonas Karin Leo Maria Nils Olga Paul Rosa "
     "Simon Tara Viktor Amir Aisha Chen Diego Emma Farah Ivan Jin Kofi Lucia Mateo Noor Omar Priya "
     "Ravi Sofia Tomás Ursula Wei Yara Zoë José François Jürgen Björn Łukasz Zuzana Renée André "
     "Alice Oliver Grace Henry Julia Peter Martin Sarah Daniel Laura Thomas Eva James Mary John"
 ).split()
-LAST = (
+LAST: Final = (
     "Adler Becker Costa Dubois Eriksen Fischer García Hansen Ivanov Jensen Keller Lopez Müller "
     "Novák Olsen Petrov Quinn Rossi Schmidt Tanaka Urban Vargas Weber Young Zimmer Almeida Brown "
     "Clark Davies Evans Fernández Gupta Hughes Ito Johnson Kowalski Lindqvist Moreau Nguyen "
     "O'Brien Park Ramos Silva Taylor Usman Virtanen Wright Yılmaz Żak Smith Jones Walker Patel"
 ).split()
-CITIES = (
+CITIES: Final = (
     "Berlin Paris Madrid Lisbon Rome Vienna Zürich Oslo Lund Aarhus Gdańsk Brno Porto Malmö Bern "
     "Leeds York Dublin Bristol Lyon Nantes Turin Bologna Sevilla Málaga Graz Köln München Utrecht "
     "Ghent Riga Tallinn Helsinki Boston Denver Austin Chicago Seattle Toronto Lima Quito Accra "
     "Nairobi Cairo Delhi Mumbai Osaka Kyoto Seoul Sydney Perth Auckland Santiago Bogotá Oxford"
 ).split()
-COUNTRIES = (
+COUNTRIES: Final = (
     "Norway Sweden Denmark Finland Germany France Spain Portugal Italy Austria Poland Greece "
     "Ireland Belgium Chile Peru Brazil Mexico Canada Japan India Kenya Ghana Egypt Turkey Iceland "
     "Estonia Latvia Hungary Croatia Vietnam China Korea Australia Malta Cyprus Bolivia Cuba"
 ).split()
-STREETS = (
+STREETS: Final = (
     "Main Park Oak Station Church Mill River High King Garden Harbour Lake Hill Market".split()
 )
-PRODUCTS = (
+PRODUCTS: Final = (
     "Coffee|Green tea|Espresso|Croissant|Bagel|Orange juice|Mineral water|Apple pie|Cheese|Milk|"
     "Butter|Bread|Eggs|Rice 1kg|Pasta|Olive oil|Tomatoes|Bananas|Chicken|Salmon|Chocolate|Honey|"
     "Notebook|Pencil set|Stapler|Desk lamp|USB cable|Keyboard|Mouse|Monitor|Headphones|Charger|"
@@ -51,21 +61,21 @@ PRODUCTS = (
     "Design work|Consulting|Translation|Support plan|Installation|Delivery|Café crème|Crème brûlée|"
     "Müsli|Jalapeños|Sandwich|Soup of the day|Caesar salad|Pizza Margherita|Lasagne|Lemonade"
 ).split("|")
-COMPANY_TAILS = (
+COMPANY_TAILS: Final = (
     "GmbH|Ltd|Inc.|AG|S.A.|& Sons|Group|Labs|Studio|Market|Café|Books|Foods|Hotel|Bank".split("|")
 )
-METRICS = (
+METRICS: Final = (
     "Revenue|Sales|Profit|Cost|Visitors|Orders|Users|Downloads|Output|Rainfall|Temperature|"
     "Population|Exports|Imports|Energy use|Emissions|Score|Budget|Hours|Members|Tickets|Votes|"
     "Calories|Distance|Weight|Speed|Views|Clicks|Sign-ups|Returns|Stock|Demand|Growth|Wages|Rent"
 ).split("|")
-CATEGORIES = (
+CATEGORIES: Final = (
     "North|South|East|West|Online|Retail|Food|Books|Toys|Music|Games|Travel|Health|Sport|Garden|"
     "Kitchen|Office|Mobile|Desktop|Tablet|Cars|Bikes|Trains|Buses|Coal|Gas|Solar|Wind|Hydro|Oil|"
     "Apples|Pears|Plums|Grapes|Cherries|Lemons|Cats|Dogs|Birds|Fish|Wheat|Corn|Barley|Oats|Alpha|"
     "Beta|Gamma|Delta|Team A|Team B|Team C|Plan A|Plan B|Basic|Pro|Enterprise|Students|Staff"
 ).split("|")
-WESTERN = ("en", "de", "fr", "es", "it", "pt", "nl", "sv")
+WESTERN: Final = ("en", "de", "fr", "es", "it", "pt", "nl", "sv")
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ class Money:
     digits: int = 2
 
     def __call__(self, amount: float, sign: bool = True) -> str:
-        """``amount`` as this currency writes it."""
+        """`amount` as this currency writes it."""
         whole = f"{amount:,.{self.digits}f}".replace(",", "\0").replace(".", self.decimal)
         number = whole.replace("\0", self.thousands)
         if not sign:
@@ -107,7 +117,7 @@ def language(rng: random.Random, western: bool = False) -> str:
 
 
 def some(rng: random.Random, least: int, most: int) -> str:
-    """``least`` to ``most`` words, capitalised in one of the usual ways."""
+    """`least` to `most` words, capitalised in one of the usual ways."""
     count = rng.randint(least, most)
     if count == 1 and rng.random() < 0.05:
         return formats.anything(rng)
@@ -220,7 +230,7 @@ def label(rng: random.Random) -> str:
 
 
 def labels(rng: random.Random, n: int) -> list[str]:
-    """``n`` different category names, often of one sort: months, years, places."""
+    """`n` different category names, often of one sort: months, years, places."""
     r = rng.random()
     if r < 0.12:
         start = rng.randint(0, 11)
@@ -241,7 +251,7 @@ def labels(rng: random.Random, n: int) -> list[str]:
 
 
 def unique(rng: random.Random, draw: Callable[[random.Random], str], n: int) -> list[str]:
-    """``n`` texts from ``draw`` that differ also when case is ignored."""
+    """`n` texts from `draw` that differ also when case is ignored."""
     out: dict[str, str] = {}
     while len(out) < n:
         text = draw(rng)

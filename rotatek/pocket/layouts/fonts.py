@@ -3,23 +3,25 @@
 import random
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
-FOLDER = Path(__file__).parents[3] / "assets" / "fonts"
-HELD_OUT = frozenset(
+FOLDER: Final = Path(__file__).parents[3] / "assets" / "fonts"
+HELD_OUT: Final = frozenset(
     "carlito lato vollkorn jetbrains cabin play yrsa manrope robotoslab clearsans lobster "
     "biolinum".split()
 )
-WESTERN_ONLY = frozenset({"cabin", "dancing", "lobster", "comicneue", "inconsolata"})
-MONO = frozenset("cousine dejavumono firacode hack inconsolata courierprime jetbrains".split())
-FANCY = frozenset("dancing lobster comicneue comfortaa spartan".split())
+WESTERN_ONLY: Final = frozenset({"cabin", "dancing", "lobster", "comicneue", "inconsolata"})
+MONO: Final = frozenset(
+    "cousine dejavumono firacode hack inconsolata courierprime jetbrains".split()
+)
+FANCY: Final = frozenset("dancing lobster comicneue comfortaa spartan".split())
 
 
 @lru_cache(maxsize=1)
 def slugs() -> dict[str, Path]:
-    """Every font by its slug (``family-style``), in a fixed order."""
+    """Every font by its slug (`family-style`), in a fixed order."""
     return {p.stem: p for p in sorted(FOLDER.glob("*.?tf"))}
 
 
@@ -30,7 +32,7 @@ def family(slug: str) -> str:
 
 @lru_cache(maxsize=16)
 def families(split: str, western: bool, mono: bool) -> tuple[str, ...]:
-    """Families of a split: ``train``, ``unseen`` or ``all``; ``western`` admits small sets."""
+    """Families of a split: `train`, `unseen` or `all`; `western` admits small sets."""
     found = dict.fromkeys(family(slug) for slug in slugs())
     keep = []
     for name in found:
@@ -72,7 +74,7 @@ class Face:
             return [known[ch] for ch in text]
 
     def width(self, text: str) -> float:
-        """Width of ``text`` in pixels."""
+        """Width of `text` in pixels."""
         return sum(self.advances(text))
 
     def mask(self, text: str) -> tuple[Image.Image, int, int]:
@@ -95,7 +97,7 @@ class Face:
         return mask, left, top
 
     def _draw(self, ch: str) -> tuple[Any, int, int, int]:
-        """The pixels of ``ch``, where they lie from the pen, and how far the pen moves on."""
+        """The pixels of `ch`, where they lie from the pen, and how far the pen moves on."""
         pixels, (dx, dy) = self.font.getmask2(ch, "L")
         kept = self._glyph[ch] = pixels, dx, dy, round(self.font.getlength(ch))
         left, top, right, bottom = self._box
@@ -106,7 +108,7 @@ class Face:
 
 @lru_cache(maxsize=1500)
 def face(slug: str, size: int) -> Face:
-    """The font ``slug`` at ``size`` pixels."""
+    """The font `slug` at `size` pixels."""
     return Face(slug, size)
 
 
@@ -139,6 +141,6 @@ class Family:
 def pick_family(
     rng: random.Random, split: str, western: bool = True, mono: bool = False, fancy: bool = False
 ) -> Family:
-    """A family of ``split``; script and display faces only when ``fancy``."""
+    """A family of `split`; script and display faces only when `fancy`."""
     names = [n for n in families(split, western, mono) if fancy or n not in FANCY]
     return Family(rng.choice(names))

@@ -1,11 +1,12 @@
 """The registry of renderers: one file each, with its share of the training mixture.
 
-A renderer is ``draw(rng, look) -> Document``. ``held_out`` ones are drawn only to evaluate.
+A renderer is `draw(rng, look) -> Document`. `held_out` ones are drawn only to evaluate.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.matplotlib import charts
@@ -45,7 +46,7 @@ from rotatek.pocket.layouts.style import PageStyle
 
 @dataclass(frozen=True)
 class Renderer:
-    """One way to draw documents; ``splits`` that measure the model draw it too."""
+    """One way to draw documents; `splits` that measure the model draw it too."""
 
     draw: Callable[[random.Random, PageStyle], Document]
     weight: float
@@ -54,7 +55,7 @@ class Renderer:
     smallest: int = 224  # least shorter side in pixels
 
 
-REGISTRY: dict[str, Renderer] = {
+REGISTRY: Final[dict[str, Renderer]] = {
     "signs": Renderer(signs.draw, 1.0),
     "pages": Renderer(pages.draw, 2.6),
     "forms": Renderer(forms.draw, 1.6),

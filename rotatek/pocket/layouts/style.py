@@ -36,7 +36,7 @@ class PageStyle:
 def pick_style(
     rng: random.Random, width: int, height: int, split: str = "train", fancy: float = 0.04
 ) -> PageStyle:
-    """A look for a page of ``width`` x ``height`` pixels."""
+    """A style for a page of `width` x `height` pixels."""
     lang = words.language(rng)
     western = lang not in ("pl", "cs")
     mono = rng.random() < 0.08

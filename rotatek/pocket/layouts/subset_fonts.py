@@ -1,12 +1,13 @@
 """Cut free fonts down to Latin letters and rename them, as their licences ask of modified copies.
 
-``python -m rotatek.pocket.subset_fonts SOURCE_FOLDER`` looks for the files listed in ``PICKED``
-below SOURCE_FOLDER (Debian's font packages unpacked there) and writes ``assets/fonts``.
+`python -m rotatek.pocket.layouts.subset_fonts SOURCE_FOLDER` looks for the files listed in `PICKED`
+below SOURCE_FOLDER (Debian's font packages unpacked there) and writes `assets/fonts`.
 Needs fontTools; nothing else in the project does.
 """
 
 import sys
 from pathlib import Path
+from typing import Final
 
 from fontTools import subset
 from fontTools.ttLib import TTFont
@@ -14,7 +15,7 @@ from fontTools.ttLib import TTFont
 from rotatek.pocket.glyphs import GLYPHS
 
 # slug -> file name; the slug's part before the dash is the family
-PICKED = {
+PICKED: Final = {
     "arimo-regular": "Arimo-Regular.ttf",
     "arimo-bold": "Arimo-Bold.ttf",
     "arimo-italic": "Arimo-Italic.ttf",
@@ -83,7 +84,7 @@ PICKED = {
 
 
 def subset_one(source: Path, target: Path, name: str) -> None:
-    """Write ``target``: the glyphs of ``GLYPHS`` and the space, renamed, licence notes kept."""
+    """Write `target`: the glyphs of `GLYPHS` and the space, renamed, licence notes kept."""
     font = TTFont(source)
     options = subset.Options()
     options.layout_features = []

@@ -17,7 +17,7 @@ class Batch:
     images uint8 [B, H, W, 3]; text and labels int64 [B, T] (a label is the next token, or -1);
     weights float32 [B, T]; glyph_patch int64 [G] (row * patches + patch, in the model's order) and
     glyph_class int64 [G]. As it is made for several uses, text, labels and weights have B rows for
-    each of them; `echo.uses` takes it apart. In a batch that is ``alone`` no turn sees another.
+    each of them; `echo.uses` takes it apart. In a batch that is `alone` no turn sees another.
     """
 
     images: torch.Tensor
@@ -29,7 +29,7 @@ class Batch:
     alone: bool = False
 
     def to(self, device: torch.device) -> "Batch":
-        """A copy on ``device``."""
+        """A copy on `device`."""
         return each_tensor(self, lambda t: t.to(device, non_blocking=True))
 
     def pin_memory(self) -> "Batch":
@@ -38,7 +38,7 @@ class Batch:
 
 
 def each_tensor(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A copy of a batch with ``change`` made to every tensor it holds."""
+    """A copy of a batch with `change` made to every tensor it holds."""
     held = {k: v for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
     return replace(batch, **{k: change(v) for k, v in held.items()})
 
@@ -63,7 +63,7 @@ class TileBatch:
     plan: Tiling
 
     def to(self, device: torch.device) -> "TileBatch":
-        """A copy on ``device``."""
+        """A copy on `device`."""
         return each_tensor(self, lambda v: v.to(device, non_blocking=True))
 
     def pin_memory(self) -> "TileBatch":

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import (
@@ -16,12 +16,12 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from rotatek.pocket.models import tokenizer
 
 PATCH, MERGE = 14, 2
-UNIT = PATCH * MERGE  # pixels of one visual token's side
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
+UNIT: Final = PATCH * MERGE  # pixels of one visual token's side
+MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
+STD: Final = (0.26862954, 0.26130258, 0.27577711)
 # smaller pictures are scaled up: of 157 questions about ones of 224 x 224, 131 right, 113 without
 MIN_PIXELS, MAX_PIXELS = 192 * UNIT**2, 896 * 896
-SHARD_BYTES = 9_000_000
+SHARD_BYTES: Final = 9_000_000
 
 
 def scaled(width: int, height: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def model_config(
 
 
 def fresh(kind: type[PreTrainedModel], config: Any, seed: int) -> Any:
-    """A model of class ``kind`` with fresh weights, in float32 on the CPU."""
+    """A model of class `kind` with fresh weights, in float32 on the CPU."""
     torch.manual_seed(seed)
     model = kind(config)
     model.tie_weights()
@@ -103,7 +103,7 @@ def export(
 ) -> None:
     """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor.
 
-    ``matrices`` may be stored in float8 (e4m3fn), unscaled: ``from_pretrained`` casts what it reads
+    `matrices` may be stored in float8 (e4m3fn), unscaled: `from_pretrained` casts what it reads
     to the configuration's bfloat16, so whoever loads them sees no more than rounded weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -157,5 +157,5 @@ def preprocessor() -> dict[str, Any]:
 
 
 def text_length(width: int, height: int) -> int:
-    """Text tokens of a training sequence whose image is ``width`` x ``height`` pixels."""
+    """Text tokens of a training sequence whose image is `width` x `height` pixels."""
     return min(1024, 320 + width * height // UNIT**2 // 64 * 64)

@@ -1,6 +1,6 @@
 """The training forward: the model's own weights in a plain function over equal-sized images.
 
-It computes what ``Qwen2_5_VLForConditionalGeneration`` computes for one still image per sequence
+It computes what `Qwen2_5_VLForConditionalGeneration` computes for one still image per sequence
 (a test holds the two together), but over a whole batch at once, so that two small compiled block
 functions carry all of the work at any size.
 """
@@ -49,7 +49,7 @@ def attend(
 
 
 def vision_block(x: Tensor, cos: Tensor, sin: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
-    """One vision block over x [B, N, D]; ``p`` as ``vision_params`` lists it."""
+    """One vision block over x [B, N, D]; `p` as `vision_params` lists it."""
     n1, qkv_w, qkv_b, o_w, o_b, n2, g_w, g_b, u_w, u_b, d_w, d_b = p
     b, n, width = x.shape
     y = rms(x, n1)
@@ -71,7 +71,7 @@ def text_block(
     p: tuple[Tensor, ...],
     mask: Tensor | None = None,
 ) -> Tensor:
-    """One decoder block over x [B, L, D]; heads are ``width`` wide; ``p``: ``text_params``.
+    """One decoder block over x [B, L, D]; heads are `width` wide; `p`: `text_params`.
 
     cos, sin [L, width], or [B * L, width] with the mask of `turn_mask`.
     """
@@ -88,7 +88,7 @@ def text_block(
 
 
 def vision_params(block: Any) -> tuple[Tensor, ...]:
-    """The weights of one vision block, in the order ``vision_block`` takes them."""
+    """The weights of one vision block, in the order `vision_block` takes them."""
     a, m = block.attn, block.mlp
     return (
         block.norm1.weight, a.qkv.weight, a.qkv.bias, a.proj.weight, a.proj.bias,
@@ -98,7 +98,7 @@ def vision_params(block: Any) -> tuple[Tensor, ...]:
 
 
 def text_params(layer: Any) -> tuple[Tensor, ...]:
-    """The weights of one decoder layer, in the order ``text_block`` takes them."""
+    """The weights of one decoder layer, in the order `text_block` takes them."""
     a, m = layer.self_attn, layer.mlp
     return (
         layer.input_layernorm.weight, a.q_proj.weight, a.q_proj.bias, a.k_proj.weight,
@@ -122,7 +122,7 @@ def patchify(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def vision_angles(rows: int, columns: int, head: int, device: torch.device) -> Tensor:
-    """Rotary angles [4 * rows * columns, head] of the patches of ``rows`` x ``columns`` tokens."""
+    """Rotary angles [4 * rows * columns, head] of the patches of `rows` x `columns` tokens."""
     r = torch.arange(2 * rows, device=device).view(rows, 1, 2, 1).expand(rows, columns, 2, 2)
     c = torch.arange(2 * columns, device=device).view(1, columns, 1, 2).expand(rows, columns, 2, 2)
     place = torch.stack((r, c), -1).reshape(-1, 2).float()
@@ -134,7 +134,7 @@ def vision_angles(rows: int, columns: int, head: int, device: torch.device) -> T
 def text_angles(
     rows: int, columns: int, before: int, after: int, config: Any, device: Any
 ) -> Tensor:
-    """M-RoPE angles [L, head] of a sequence: ``before`` tokens, the image, ``after`` tokens."""
+    """M-RoPE angles [L, head] of a sequence: `before` tokens, the image, `after` tokens."""
     head = config.hidden_size // config.num_attention_heads
     r, c = torch.meshgrid(
         torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij"
@@ -159,7 +159,7 @@ def turn_places(text: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def turn_mask(turns: Tensor, before: int) -> Tensor:
-    """bool [B, 1, T, L]: text of ``turns`` [B, T] sees ``before`` tokens and its own turn."""
+    """bool [B, 1, T, L]: text of `turns` [B, T] sees `before` tokens and its own turn."""
     own = (turns[:, None] == turns[:, :, None]).tril()
     return F.pad(own, (before, 0), value=True)[:, None]
 
@@ -174,7 +174,7 @@ def lm_loss(x: Tensor, norm: Tensor, embed: Tensor, labels: Tensor, weights: Ten
 
 
 def glyph_loss(features: Tensor, weight: Tensor, bias: Tensor, target: Tensor, up: float) -> Tensor:
-    """Multi-hot binary cross-entropy per patch; positives count ``up`` times."""
+    """Multi-hot binary cross-entropy per patch; positives count `up` times."""
     logits = F.linear(features, weight, bias).float()
     lost = F.softplus(logits) - target * logits
     lost = lost + target * (up - 1) * F.softplus(-logits)
@@ -216,7 +216,7 @@ class Forward:
     def read(
         self, seen: Tensor, text: Tensor, rows: int, columns: int, alone: bool = False
     ) -> Tensor:
-        """Hidden states [B, T, D] of ``text`` [B, T] after the image's tokens ``seen``."""
+        """Hidden states [B, T, D] of `text` [B, T] after the image's tokens `seen`."""
         language = self.model.model.language_model
         embed = language.embed_tokens.weight
         start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
@@ -235,7 +235,7 @@ class Forward:
         return x[:, before:]
 
     def losses(self, batch: Batch, head: torch.nn.Linear, up: float = 4.0) -> tuple[Tensor, Tensor]:
-        """Answer loss and glyph loss of ``batch``."""
+        """Answer loss and glyph loss of `batch`."""
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
         features, seen = self.see(batch.images)
         x = self.read(seen, batch.text, rows, columns, batch.alone)

@@ -1,7 +1,7 @@
 """The second pocket model: a small LLaVA-NeXT, its shape, its first weights, how it is saved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from transformers import (
     CLIPVisionConfig,
@@ -13,9 +13,9 @@ from transformers import (
 from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.config import MEAN, PATCH, STD, export, fresh
 
-SIDE = 336  # pixels of a tile's side
+SIDE: Final = 336  # pixels of a tile's side
 # Tilings, rows x columns. The 7B models lack the first: it spares small pictures blank tiles.
-GRIDS = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
+GRIDS: Final = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
 
 
 def llava_config(

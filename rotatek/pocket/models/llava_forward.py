@@ -1,6 +1,6 @@
 """The second pocket's training forward: its own weights in a plain function over one tiling.
 
-It computes what ``LlavaNextForConditionalGeneration`` computes for one picture per sequence (a test
+It computes what `LlavaNextForConditionalGeneration` computes for one picture per sequence (a test
 holds the two together), but over a whole batch of pictures of one size.
 """
 
@@ -19,7 +19,7 @@ from rotatek.pocket.models.llava_tiles import READABLE, Tiling, join
 
 
 def clip_block(x: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
-    """One block of the tower over x [B, N, D]; ``p`` as ``clip_params`` lists it."""
+    """One block of the tower over x [B, N, D]; `p` as `clip_params` lists it."""
     n1, b1, q_w, q_b, k_w, k_b, v_w, v_b, o_w, o_b, n2, b2, u_w, u_b, d_w, d_b = p
     b, n, width = x.shape
     y = F.layer_norm(x, (width,), n1, b1)
@@ -33,7 +33,7 @@ def clip_block(x: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
 
 
 def clip_params(layer: Any) -> tuple[Tensor, ...]:
-    """The weights of one block of the tower, in the order ``clip_block`` takes them."""
+    """The weights of one block of the tower, in the order `clip_block` takes them."""
     a, m, n1, n2 = layer.self_attn, layer.mlp, layer.layer_norm1, layer.layer_norm2
     return (
         n1.weight, n1.bias, a.q_proj.weight, a.q_proj.bias, a.k_proj.weight, a.k_proj.bias,
@@ -43,7 +43,7 @@ def clip_params(layer: Any) -> tuple[Tensor, ...]:
 
 
 def llama_params(layer: Any) -> tuple[Any, ...]:
-    """The weights of one decoder layer, in the order ``text_block`` takes them; no biases."""
+    """The weights of one decoder layer, in the order `text_block` takes them; no biases."""
     a, m = layer.self_attn, layer.mlp
     return (
         layer.input_layernorm.weight, a.q_proj.weight, None, a.k_proj.weight, None,
@@ -105,7 +105,7 @@ class TileForward:
         return features, torch.cat((y, newline), 1)[:, batch.order]
 
     def read(self, seen: Tensor, text: Tensor) -> Tensor:
-        """Hidden states [B, T, D] of ``text`` [B, T] after the visual tokens ``seen``."""
+        """Hidden states [B, T, D] of `text` [B, T] after the visual tokens `seen`."""
         language = self.model.model.language_model
         config, embed = language.config, language.embed_tokens.weight
         before = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
@@ -120,7 +120,7 @@ class TileForward:
     def losses(
         self, batch: TileBatch, head: torch.nn.Linear, up: float = 4.0
     ) -> tuple[Tensor, Tensor]:
-        """Answer loss and glyph loss of ``batch``."""
+        """Answer loss and glyph loss of `batch`."""
         features, seen = self.see(batch)
         x = self.read(seen, batch.text)
         language = self.model.model.language_model

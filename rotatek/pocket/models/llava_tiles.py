@@ -6,7 +6,7 @@ The stock image processor does the same at inference; a test holds the two toget
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from transformers.image_processing_utils import select_best_resolution
 from rotatek.pocket.models.config import PATCH
 from rotatek.pocket.models.llava import GRIDS, SIDE
 
-READABLE = 0.72  # a base view scaled down further than this teaches no glyphs
+READABLE: Final = 0.72  # a base view scaled down further than this teaches no glyphs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Tiling:
 
 
 def tiling(width: int, height: int, side: int = SIDE) -> Tiling:
-    """The tiling that LLaVA-NeXT picks for pictures of ``width`` x ``height`` pixels."""
+    """The tiling that LLaVA-NeXT picks for pictures of `width` x `height` pixels."""
     grids = [[rows * side, columns * side] for rows, columns in GRIDS]
     tall, wide = select_best_resolution((height, width), grids)
     across, down = wide / width, tall / height
@@ -103,7 +103,7 @@ def order(plan: Tiling) -> Tensor:
 def glyph_places(glyphs: np.ndarray, plan: Tiling) -> tuple[np.ndarray, np.ndarray]:
     """Patch (tile * patches + patch) and class of each glyph in the tiles and a legible base view.
 
-    ``glyphs`` as in `Document`. Glyphs outside of the picture are left out.
+    `glyphs` as in `Document`. Glyphs outside of the picture are left out.
     """
     width, height = plan.original
     inside = (glyphs[:, 1] >= 0) & (glyphs[:, 1] < width)

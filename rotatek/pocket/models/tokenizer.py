@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-SPECIAL = (
+SPECIAL: Final = (
     "<|endoftext|>",
     "<|im_start|>",
     "<|im_end|>",
@@ -15,10 +15,10 @@ SPECIAL = (
     "<|unused|>",
 )
 PAD, IM_START, IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD, _ = range(256, 264)
-VOCAB_SIZE = 256 + len(SPECIAL)
-VISION_IDS = (VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD)
+VOCAB_SIZE: Final = 256 + len(SPECIAL)
+VISION_IDS: Final = (VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD)
 
-CHAT_TEMPLATE = (
+CHAT_TEMPLATE: Final = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message['role'] + '\\n' -}}"
     "{%- if message['content'] is string -%}"
@@ -41,12 +41,12 @@ CHAT_TEMPLATE = (
 
 
 def encode(text: str) -> list[int]:
-    """Token ids of ``text``: its UTF-8 bytes. Control tokens in the text stay plain text."""
+    """Token ids of `text`: its UTF-8 bytes. Control tokens in the text stay plain text."""
     return list(text.encode("utf-8"))
 
 
 def decode(ids: list[int]) -> str:
-    """Text of ``ids``; special tokens are left out and broken UTF-8 is replaced."""
+    """Text of `ids`; special tokens are left out and broken UTF-8 is replaced."""
     return bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
 
 
@@ -80,7 +80,7 @@ def byte_symbols() -> list[str]:
 
 
 def save_tokenizer(folder: Path) -> None:
-    """Write ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja``."""
+    """Write `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`."""
     added = [
         {
             "id": 256 + i,

@@ -1,27 +1,32 @@
 """Questions about sets of cards."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import lexicon
 from rotatek.pocket.content.cards import Deck, Field
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
-TOP = ("Which {n} has the highest {c}?", "highest {c}?", "Which {n} has the most {c}?",
-       "which {n} has the largest {c}", "Who or what leads by {c}?",
-       "{c}: which is the highest")  # fmt: skip
-FOOT = ("Which {n} has the lowest {c}?", "lowest {c}?", "Which {n} has the least {c}?",
-        "which {n} has the smallest {c}", "{c}: which is the lowest",
-        "min {c}: which {n}?")  # fmt: skip
-DEAREST = ("Which {n} costs the most?", "dearest {n}?", "Which {n} is the most expensive?")
-CHEAPEST = ("Which {n} costs the least?", "cheapest {n}?", "Which {n} is the cheapest?")
-ALSO = ("What is the {w} {c}?", "{w} {c} in figures", "How much is the {w} {c}?")
-TAGGED = ("Which {n} is marked {t}?", "which one is {t}", "Which {n} has the tag {t}?")
-MANY = ("How many {p} are marked {t}?", "how many are {t}", "number of {p} marked {t}?")
+TOP: Final = (
+    "Which {n} has the highest {c}?", "highest {c}?", "Which {n} has the most {c}?",
+    "which {n} has the largest {c}", "Who or what leads by {c}?",
+    "{c}: which is the highest",
+)  # fmt: skip
+FOOT: Final = (
+    "Which {n} has the lowest {c}?", "lowest {c}?", "Which {n} has the least {c}?",
+    "which {n} has the smallest {c}", "{c}: which is the lowest",
+    "min {c}: which {n}?",
+)  # fmt: skip
+DEAREST: Final = ("Which {n} costs the most?", "dearest {n}?", "Which {n} is the most expensive?")
+CHEAPEST: Final = ("Which {n} costs the least?", "cheapest {n}?", "Which {n} is the cheapest?")
+ALSO: Final = ("What is the {w} {c}?", "{w} {c} in figures", "How much is the {w} {c}?")
+TAGGED: Final = ("Which {n} is marked {t}?", "which one is {t}", "Which {n} has the tag {t}?")
+MANY: Final = ("How many {p} are marked {t}?", "how many are {t}", "number of {p} marked {t}?")
 
 
 def deck_questions(rng: random.Random, title: str, made: Deck, budget: int) -> list[Question]:
-    """Questions about cards; a transcription of more than ``budget`` bytes is not asked for."""
+    """Questions about cards; a transcription of more than `budget` bytes is not asked for."""
     names, n = made.names, len(made.names)
     out = [ask(rng, "title", title)] if title else []
     if not n:

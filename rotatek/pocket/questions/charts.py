@@ -13,7 +13,7 @@ from rotatek.pocket.questions.templates import absent, ask, careless, yes_no
 def chart_questions(
     rng: random.Random, data: ChartData, shown: bool, coloured: bool = True
 ) -> list[Question]:
-    """Questions about a chart; values are asked for only where they are written (``shown``)."""
+    """Questions about a chart; values are asked for only where they are written (`shown`)."""
     out = [ask(rng, "kind", data.kind)]
     single = len(data.series) == 1
     cats = data.categories

@@ -11,12 +11,13 @@ import os
 import random
 import re
 from dataclasses import replace
+from typing import Final
 
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.paraphrases import denied, put, reworded
 
 # words of a column's heading: what its greatest and its least are called
-SUPERLATIVES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+SUPERLATIVES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "price": (("most expensive", "dearest", "priciest"), ("cheapest", "least expensive")),
     "cost": (("most expensive", "dearest"), ("cheapest", "least expensive")),
     "age": (("oldest",), ("youngest",)),
@@ -31,9 +32,11 @@ SUPERLATIVES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "points": (("best", "top"), ("worst",)),
     "rating": (("best rated",), ("worst rated",)),
 }
-WHICH = ("Which {n} is the {w}?", "What is the {w} {n}?", "the {w} {n}?", "Name the {w} {n}.",
-         "Which of the {p} is {w}?", "{w} {n}")  # fmt: skip
-OTHERWISE: dict[str, tuple[str, ...]] = {
+WHICH: Final = (
+    "Which {n} is the {w}?", "What is the {w} {n}?", "the {w} {n}?", "Name the {w} {n}.",
+    "Which of the {p} is {w}?", "{w} {n}",
+)  # fmt: skip
+OTHERWISE: Final[dict[str, tuple[str, ...]]] = {
     "amount": ("What is the total?", "How much is to be paid?", "How much is it?"),
     "balance": ("How much money is on the account?", "How much is left?"),
     "due date": ("When does it have to be paid?", "What is the deadline?"),
@@ -67,16 +70,16 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     "user": ("Who is the user?", "What is the user name?", "Who is logged in?"),
     "version": ("Which version is it?", "What version do I have?"),
 }  # fmt: skip
-COLUMNS = (
+COLUMNS: Final = (
     "address", "weight", "deadline", "colour", "length", "discount", "volume", "postcode", "floor",
     "password", "birthday", "warranty", "species", "signature", "depth", "material", "insurance",
 )  # fmt: skip
-MONEY = ("total", "price", "balance", "subtotal", "tax", "betrag", "importe")
-NUMBER = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
-WHOLE = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
-SHARE = 0.7  # of the documents get such questions
-RANKED = 3, 10  # rows, at least and at most, that are asked for in their order
-LONGEST = 240  # bytes of such an answer
+MONEY: Final = ("total", "price", "balance", "subtotal", "tax", "betrag", "importe")
+NUMBER: Final = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
+WHOLE: Final = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
+SHARE: Final = 0.7  # of the documents get such questions
+RANKED: Final = 3, 10  # rows, at least and at most, that are asked for in their order
+LONGEST: Final = 240  # bytes of such an answer
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -112,7 +115,7 @@ def unclear(question: Question) -> bool:
 
 
 def table(text: str) -> Table | None:
-    """Heads and rows of a Markdown table, None if ``text`` is anything else."""
+    """Heads and rows of a Markdown table, None if `text` is anything else."""
     lines = text.split("\n")
     if len(lines) < 4 or not all(x.startswith("| ") and x.endswith(" |") for x in lines):
         return None

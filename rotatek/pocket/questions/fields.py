@@ -1,11 +1,31 @@
 """Questions about keys and values, in one column or side by side."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.fields import FIELDS
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
+
+WHERE: Final = {
+    "right": ("Which field is to the right of {f}?", "what stands right of {f}",
+              "Which field follows {f} in its row?"),
+    "left": ("Which field is to the left of {f}?", "what stands left of {f}",
+             "Which field comes before {f} in its row?"),
+}  # fmt: skip
+VALUES: Final = (
+    "List all values.", "list the values in order", "Which values are given?",
+    "Read the values only.",
+)  # fmt: skip
+LARGEST: Final = (
+    "Which figure is the highest?", "Which field has the highest value?", "highest figure?",
+    "which one is the largest", "What has the highest value?",
+)  # fmt: skip
+SMALLEST: Final = (
+    "Which figure is the lowest?", "Which field has the lowest value?", "lowest figure?",
+    "which one is the smallest", "What has the lowest value?",
+)  # fmt: skip
 
 
 def field_questions(rng: random.Random, title: str, shown: list[tuple[str, str]]) -> list[Question]:
@@ -41,24 +61,10 @@ def field_questions(rng: random.Random, title: str, shown: list[tuple[str, str]]
     return out
 
 
-WHERE = {
-    "right": ("Which field is to the right of {f}?", "what stands right of {f}",
-              "Which field follows {f} in its row?"),
-    "left": ("Which field is to the left of {f}?", "what stands left of {f}",
-             "Which field comes before {f} in its row?"),
-}  # fmt: skip
-VALUES = ("List all values.", "list the values in order", "Which values are given?",
-          "Read the values only.")  # fmt: skip
-LARGEST = ("Which figure is the highest?", "Which field has the highest value?", "highest figure?",
-           "which one is the largest", "What has the highest value?")  # fmt: skip
-SMALLEST = ("Which figure is the lowest?", "Which field has the lowest value?", "lowest figure?",
-            "which one is the smallest", "What has the lowest value?")  # fmt: skip
-
-
 def grid_questions(
     rng: random.Random, title: str, rows: list[list[tuple[str, str]]], numbers: list[float]
 ) -> list[Question]:
-    """Questions about fields in rows; ``numbers`` (or none) are the values in reading order."""
+    """Questions about fields in rows; `numbers` (or none) are the values in reading order."""
     shown = [pair for row in rows for pair in row]
     out = field_questions(rng, title, shown)
     values = [v for _, v in shown]

@@ -49,7 +49,7 @@ def _item(block: str) -> bool:
 def page_questions(
     rng: random.Random, heading: str, blocks: list[str], bullets: list[str]
 ) -> list[Question]:
-    """Questions about a page; ``blocks`` is its Markdown, ``bullets`` its list items."""
+    """Questions about a page; `blocks` is its Markdown, `bullets` its list items."""
     if not blocks:
         return [ask(rng, "page", "", kind="transcribe")]
     out = [ask(rng, "page", page_markdown(blocks), kind="transcribe")]

@@ -4,11 +4,12 @@ The wordings of `questions` also ask the documents that measure the model, and s
 """
 
 import random
+from typing import Final
 
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.templates import ABSENT, careless
 
-ASKED: dict[str, tuple[str, ...]] = {
+ASKED: Final[dict[str, tuple[str, ...]]] = {
     "field": (
         "What is the {f}?", "What is the {f}?", "what's the {f}", "{f}", "{f}?", "Tell me the {f}.",
         "I need the {f}", "Which {f} is given?", "Can you read me the {f}?", "what {f} is written",
@@ -88,13 +89,13 @@ ASKED: dict[str, tuple[str, ...]] = {
         "{c}: which {n}", "what does {c} mean", "Name the {c} {n}.",
     ),
 }  # fmt: skip
-BEFORE = (
+BEFORE: Final = (
     "Can you tell me: {}", "Short answer: {}", "Look at the image. {}", "From the picture: {}",
     "Hello! {}", "Please answer: {}", "{} Thanks", "{} Please.", "One question: {}", "So, {}",
     "Using the image, {}", "Ok, {}", "In the picture: {}", "{} Answer with the value only.",
     "{} Be brief.", "I am looking at this page. {}", "Given this document: {}", "{} Thank you!",
 )  # fmt: skip
-SWAPS = (
+SWAPS: Final = (
     ("What is the ", "What's the "), ("what is the ", "whats the "), ("How many ", "how many "),
     ("Which ", "which "), ("What is the ", "what is the "), ("colour", "color"), ("?", "??"),
     ("?", " ?"), ("?", ""), ("What ", "what "), ("shown", "displayed"), ("?", "."),

@@ -1,6 +1,7 @@
 """Questions about tables that programs print."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import printed
 from rotatek.pocket.content.printed import Column
@@ -11,10 +12,20 @@ from rotatek.pocket.questions.paraphrases import denied, put
 from rotatek.pocket.questions.tables import column_questions
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, careless, yes_no
 
-IN_ROW = ("What is the {g} in the {k} row?", "{k} row, {g}?", "{g} of the {k} row",
-          "In the {k} row, what is the {g}?")  # fmt: skip
-AFTER = ("Which {n} comes right after {f}?", "What {n} is listed below {f}?", "{n} after {f}?")
-BEFORE = ("Which {n} comes right before {f}?", "What {n} is listed above {f}?", "{n} before {f}?")
+IN_ROW: Final = (
+    "What is the {g} in the {k} row?", "{k} row, {g}?", "{g} of the {k} row",
+    "In the {k} row, what is the {g}?",
+)  # fmt: skip
+AFTER: Final = (
+    "Which {n} comes right after {f}?",
+    "What {n} is listed below {f}?",
+    "{n} after {f}?",
+)
+BEFORE: Final = (
+    "Which {n} comes right before {f}?",
+    "What {n} is listed above {f}?",
+    "{n} before {f}?",
+)
 
 
 def wordings(column: Column) -> set[str]:

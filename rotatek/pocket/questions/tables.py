@@ -1,26 +1,31 @@
 """Questions about tables: cells, rows, columns, and comparisons within a column."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import lexicon
 from rotatek.pocket.content.tables import Grid
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
-HIGHEST = (
+HIGHEST: Final = (
     "Which {n} has the highest {c}?", "highest {c}?", "Who or what has the most {c}?",
     "which {n} has the largest {c}", "Which {n} is top by {c}?", "max {c}: which {n}?",
 )  # fmt: skip
-LOWEST = (
+LOWEST: Final = (
     "Which {n} has the lowest {c}?", "lowest {c}?", "which {n} has the smallest {c}",
     "Who or what has the least {c}?", "min {c}: which {n}?",
 )  # fmt: skip
 
-EXTREMES = ("What is the {w} {c}?", "{w} {c} in figures", "How much is the {w} {c}?",
-            "What is the {w} figure under {c}?", "{w} value in the column {c}?")  # fmt: skip
-SECOND = ("Which {n} has the second highest {c}?", "Which {n} comes second by {c}?")
-ABOVE = ("How many rows have a {c} above {v}?", "In how many rows is {c} higher than {v}?",
-         "count the rows with more {c} than {v}")  # fmt: skip
+EXTREMES: Final = (
+    "What is the {w} {c}?", "{w} {c} in figures", "How much is the {w} {c}?",
+    "What is the {w} figure under {c}?", "{w} value in the column {c}?",
+)  # fmt: skip
+SECOND: Final = ("Which {n} has the second highest {c}?", "Which {n} comes second by {c}?")
+ABOVE: Final = (
+    "How many rows have a {c} above {v}?", "In how many rows is {c} higher than {v}?",
+    "count the rows with more {c} than {v}",
+)  # fmt: skip
 
 
 def table_questions(rng: random.Random, grid: Grid, caption: str) -> list[Question]:

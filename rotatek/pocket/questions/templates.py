@@ -1,12 +1,13 @@
 """Question templates: how people ask, at times carelessly."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.document import Question
 
-ABSENT = "not in the image"
+ABSENT: Final = "not in the image"
 
-FORMS: dict[str, tuple[str, ...]] = {
+FORMS: Final[dict[str, tuple[str, ...]]] = {
     "field": (
         "What is the {f}?", "What's the {f}?", "{f}?", "{f}", "Give me the {f}.", "Read the {f}.",
         "Which {f} is shown?", "what does it say for {f}", "Tell me the {f}", "find the {f}",
@@ -196,7 +197,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         "label of the {f} axis", "What is on the {f} axis?",
     ),
 }  # fmt: skip
-NATURAL: dict[str, tuple[str, ...]] = {
+NATURAL: Final[dict[str, tuple[str, ...]]] = {
     "date": (
         "When was it issued?",
         "What day is it from?",
@@ -230,16 +231,16 @@ NATURAL: dict[str, tuple[str, ...]] = {
     "tax": ("How much tax is charged?", "How much is the tax?"),
     "change": ("How much change was given?", "How much change is there?"),
 }
-LEADS = (
+LEADS: Final = (
     "In the image, {}", "According to the document, {}", "Please tell me: {}", "Hi, {}",
     "Looking at the picture, {}", "Answer briefly: {}", "In this picture, {}", "Question: {}",
     "I'd like to know, {}", "Based on the image, {}", "Here, {}", "Quick question, {}",
 )  # fmt: skip
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def ask(rng: random.Random, form: str, answer: str, kind: str = "", **slots: str) -> Question:
-    """A question of ``form`` with ``slots`` filled in, as somebody might type it."""
+    """A question of `form` with `slots` filled in, as somebody might type it."""
     text = rng.choice(FORMS[form]).format(**slots)
     natural = NATURAL.get(slots.get("f", "").lower().rstrip(".")) if form == "field" else None
     if natural and rng.random() < 0.4:

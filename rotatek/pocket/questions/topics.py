@@ -4,15 +4,15 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content.topic import SLOT, Filler, figure, topics
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.templates import ABSENT, typed
 
-LABELLED = re.compile(r"^([^{}:]{1,32}): \{v\}$")
-ABSENT_SHARE = 0.25  # of the documents, and then one question of each
-MOST_QUESTIONS = 14
+LABELLED: Final = re.compile(r"^([^{}:]{1,32}): \{v\}$")
+ABSENT_SHARE: Final = 0.25  # of the documents, and then one question of each
+MOST_QUESTIONS: Final = 14
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(rng: random.Random, room: int, held: bool = False) -> Plan:
-    """A document of a random topic with at most ``room`` facts and rows."""
+    """A document of a random topic with at most `room` facts and rows."""
     topic = rng.choice(topics(held))
     made = Plan(topic["name"], rng.choice(topic["layouts"]), "")
     fill = Filler(rng)

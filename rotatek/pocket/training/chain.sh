@@ -1,7 +1,7 @@
 #!/bin/sh
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
 # usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
-# With POCKET=llava_ in the environment it trains the second pocket; $GPUS: the first so many only.
+# $GPUS: on the first so many only. With --family llava_next it trains the second pocket.
 run=$1 result=$2
 shift 2
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
@@ -10,10 +10,10 @@ gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
     torchrun --standalone --nproc-per-node "$gpus" -m -- \
-        "rotatek.pocket.${POCKET}train" --out "$run" "$@" \
+        rotatek.pocket.training --out "$run" "$@" \
         2>"$log" &
 else
-    python3 -m "rotatek.pocket.${POCKET}train" --out "$run" "$@" 2>"$log" &
+    python3 -m rotatek.pocket.training --out "$run" "$@" 2>"$log" &
 fi
 training=$!
 # After 180 seconds there must be progress, and a loss that is a small number; with cold caches the

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from multiprocessing import Value
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from rotatek.pocket.training.packing import Row, pack
 
 STRETCHED_SHARE, STRETCH = 0.15, 1.2
 Size = tuple[int, int]  # width and height in pixels
-EASY = ("signs", "pages", "forms", "screens", "tables")
+EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 
 
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
@@ -51,12 +51,12 @@ def draw_document(
 
     Some are squeezed or stretched along one side, as pictures are that a page has resized.
     """
-    harm, stored = (0.4, None) if names else (1.0, pages)
+    severity, stored = (0.4, None) if names else (1.0, pages)
     seed, w, h = rng.getrandbits(48), width, height
     if rng.random() < STRETCHED_SHARE:
         by = rng.uniform(1 / STRETCH, STRETCH)
         w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
-    document = make_document(seed, w, h, "train", names, harm, stored, fast=True)
+    document = make_document(seed, w, h, "train", names, severity, stored, fast=True)
     document.questions = revised(rng, document.questions)
     return stretched(document, width, height)
 
@@ -71,12 +71,12 @@ def make_batch(
     echo: int = 1,
     alone: float = 0.0,
 ) -> Batch:
-    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
+    """Batch `index` of the run `seed` at `progress` in [0, 1] of the curriculum.
 
-    ``cost`` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
-    ``world`` batches of one step are of one size, so that no rank waits long for another. The
-    questions are packed for ``echo`` uses; the first is the same whatever their number. A share
-    ``alone`` of the steps hides the turns of a sequence from each other.
+    `cost` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
+    `world` batches of one step are of one size, so that no rank waits long for another. The
+    questions are packed for `echo` uses; the first is the same whatever their number. A share
+    `alone` of the steps hides the turns of a sequence from each other.
     """
     step = index // world
     size, drawn, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)

@@ -7,13 +7,13 @@ sequence has room for.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-DISTANCE = 12  # fresh batches from one use of a picture to the next, where memory allows
-ROOM = 4_000_000_000  # bytes of device memory that waiting pictures may take
+DISTANCE: Final = 12  # fresh batches from one use of a picture to the next, where memory allows
+ROOM: Final = 4_000_000_000  # bytes of device memory that waiting pictures may take
 GAIN, OFFSET, GRAIN = 0.1, 10.0, 4.0  # most change of a picture used again, of 255
 
 
@@ -36,7 +36,7 @@ def uses(batch: Any) -> list[Any]:
 
 
 def echoed(batches: Iterator[Any], device: torch.device, away: int, seed: int) -> Iterator[Any]:
-    """Every batch on ``device``, and its echoes, each ``away`` fresh batches after the last use.
+    """Every batch on `device`, and its echoes, each `away` fresh batches after the last use.
 
     What comes when depends on counts only: all ranks echo at the same steps.
     """
@@ -54,7 +54,7 @@ def echoed(batches: Iterator[Any], device: torch.device, away: int, seed: int) -
 
 
 def retouched(batch: Any, random: torch.Generator) -> Any:
-    """``batch`` under a little more or less light, with a little grain; colours keep their names.
+    """`batch` under a little more or less light, with a little grain; colours keep their names.
 
     A second pocket's two views of a picture change alike, but for the grain.
     """
@@ -67,7 +67,7 @@ def retouched(batch: Any, random: torch.Generator) -> Any:
 
 
 def _lit(images: Tensor, gain: Tensor, offset: Tensor, random: torch.Generator) -> Tensor:
-    """uint8 [B, H, W, 3] times ``gain`` plus ``offset`` [B, 1, 1, 1] and grain, rounded."""
+    """uint8 [B, H, W, 3] times `gain` plus `offset` [B, 1, 1, 1] and grain, rounded."""
     b, h, w, _ = images.shape
     grain = torch.rand(b, h, w, 1, generator=random, device=images.device) * 2 - 1
     light = (images * gain).add_(offset + GRAIN * grain + 0.5)

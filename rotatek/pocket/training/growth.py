@@ -6,22 +6,24 @@ Source: Chen et al., "Net2Net: accelerating learning via knowledge transfer", IC
 """
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from rotatek.pocket.models.config import build_model
 
-OUTPUTS = ("o_proj.weight", "attn.proj.weight", "attn.proj.bias", "down_proj.weight",
-           "down_proj.bias")  # fmt: skip
-LAYER = re.compile(r"(.*\.(?:layers|blocks)\.)(\d+)\.(.*)")
+OUTPUTS: Final = (
+    "o_proj.weight", "attn.proj.weight", "attn.proj.bias", "down_proj.weight",
+    "down_proj.bias",
+)  # fmt: skip
+LAYER: Final = re.compile(r"(.*\.(?:layers|blocks)\.)(\d+)\.(.*)")
 
 
 def grown(model: Any, config: Any, seed: int = 0) -> Any:
-    """A model of ``config`` (as wide, as deep or deeper, MLPs as wide or wider) like ``model``.
+    """A model of `config` (as wide, as deep or deeper, MLPs as wide or wider) like `model`.
 
-    Float32 on the CPU; ``model`` itself where it has that shape already. Raises ValueError for a
+    Float32 on the CPU; `model` itself where it has that shape already. Raises ValueError for a
     shape that is smaller or of another width.
     """
     new = build_model(config, seed)
@@ -43,7 +45,7 @@ def grown(model: Any, config: Any, seed: int = 0) -> Any:
 
 
 def places(before: int, after: int) -> list[tuple[int, bool]]:
-    """For each of ``after`` layers the old one it is like, and whether it is added; spread out."""
+    """For each of `after` layers the old one it is like, and whether it is added; spread out."""
     if after < before:
         raise ValueError(f"a model of {before} layers cannot be made one of {after}")
     like = [layer * before // after for layer in range(after)]
@@ -61,7 +63,7 @@ def _depth(state: dict[str, Tensor], stack: str) -> int:
 
 
 def _widened(name: str, small: Tensor, large: Tensor) -> Tensor:
-    """``small`` in the corner of a tensor of ``large``'s shape."""
+    """`small` in the corner of a tensor of `large`'s shape."""
     if small.shape == large.shape:
         return small
     reads = name.endswith("down_proj.weight")  # the one matrix whose added part is columns

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,11 +14,11 @@ from rotatek.pocket.models.llava_tiles import glyph_places, order, tiling, views
 from rotatek.pocket.training.data import EASY, draw_document, packed
 from rotatek.pocket.training.packing import pack
 
-LONGEST_TEXT = 640  # tokens: beyond, a picture's questions cost more than its tiles
+LONGEST_TEXT: Final = 640  # tokens: beyond, a picture's questions cost more than its tiles
 
 
 def batch_size(visual: int, text: int, cost: int) -> int:
-    """Pictures a batch of ``cost``: about decoder tokens, attention counted in."""
+    """Pictures a batch of `cost`: about decoder tokens, attention counted in."""
     length = visual + text
     return max(2, int(cost / (length * (1 + length / 3000))))
 
@@ -32,10 +33,10 @@ def make_tiles(
     world: int = 1,
     echo: int = 1,
 ) -> TileBatch:
-    """Batch ``index`` of the run ``seed`` at ``progress`` in [0, 1] of the curriculum.
+    """Batch `index` of the run `seed` at `progress` in [0, 1] of the curriculum.
 
-    The ``world`` batches of one step are of one size, so that no rank waits long for another. The
-    questions are packed for ``echo`` uses, as in `data.make_batch`.
+    The `world` batches of one step are of one size, so that no rank waits long for another. The
+    questions are packed for `echo` uses, as in `data.make_batch`.
     """
     size = random.Random(f"tiling/{seed}/{index // world}")
     width, height, names = curriculum(size, progress)

@@ -6,6 +6,7 @@ by need; and an answer that an earlier turn has said is read from text, not from
 
 import random
 from collections import Counter
+from typing import Final
 
 import numpy as np
 
@@ -14,30 +15,34 @@ from rotatek.pocket.models import tokenizer
 from rotatek.pocket.questions.templates import ABSENT
 
 # How often a kind is asked for, where a document has it; by what the last weights got wrong.
-NEED = {
+NEED: Final = {
     "colour": 4.0, "highest": 3.2, "lowest": 3.6, "value": 2.8, "find": 2.8, "field": 2.0,
     "fact": 2.2, "list": 3.2, "cell": 2.4, "total": 2.4, "count": 2.0, "nth": 1.4, "reverse": 1.5,
     "ranking": 3.5, "second": 2.8, "kind": 0.4, "yes_no": 0.4, "title": 0.7, "absent": 1.3,
 }  # fmt: skip
-HARDER = {"highest": 3.0, "lowest": 3.0, "reverse": 1.5, "colour": 2.2, "value": 1.5, "cell": 1.5,
-          "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
-          "fact": 1.3}  # fmt: skip
-DENIED = 0.75  # sequences with an unanswerable question, one, where the document has such questions
+HARDER: Final = {
+    "highest": 3.0, "lowest": 3.0, "reverse": 1.5, "colour": 2.2, "value": 1.5, "cell": 1.5,
+    "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
+    "fact": 1.3,
+}  # fmt: skip
+DENIED: Final = (
+    0.75  # sequences with an unanswerable question, one, where the document has such questions
+)
 LEADS, ENDS = 0.3, 0.65  # sequences that begin with the transcription, and of the rest that end so
-FIRST = 1.5  # the first turn counts for more ...
-SAID = 0.4  # ... and an answer that an earlier turn has said for less
-LEAST = 24  # tokens: in less room there is no turn
-AROUND = tuple(
+FIRST: Final = 1.5  # the first turn counts for more ...
+SAID: Final = 0.4  # ... and an answer that an earlier turn has said for less
+LEAST: Final = 24  # tokens: in less room there is no turn
+AROUND: Final = tuple(
     len([*tokenizer.question_ids("", first), *tokenizer.answer_ids("")]) for first in (False, True)
 )  # tokens of a turn that are neither asked nor answered
 Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def pack(rng: random.Random, questions: list[Question], length: int, alone: bool = False) -> Row:
-    """As many turns as fit into ``length`` tokens: text, labels (-1 where no loss), weights.
+    """As many turns as fit into `length` tokens: text, labels (-1 where no loss), weights.
 
     An answer of n tokens counts about sqrt(n): a long page does not drown the short answers. Turns
-    that stand ``alone`` are written as first ones, each; `forward.py` hides them from each other.
+    that stand `alone` are written as first ones, each; `forward.py` hides them from each other.
     """
     text = np.full(length, tokenizer.PAD, np.int64)
     labels = np.full(length, -1, np.int64)
@@ -59,7 +64,7 @@ def pack(rng: random.Random, questions: list[Question], length: int, alone: bool
 def chosen(
     rng: random.Random, questions: list[Question], length: int
 ) -> list[tuple[Question, float]]:
-    """The turns that fit into ``length`` tokens, in their order, and what each is worth."""
+    """The turns that fit into `length` tokens, in their order, and what each is worth."""
     turns, page = shuffled(rng, questions), None
     pages = [q for q in questions if q.kind == "transcribe" and _cost(q, True) <= length]
     if pages:
@@ -74,7 +79,7 @@ def chosen(
 
 
 def _fitting(turns: list[Question], room: int) -> list[tuple[Question, float]]:
-    """Those of ``turns`` that fit into ``room`` tokens; what has been said already comes last."""
+    """Those of `turns` that fit into `room` tokens; what has been said already comes last."""
     taken, late, said = list[tuple[Question, float]](), list[Question](), ""
     for question in turns:
         if len(question.answer) > 2 and question.answer in said:

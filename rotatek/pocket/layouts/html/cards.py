@@ -1,6 +1,7 @@
 """HTML documents in rows and columns: labelled fields, cards, strips, tables of figures."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content.cards import Deck, caption, make_deck
 from rotatek.pocket.content.colours import SERIES_NAMES, ink_on, shade
@@ -13,7 +14,7 @@ from rotatek.pocket.questions.fields import grid_questions
 from rotatek.pocket.questions.tables import column_questions, table_questions
 from rotatek.pocket.questions.templates import absent, ask
 
-SMALL = "font-size:max(.85em,10px)"  # smaller type is not read
+SMALL: Final = "font-size:max(.85em,10px)"  # smaller type is not read
 
 
 def facts(rng: random.Random, style: PageStyle, size: float) -> Made:

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rotatek.pocket.content import formats, words
 from rotatek.pocket.content.colours import ink_on
@@ -16,8 +17,8 @@ from rotatek.pocket.layouts.html.parts import E, Made, css
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, careless
 
-SHARE = 0.35  # of the pages stand in a frame
-ENTRIES = (
+SHARE: Final = 0.35  # of the pages stand in a frame
+ENTRIES: Final = (
     "Home|Search|Inbox|Settings|Profile|Help|Reports|Calendar|Tasks|Contacts|Files|Projects|Orders|"
     "Customers|Products|Invoices|Analytics|Messages|Downloads|Favourites|History|Teams|Billing|"
     "Security|Users|Library|Albums|Explore|Alerts|Support|About|News|Shop|Cart|Account|Archive|"
@@ -25,22 +26,31 @@ ENTRIES = (
     "Cards|Transfers|Courses|Grades|Students|Devices|Logs|Backups|Plugins|Jobs|Events|Forum|Blog|"
     "Prices|Contact|Careers|Maps|Routes|Tickets|Bookings|Reviews|Friends|Groups|Saved|Today"
 ).split("|")
-MENUS = ("File", "Edit", "View", "Insert", "Format", "Tools", "Window", "Help", "Go", "Run")
-STATES = ("Ready", "Saved", "{n} items", "{n} selected", "Line {n}, column {m}", "Page {n} of 214",
-          "{m} words", "Connected", "Offline", "Zoom {n} %", "Last change {t}", "Synced at {t}",
-          "{n} errors, {m} warnings", "Read only", "Draft saved at {t}", "{n} new")  # fmt: skip
-SOUGHT = ("Search", "Search ...", "Type to search", "Find a product", "Search the site",
-          "What are you looking for?", "Search messages", "Find people", "Go to ...")  # fmt: skip
-ARROWS = "M10 2l-6 5 6 5M26 2l6 5-6 5M56 7a6 6 0 1 1-3-5"  # of a browser, and its circle
-END = ("© {y} {b}", "{b}, {y}", "© {b} {y}. All rights reserved.", "Copyright {y} {b}")
+MENUS: Final = ("File", "Edit", "View", "Insert", "Format", "Tools", "Window", "Help", "Go", "Run")
+STATES: Final = (
+    "Ready", "Saved", "{n} items", "{n} selected", "Line {n}, column {m}", "Page {n} of 214",
+    "{m} words", "Connected", "Offline", "Zoom {n} %", "Last change {t}", "Synced at {t}",
+    "{n} errors, {m} warnings", "Read only", "Draft saved at {t}", "{n} new",
+)  # fmt: skip
+SOUGHT: Final = (
+    "Search", "Search ...", "Type to search", "Find a product", "Search the site",
+    "What are you looking for?", "Search messages", "Find people", "Go to ...",
+)  # fmt: skip
+ARROWS: Final = "M10 2l-6 5 6 5M26 2l6 5-6 5M56 7a6 6 0 1 1-3-5"  # of a browser, and its circle
+END: Final = ("© {y} {b}", "{b}, {y}", "© {b} {y}. All rights reserved.", "Copyright {y} {b}")
+STACKS: Final = (
+    ["window"], ["browser"], ["site"], ["sidebar"], ["browser", "site"], ["browser", "sidebar"],
+    ["window", "sidebar"], ["site", "sidebar"],
+)  # fmt: skip
+PHONES: Final = (["phone"], ["phone"], ["phone", "site"])
 
 
 @dataclass
 class Frame:
     """A frame around a page, and what may be asked about it.
 
-    ``before`` and ``after`` are its HTML; ``inset`` the width and height that it takes, in pixels;
-    ``labels`` the words it shows, and ``taken`` a pattern: what is asked for with either may be
+    `before` and `after` are its HTML; `inset` the width and height that it takes, in pixels;
+    `labels` the words it shows, and `taken` a pattern: what is asked for with either may be
     missing from the page and stand in the frame.
     """
 
@@ -53,7 +63,7 @@ class Frame:
 
 
 def is_framed(seed: int, template: str) -> bool:
-    """Whether the page of ``seed`` stands in a frame: not one that has a site's menu itself."""
+    """Whether the page of `seed` stands in a frame: not one that has a site's menu itself."""
     return template != "site" and random.Random(f"frame/{seed}").random() < SHARE
 
 
@@ -63,7 +73,7 @@ def framed(
     style: PageStyle,
     size: float,
 ) -> Made:
-    """A page of ``template`` in one or two frames."""
+    """A page of `template` in one or two frames."""
     tall = style.height > 1.25 * style.width
     names = rng.choice(PHONES if tall and rng.random() < 0.6 else STACKS)
     if style.width < 400:
@@ -98,7 +108,7 @@ def clear(question: Question, frames: Sequence[Frame]) -> bool:
 
 
 def _bar(style: PageStyle, content: str, ground: str, ink: str, side: str = "bottom") -> str:
-    """A bar across the frame, with a rule on one ``side``."""
+    """A bar across the frame, with a rule on one `side`."""
     flex = "display:flex;align-items:center;gap:.9em;white-space:nowrap;padding:.35em .8em"
     rule = css(style.theme.rule)
     rules = f"{flex};border-{side}:1px solid {rule};background:{ground};color:{ink}"
@@ -138,7 +148,7 @@ def _ask(rng: random.Random, kind: str, answer: str, *ways: str) -> Question:
 
 
 def _menu(rng: random.Random, entries: list[str], where: str) -> tuple[str, list[Question]]:
-    """The entry that is marked, and questions about a menu that stands ``where``."""
+    """The entry that is marked, and questions about a menu that stands `where`."""
     marked, place = rng.choice(entries), rng.randrange(len(entries) - 1)
     before, after = entries[place : place + 2]
     return marked, [
@@ -302,9 +312,10 @@ def phone(rng: random.Random, style: PageStyle) -> Frame:
     return Frame(before, after, (0, rows * 2.2 * style.size), out, labels, taken)
 
 
-FRAMES = {"window": window, "browser": browser, "site": site, "sidebar": sidebar, "phone": phone}
-STACKS = (
-    ["window"], ["browser"], ["site"], ["sidebar"], ["browser", "site"], ["browser", "sidebar"],
-    ["window", "sidebar"], ["site", "sidebar"],
-)  # fmt: skip
-PHONES = (["phone"], ["phone"], ["phone", "site"])
+FRAMES: Final = {
+    "window": window,
+    "browser": browser,
+    "site": site,
+    "sidebar": sidebar,
+    "phone": phone,
+}

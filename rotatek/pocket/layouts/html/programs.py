@@ -141,7 +141,7 @@ def slide(rng: random.Random, style: PageStyle, size: float) -> Made:
 
 
 def paragraphs(rng: random.Random, style: PageStyle, left: int, most: int) -> list[str]:
-    """One to ``most`` paragraphs in about ``left`` bytes."""
+    """One to `most` paragraphs in about `left` bytes."""
     lines: list[str] = []
     while left > 50 and len(lines) < most:
         line = " ".join(prose.sentence(rng, style.lang) for _ in range(rng.randint(1, 3)))

@@ -1,10 +1,11 @@
 """HTML documents from the same contents as the drawn ones; a browser lays them out.
 
-Each template returns markup and a function that asks the questions. ``browser.py`` renders them.
+Each template returns markup and a function that asks the questions. `browser.py` renders them.
 """
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, prose, words
 from rotatek.pocket.content.fields import TITLES, field_pairs
@@ -23,6 +24,11 @@ from rotatek.pocket.questions.pages import page_questions
 from rotatek.pocket.questions.prices import menu_questions, receipt_questions
 from rotatek.pocket.questions.tables import table_questions
 from rotatek.pocket.questions.templates import absent, ask, yes_no
+
+OFTEN: Final = {
+    "leaflet": 30, "facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2,
+    "bill": 2,
+}  # fmt: skip
 
 
 def table(rng: random.Random, style: PageStyle, size: float) -> Made:
@@ -256,7 +262,7 @@ def shop(rng: random.Random, style: PageStyle, size: float) -> Made:
 
 
 Template = Callable[[random.Random, PageStyle, float], Made]
-TEMPLATES: dict[str, Template] = {
+TEMPLATES: Final[dict[str, Template]] = {
     "table": table, "fields": fields, "article": article, "bill": bill, "prices": prices,
     "meters": meters, "columns": columns, "pie": pie, "inbox": inbox, "code": more.code,
     "chat": more.chat, "settings": more.settings, "sheet": more.sheet, "slide": more.slide,
@@ -264,8 +270,4 @@ TEMPLATES: dict[str, Template] = {
     "stats": more.stats, "facts": cards.facts, "gallery": cards.gallery, "roster": cards.roster,
     "ranking": cards.ranking, "leaflet": leaflet,
 }  # fmt: skip
-HELD_OUT: dict[str, Template] = {"tiles": tiles, "shop": shop}
-OFTEN = {
-    "leaflet": 30, "facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2,
-    "bill": 2,
-}  # fmt: skip
+HELD_OUT: Final[dict[str, Template]] = {"tiles": tiles, "shop": shop}

@@ -2,6 +2,7 @@
 
 import random
 from itertools import groupby
+from typing import Final
 
 from rotatek.pocket.content import prose, topic, words
 from rotatek.pocket.content.colours import ink_on
@@ -143,4 +144,10 @@ def _table(rng: random.Random, style: PageStyle, made: Plan) -> tuple[str, list[
     return body, []
 
 
-WAYS = {"lines": _lines, "pairs": _pairs, "prose": _prose, "bubbles": _bubbles, "table": _table}
+WAYS: Final = {
+    "lines": _lines,
+    "pairs": _pairs,
+    "prose": _prose,
+    "bubbles": _bubbles,
+    "table": _table,
+}

@@ -3,7 +3,7 @@
 import logging
 import random
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
@@ -19,17 +19,16 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.charts import Asker, asker
 from rotatek.pocket.questions.templates import ask
 
-
-def draw_topic(rng: random.Random, style: PageStyle) -> Document:
-    """One by matplotlib, which takes ten times as long."""
-    return charts.draw(rng, style, chart_maker(rng.choice(topic.charts())))
-
-
-STYLES = (
+STYLES: Final = (
     "default", "default", "default", "ggplot", "seaborn-v0_8-whitegrid", "seaborn-v0_8-darkgrid",
     "bmh", "fivethirtyeight", "dark_background", "classic", "seaborn-v0_8-white", "Solarize_Light2",
     "grayscale", "seaborn-v0_8-pastel", "tableau-colorblind10",
 )  # fmt: skip
+
+
+def draw_topic(rng: random.Random, style: PageStyle) -> Document:
+    """One by matplotlib, which takes ten times as long."""
+    return charts.draw(rng, style, chart_maker(rng.choice(topic.charts())))
 
 
 @lru_cache(maxsize=1)

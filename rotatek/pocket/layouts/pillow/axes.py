@@ -21,11 +21,11 @@ class Frame:
     high: float
 
     def y(self, value: float) -> float:
-        """Height in the image of ``value``."""
+        """Height in the image of `value`."""
         return self.y1 - (value - self.low) / (self.high - self.low) * (self.y1 - self.y0)
 
     def x(self, value: float) -> float:
-        """Place in the image of ``value`` on a horizontal value axis."""
+        """Place in the image of `value` on a horizontal value axis."""
         return self.x0 + (value - self.low) / (self.high - self.low) * (self.x1 - self.x0)
 
 
@@ -52,7 +52,7 @@ def put_legend(
     colours: list[Colour],
     y: float,
 ) -> float:
-    """A legend in rows from ``y`` down; returns where it ends."""
+    """A legend in rows from `y` down; returns where it ends."""
     face = style.family.regular(max(10, style.size * 0.9))
     mark = face.ascent * 0.7
     x = float(style.margin)

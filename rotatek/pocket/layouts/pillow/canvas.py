@@ -25,7 +25,7 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, face: Face, fill: Colour, align: str = "left"
     ) -> float:
-        """Draw one line whose top is ``y``; ``align`` says what ``x`` is. Returns its width."""
+        """Draw one line whose top is `y`; `align` says what `x` is. Returns its width."""
         width = face.width(text)
         if align == "right":
             x -= width
@@ -41,7 +41,7 @@ class Canvas:
     def text_rotated(
         self, x: float, y: float, text: str, face: Face, fill: Colour, degrees: int
     ) -> None:
-        """Draw one line turned by ``degrees`` (counter-clockwise) around its centre (x, y)."""
+        """Draw one line turned by `degrees` (counter-clockwise) around its centre (x, y)."""
         width, height = int(face.width(text)) + 2, face.line + 2
         mask = Image.new("L", (width, height), 0)
         ImageDraw.Draw(mask).text((1, 0), text, font=face.font, fill=255)
@@ -59,7 +59,7 @@ class Canvas:
         self.content.append(text)
 
     def _note(self, text: str, face: Face, x: float, y: float) -> None:
-        """Remember the centres of ``text`` whose left top corner is (x, y)."""
+        """Remember the centres of `text` whose left top corner is (x, y)."""
         middle = y + face.ascent * 0.64
         for ch, advance in zip(text, face.advances(text), strict=True):
             if ch in CLASS_OF:
@@ -77,7 +77,7 @@ class Canvas:
         radius: int = 0,
         width: int = 1,
     ) -> None:
-        """A rectangle, rounded when ``radius`` is positive."""
+        """A rectangle, rounded when `radius` is positive."""
         xy = (round(x0), round(y0), max(round(x0), round(x1)), max(round(y0), round(y1)))
         if radius > 0:
             self.draw.rounded_rectangle(xy, radius, fill=fill, outline=outline, width=width)
@@ -95,7 +95,7 @@ class Canvas:
 
 
 def wrap(text: str, face: Face, width: float) -> list[str]:
-    """Break ``text`` at spaces into lines of at most ``width`` pixels."""
+    """Break `text` at spaces into lines of at most `width` pixels."""
     lines, line = [], ""
     for word in text.split():
         trial = f"{line} {word}".strip()
@@ -108,7 +108,7 @@ def wrap(text: str, face: Face, width: float) -> list[str]:
 
 
 def fit(text: str, face: Face, width: float) -> bool:
-    """Whether ``text`` fits into ``width`` pixels on one line."""
+    """Whether `text` fits into `width` pixels on one line."""
     return face.width(text) <= width
 
 

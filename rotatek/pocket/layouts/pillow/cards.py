@@ -1,6 +1,7 @@
 """Business cards and badges: who somebody is, mostly without keys before the values."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.document import Document, Question
@@ -8,7 +9,7 @@ from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
-JOBS = (
+JOBS: Final = (
     "Engineer|Sales manager|Head of design|Accountant|Photographer|Dentist|Architect|Translator|"
     "Account executive|Florist|Data analyst|Plumber|Solicitor|Consultant|Editor|Barista|Chef"
 ).split("|")

@@ -1,6 +1,7 @@
 """Editors and terminals: lines of code or of output in a typewriter face."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content.consoles import log_lines, shell_lines, source_lines
 from rotatek.pocket.document import Document
@@ -10,13 +11,13 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.consoles import console_questions
 
 # inks of words, on dark and on light grounds, and the buttons of a window
-BRIGHT = ((97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221))
-DEEP = ((0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160))
-BUTTONS = ((255, 95, 86), (255, 189, 46), (39, 201, 63))
+BRIGHT: Final = ((97, 175, 239), (152, 195, 121), (224, 108, 117), (229, 192, 123), (198, 120, 221))
+DEEP: Final = ((0, 90, 190), (20, 120, 40), (180, 30, 40), (150, 90, 0), (120, 40, 160))
+BUTTONS: Final = ((255, 95, 86), (255, 189, 46), (39, 201, 63))
 
 
 def title_bar(canvas: Canvas, high: float, dark: bool) -> None:
-    """A window's title bar, ``high`` pixels, with its buttons."""
+    """A window's title bar, `high` pixels, with its buttons."""
     canvas.box(0, 0, canvas.width, high, fill=(60, 60, 64) if dark else (225, 225, 228))
     for i, colour in enumerate(BUTTONS):
         canvas.draw.ellipse((10 + 18 * i, high / 2 - 5, 20 + 18 * i, high / 2 + 5), fill=colour)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content.colours import SERIES_NAMES, Colour, shade
 from rotatek.pocket.content.fields import make_fields
@@ -12,7 +13,7 @@ from rotatek.pocket.layouts.pillow.titles import put_title
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import grid_questions
 
-FRAMES = ("none", "none", "none", "rows", "columns", "boxes", "panels", "under", "ledger")
+FRAMES: Final = ("none", "none", "none", "rows", "columns", "boxes", "panels", "under", "ledger")
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ Place = tuple[float, float, float, float]  # left, right, top, bottom
 def arrange(
     rng: random.Random, cell_style: CellStyle, items: list[tuple[str, str]], place: Place
 ) -> list[list[Cell]]:
-    """Rows of cells in ``place``: equal columns, as many as a row likes, or as wide as the text."""
+    """Rows of cells in `place`: equal columns, as many as a row likes, or as wide as the text."""
     x0, x1, y, bottom = place
     way = rng.choice(("even", "even", "even", "ragged", "flow", "flow"))
     columns, between = rng.randint(1, 5), cell_style.gap if cell_style.frame != "columns" else 0.0
@@ -149,7 +150,7 @@ def arrange(
 
 
 def _stretched(row: list[Cell], x1: float) -> list[Cell]:
-    """The cells of ``row`` widened until its last one ends at ``x1``."""
+    """The cells of `row` widened until its last one ends at `x1`."""
     more = (x1 - row[-1].x - row[-1].width) / len(row)
     return [Cell(c.key, c.value, c.x + i * more, c.y, c.width + more) for i, c in enumerate(row)]
 
@@ -158,7 +159,7 @@ def paint(
     rng: random.Random, canvas: Canvas, style: PageStyle, cell_style: CellStyle,
     rows: list[list[Cell]], sides: tuple[float, float],
 ) -> None:  # fmt: skip
-    """Draw the cells and what frames them; ``sides``: left and right end of whole rows."""
+    """Draw the cells and what frames them; `sides`: left and right end of whole rows."""
     t, h, (x0, x1) = style.theme, cell_style.height, sides
     radius, ground = rng.choice((0, 0, 4, 8)), t.panel if t.panel != t.page else t.rule
     tints = [shade(rng, n) for n in rng.sample(SERIES_NAMES, 4)]

@@ -1,6 +1,7 @@
 """Invoices and orders: sender, recipient, facts, a table of items, totals that add up."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import formats, words
 from rotatek.pocket.content.colours import ink_on
@@ -11,12 +12,12 @@ from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
-HEADS = (
+HEADS: Final = (
     "Invoice|INVOICE|Order|Quotation|Rechnung|Facture|Factura|Delivery note|Credit note|Bill".split(
         "|"
     )
 )
-COLUMNS = (
+COLUMNS: Final = (
     ("Description", "Qty", "Price", "Amount"),
     ("Item", "Quantity", "Unit price", "Total"),
     ("Article", "Units", "Rate", "Sum"),

@@ -5,6 +5,7 @@ The content comes from `topic.py`; its questions seldom repeat what is printed b
 
 import random
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rotatek.pocket.content import prose, topic
 from rotatek.pocket.content.colours import Colour, ink_on
@@ -16,8 +17,8 @@ from rotatek.pocket.questions.pages import page_markdown
 from rotatek.pocket.questions.templates import ask
 from rotatek.pocket.questions.topics import Fact, Plan, plan
 
-TRIES = 5
-FILLERS = 0.4  # share of pages of prose with sentences that nobody asks about
+TRIES: Final = 5
+FILLERS: Final = 0.4  # share of pages of prose with sentences that nobody asks about
 
 
 @dataclass(frozen=True)
@@ -302,4 +303,10 @@ def _table(sheet: Sheet, made: Plan) -> None:
             sheet.blocks.append("| " + " | ".join("---" for _ in row) + " |")
 
 
-LAYOUTS = {"lines": _lines, "pairs": _pairs, "prose": _prose, "bubbles": _bubbles, "table": _table}
+LAYOUTS: Final = {
+    "lines": _lines,
+    "pairs": _pairs,
+    "prose": _prose,
+    "bubbles": _bubbles,
+    "table": _table,
+}

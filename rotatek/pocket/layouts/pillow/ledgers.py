@@ -61,7 +61,7 @@ def _write(
     rng: random.Random, canvas: Canvas, style: PageStyle, grid: Grid, stops: Stops,
     place: tuple[float, float],
 ) -> Grid:  # fmt: skip
-    """Heads and rows from ``place`` (top, pitch) down; returns those that found room."""
+    """Heads and rows from `place` (top, pitch) down; returns those that found room."""
     right = [i in grid.values and rng.random() < 0.6 for i in range(len(grid.headers))]
     inks, (y, pitch) = _inks(rng, style, len(right)), place
     pause = rng.randint(3, 6) if rng.random() < 0.2 else 99

@@ -116,7 +116,7 @@ def _ground(
 
 
 def _lines(card: Card, made: Deck, i: int) -> list[tuple[str, Face, bool]]:
-    """The lines of figures on card ``i``: text, face, whether it leads; without the mini ones."""
+    """The lines of figures on card `i`: text, face, whether it leads; without the mini ones."""
     if card.mini:
         return []
     rest = [(f.line(i), card.body, False) for f in made.fields]
@@ -126,7 +126,7 @@ def _lines(card: Card, made: Deck, i: int) -> list[tuple[str, Face, bool]]:
 
 
 def _height(card: Card, made: Deck, i: int, width: float) -> float:
-    """Height of what card ``i`` holds, 0 if something is wider than ``width``."""
+    """Height of what card `i` holds, 0 if something is wider than `width`."""
     name = wrap(made.names[i], card.name, width)
     lines = _lines(card, made, i)
     texts = [(x, card.name) for x in name] + [(x, face) for x, face, _ in lines]
@@ -153,7 +153,7 @@ def _fill(
     rng: random.Random, canvas: Canvas, style: PageStyle, card: Card, made: Deck, i: int,
     place: tuple[float, float, float], tints: dict[str, Colour],
 ) -> None:  # fmt: skip
-    """Everything on card ``i``; place: left, top and width of its inside."""
+    """Everything on card `i`; place: left, top and width of its inside."""
     (left, y, width), t = place, style.theme
     x, align = (left + width / 2, "centre") if card.centre else (left, "left")
     if card.picture:

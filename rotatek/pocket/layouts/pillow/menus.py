@@ -1,6 +1,7 @@
 """Menus and price lists: sections of names with prices, at times with leaders or a description."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.document import Document
@@ -9,7 +10,7 @@ from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.prices import Menu, menu_questions
 
-SECTIONS = (
+SECTIONS: Final = (
     "Starters|Mains|Desserts|Drinks|Breakfast|Lunch|Soups|Salads|Pizza|Pasta|Wines|Tea|Coffee|Snacks|"
     "Services|Repairs|Tickets|Rooms|Classes|Entradas|Vorspeisen|Plats|Hair|Nails|Rentals|Tours"
 ).split("|")

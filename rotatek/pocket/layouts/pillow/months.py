@@ -3,6 +3,7 @@
 import calendar
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.colours import ink_on, series_colours
@@ -13,24 +14,24 @@ from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ask, careless, yes_no
 
-ENTRIES = (
+ENTRIES: Final = (
     "Exam Dentist Holiday Meeting Birthday Party Deadline Concert Football Yoga Dinner Lunch "
     "Interview Flight Doctor Shopping Cinema Rent Payday Cleaning Visit Workshop Trip Wedding "
     "Class Chess Choir Market Review Training Swim Haircut Garage Opera Picnic Call"
 ).split()
-ON_DATE = (
+ON_DATE: Final = (
     "What is on {d}?", "What is on {d}?", "What happens on {d}?", "What's on {d}", "{d}?",
     "which entry is on {d}", "what is planned for {d}", "What is written on {d}?", "event on {d}",
 )  # fmt: skip
-WHEN = (
+WHEN: Final = (
     "When is {f}?", "On which date is {f}?", "What day is {f} on?", "date of {f}", "when is {f}",
     "On what date does {f} take place?",
 )  # fmt: skip
-WEEKDAY = (
+WEEKDAY: Final = (
     "What day of the week is {d}?", "Which weekday is {d}?", "{d} is a what day",
     "On which day of the week is {d}?", "weekday of {d}",
 )  # fmt: skip
-MONTH = (
+MONTH: Final = (
     "Which month is shown?", "What month is it?", "which month", "What month is this calendar for?",
     "Which month does the calendar show?", "month?",
 )  # fmt: skip
@@ -54,7 +55,7 @@ class Month:
         return rng.choice(forms)
 
     def head(self, day: int) -> str:
-        """The weekday of ``day`` as printed."""
+        """The weekday of `day` as printed."""
         return next(self.heads[w.index(day)] for w in self.weeks if day in w)
 
 

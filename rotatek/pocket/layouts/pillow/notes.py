@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.content.colours import NAMED, Colour, ink_on, luminance, shade
@@ -14,7 +15,7 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.paraphrases import denied, put
 from rotatek.pocket.questions.templates import ORDINALS, ask, yes_no
 
-HEADS = (
+HEADS: Final = (
     "code word name number date time price place room colour size total amount key pet group "
     "level code letter line page file street team tool model title author winner speaker host "
     "driver teacher doctor client owner guest topic route stop track locker box shelf bin lot "
@@ -23,14 +24,16 @@ HEADS = (
     "address phone mail capital river animal plant flavour dish drink recipe song band film book "
     "language subject grade deadline start end arrival departure delay bench country city"
 ).split()
-FRONTS = (
+FRONTS: Final = (
     "code secret pass magic first last next main final new old total net gross daily weekly "
     "monthly yearly meeting parking opening closing delivery order billing home office emergency "
     "spare front back upper lower inner outer red blue guest staff family team group lucky winning "
     "reserve entry exit landing test trial member client case batch part stock shelf"
 ).split()
-WAYS = ("{k}: {v}", "{k}: {v}", "{k} {v}", "{k} - {v}", "{k} = {v}", "{k} is {v}", "{k}; {v}",
-        "The {k} is {v}.", "Our {k}: {v}", "{k} | {v}", "{v} ({k})")  # fmt: skip
+WAYS: Final = (
+    "{k}: {v}", "{k}: {v}", "{k} {v}", "{k} - {v}", "{k} = {v}", "{k} is {v}", "{k}; {v}",
+    "The {k} is {v}.", "Our {k}: {v}", "{k} | {v}", "{v} ({k})",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def value(rng: random.Random) -> str:
 
 
 def pairs(rng: random.Random, n: int) -> list[tuple[str, str]]:
-    """``n`` labels, none within another, and their values."""
+    """`n` labels, none within another, and their values."""
     out: list[tuple[str, str]] = []
     while len(out) < n:
         key = label(rng)

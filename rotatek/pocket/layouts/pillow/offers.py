@@ -1,6 +1,7 @@
 """Things for sale or hire on cards and in lists: asked mostly which of them it is, by a figure."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.content.cards import TAGS, Deck, Field
@@ -13,7 +14,7 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.cards import deck_questions
 from rotatek.pocket.questions.paraphrases import denied, put
 
-GOODS = (
+GOODS: Final = (
     ("product", "products", words.product), ("article", "articles", words.product),
     ("room", "rooms", lambda r: words.some(r, 1, 2)),
     ("tour", "tours", lambda r: words.some(r, 2, 3)),
@@ -24,7 +25,7 @@ GOODS = (
     ("game", "games", lambda r: words.some(r, 1, 2)), ("drink", "drinks", words.product),
     ("model", "models", formats.code), ("destination", "destinations", words.label),
 )  # fmt: skip
-PRICES = (
+PRICES: Final = (
     "{v}",
     "{v}",
     "{v}",
@@ -37,7 +38,7 @@ PRICES = (
 )
 # label: units, how it is written, range, decimals
 Written = tuple[tuple[str, ...], tuple[str, ...], tuple[float, float], int]
-FIGURES: dict[str, Written] = {
+FIGURES: Final[dict[str, Written]] = {
     "score": (("", "/5", " of 5"), ("{v}", "rated {v}", "{k} {v}", "{k}: {v}"), (1, 5), 1),
     "reviews": (("",), ("{v} reviews", "({v} reviews)", "{k}: {v}"), (1, 4000), 0),
     "stock": (("",), ("{v} in stock", "{k}: {v}", "{v} left"), (1, 300), 0),
@@ -47,23 +48,25 @@ FIGURES: dict[str, Written] = {
     "distance": ((" km", " m", " mi"), ("{v}", "{v} away"), (1, 800), 0),
     "places": (("",), ("{v} places", "{k}: {v}"), (1, 120), 0),
 }
-SUPERLATIVES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+SUPERLATIVES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "score": (("best rated", "top rated"), ("worst rated", "lowest rated")),
     "weight": (("heaviest",), ("lightest",)),
     "duration": (("longest",), ("shortest",)),
     "distance": (("farthest", "most distant"), ("nearest", "closest")),
 }
-WHICH = ("Which {n} is the {w}?", "What is the {w} {n}?", "the {w} {n}?", "Which is the {w}?",
-         "Which of the {p} is {w}?", "{w} {n}")  # fmt: skip
-SECOND = ("Which {n} is the second {w}?", "What is the second {w} {n}?", "second {w} {n}?")
-MANY = {
+WHICH: Final = (
+    "Which {n} is the {w}?", "What is the {w} {n}?", "the {w} {n}?", "Which is the {w}?",
+    "Which of the {p} is {w}?", "{w} {n}",
+)  # fmt: skip
+SECOND: Final = ("Which {n} is the second {w}?", "What is the second {w} {n}?", "second {w} {n}?")
+MANY: Final = {
     True: ("How many {p} cost more than {v}?", "number of {p} above {v}"),
     False: ("How many {p} cost less than {v}?", "number of {p} below {v}"),
 }
 
 
 def deck(rng: random.Random, n: int, most: int) -> Deck:
-    """``n`` things with a price and up to ``most`` - 1 other figures, in any order."""
+    """`n` things with a price and up to `most` - 1 other figures, in any order."""
     noun, plural, name = rng.choice(GOODS)
     cash, top = words.money(rng), rng.choice((20, 90, 500, 4000))
     costs = [round(rng.uniform(top / 20, top), 2) for _ in range(n)]
@@ -116,7 +119,7 @@ def questions(rng: random.Random, made: Deck) -> list[Question]:
 
 
 def _extremes(rng: random.Random, made: Deck, field: Field) -> list[Question]:
-    """The name of the thing with the highest and the lowest ``field``; pairs; how many beyond."""
+    """The name of the thing with the highest and the lowest `field`; pairs; how many beyond."""
     label, out, names = field.label.lower(), list[Question](), made.names
     order = sorted(range(len(names)), key=field.values.__getitem__)
     slots = {"n": made.noun, "p": made.plural, "g": label}

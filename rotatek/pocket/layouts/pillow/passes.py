@@ -93,7 +93,7 @@ def _dashes(canvas: Canvas, ends: tuple[float, float, float, float], ink: tuple)
 
 
 def _code(rng: random.Random, canvas: Canvas, style: PageStyle, area: Area) -> None:
-    """Black bars of unequal width across a part of ``area``."""
+    """Black bars of unequal width across a part of `area`."""
     x, end, top, bottom = area
     end = x + (end - x) * rng.uniform(0.4, 1)
     while x < end:

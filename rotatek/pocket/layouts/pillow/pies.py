@@ -113,7 +113,7 @@ def draw(rng: random.Random, style: PageStyle, make: ChartMaker = make_chart) ->
 
 
 def _free_radius(style: PageStyle, face: Face, names: list[str], height: float) -> float:
-    """The radius of a pie that leaves room for ``names`` and shares at both sides of it."""
+    """The radius of a pie that leaves room for `names` and shares at both sides of it."""
     wide = max(face.width(name + " 100%") for name in names) + 8
     return min((style.width - 2 * style.margin) / 2 - wide, height / 2 - face.line * 1.4)
 
@@ -134,7 +134,7 @@ def _name_around(
 
 
 def _distinct(n: int, rng: random.Random) -> list[int]:
-    """``n`` different shares that add up to 100."""
+    """`n` different shares that add up to 100."""
     base = [100 // n + 2 * (i - n // 2) for i in range(n)]
     base[-1] += 100 - sum(base)
     rng.shuffle(base)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from rotatek.pocket.content import printed, words
 from rotatek.pocket.content.colours import Colour
@@ -23,18 +24,34 @@ from rotatek.pocket.questions.printouts import (
 )
 from rotatek.pocket.questions.templates import absent, ask, careless, yes_no
 
-DARK = ((30, 30, 30), (13, 17, 23), (40, 42, 54), (0, 0, 0), (0, 43, 54), (48, 10, 36), (1, 36, 86))
-LIGHT = ((255, 255, 255), (250, 250, 245), (253, 246, 227), (238, 238, 238))
-RAN = ("Which command was run?", "What command was typed?", "Which command printed this?",
-       "command line?", "Read the command that was entered.",
-       "What was typed at the prompt?")  # fmt: skip
-USERS = ("Which user name is in the prompt?", "Who is logged in at the prompt?",
-         "user name in the prompt", "Under which user name was it run?")  # fmt: skip
-HOSTS = ("Which host name is in the prompt?", "On which machine was it run?",
-         "host in the prompt?", "What is the computer in the prompt called?")  # fmt: skip
-SET_TO = ("What is {f} set to?", "value of {f}?", "Which value does {f} have?", "{f}?",
-          "What does it set {f} to?", "look up {f}")  # fmt: skip
-SET_IN = ("What is {f} in {g}?", "What is {f} set to under {g}?", "{g}: {f}?", "{f} of {g}")
+DARK: Final = (
+    (30, 30, 30),
+    (13, 17, 23),
+    (40, 42, 54),
+    (0, 0, 0),
+    (0, 43, 54),
+    (48, 10, 36),
+    (1, 36, 86),
+)
+LIGHT: Final = ((255, 255, 255), (250, 250, 245), (253, 246, 227), (238, 238, 238))
+RAN: Final = (
+    "Which command was run?", "What command was typed?", "Which command printed this?",
+    "command line?", "Read the command that was entered.",
+    "What was typed at the prompt?",
+)  # fmt: skip
+USERS: Final = (
+    "Which user name is in the prompt?", "Who is logged in at the prompt?",
+    "user name in the prompt", "Under which user name was it run?",
+)  # fmt: skip
+HOSTS: Final = (
+    "Which host name is in the prompt?", "On which machine was it run?",
+    "host in the prompt?", "What is the computer in the prompt called?",
+)  # fmt: skip
+SET_TO: Final = (
+    "What is {f} set to?", "value of {f}?", "Which value does {f} have?", "{f}?",
+    "What does it set {f} to?", "look up {f}",
+)  # fmt: skip
+SET_IN: Final = ("What is {f} in {g}?", "What is {f} set to under {g}?", "{g}: {f}?", "{f} of {g}")
 
 
 Case = Callable[[str], str]
@@ -75,7 +92,7 @@ class Screen:
 
     def ask(self, rng: random.Random, kind: str, forms: tuple[str, ...], answer: str,
             **slots: str) -> None:  # fmt: skip
-        """Add a question in one of ``forms``."""
+        """Add a question in one of `forms`."""
         text = careless(rng, rng.choice(forms).format(**slots))
         self.questions.append(Question(kind, text, answer))
 
@@ -148,7 +165,7 @@ def _host(rng: random.Random) -> str:
 
 
 def _columns(rng: random.Random, wide: int, rows: int) -> tuple[list[Column], int]:
-    """Columns that fit into ``wide`` characters, and which of them names the rows."""
+    """Columns that fit into `wide` characters, and which of them names the rows."""
     for _ in range(20):
         key = rng.choice(printed.KEYS)
         cells = words.unique(rng, key.scheme(rng), rows)
@@ -184,7 +201,7 @@ def _column(rng: random.Random, kind: Kind, rows: int, notation: Case) -> Column
 
 
 def _clash(column: Column, others: list[Column]) -> bool:
-    """Whether a question for ``column`` could mean one of ``others``."""
+    """Whether a question for `column` could mean one of `others`."""
     mine = wordings(column)
     return any(mine & wordings(o) for o in others)
 

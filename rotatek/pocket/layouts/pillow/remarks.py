@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content import formats
 from rotatek.pocket.content.topic import Filler, figure, remark_templates
@@ -16,11 +16,11 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ORDINALS, ask, typed
 
 ABSENT_SHARE, FIND_SHARE, NTH_SHARE = 0.25, 0.5, 0.5
-MOST_QUESTIONS = 18
-SLOT = re.compile(r"\{([a-z]+)[^}]*\}")
-UNCLEAR = re.compile(r", |: | - | – | / |[()|#\"<>«»]|^No|^Nr|^ID |[.:;,-]$")
-SORTS = {"day": "date", "clock": "time", "first": "person", "last": "person"}
-EXTRA: dict[str, tuple[str, ...]] = {
+MOST_QUESTIONS: Final = 18
+SLOT: Final = re.compile(r"\{([a-z]+)[^}]*\}")
+UNCLEAR: Final = re.compile(r", |: | - | – | / |[()|#\"<>«»]|^No|^Nr|^ID |[.:;,-]$")
+SORTS: Final = {"day": "date", "clock": "time", "first": "person", "last": "person"}
+EXTRA: Final[dict[str, tuple[str, ...]]] = {
     "way": ("left", "right", "half left", "half right"),
     "sky": ("sunny", "cloudy", "light rain", "Snow", "Fog", "Clear", "showers", "Windy", "storms"),
     "unit": ("kg", "night", "piece", "hour", "person", "litre", "day", "box", "pair", "metre"),
@@ -29,12 +29,16 @@ EXTRA: dict[str, tuple[str, ...]] = {
     "lower": tuple("abcdefgh"),
     "thing": ("scarf", "mug", "chair", "jacket", "lamp", "rug", "tent", "cap", "kite", "vase"),
 }
-NAME_ASKED = (
+NAME_ASKED: Final = (
     "What is the name of the {s}?", "What is the {s} called?", "Which {s} is it?", "{s} name",
     "Which {s} is shown?", "name of the {s}", "what {s} is this", "What is the {s}?", "{s}?",
     "Tell me the {s}'s name.", "How is the {s} called?",
 )  # fmt: skip
-FOUND = ("Which line mentions {v}?", "Read the line with {v}.", "Where does it say {v}? Whole line")
+FOUND: Final = (
+    "Which line mentions {v}?",
+    "Read the line with {v}.",
+    "Where does it say {v}? Whole line",
+)
 
 
 @dataclass
@@ -102,7 +106,7 @@ def _lines(
     used: set[str],
     n: int,
 ) -> list[Remark]:
-    """Draw up to ``n`` lines that share no tag; ``style`` is top, scale, alignment and mode."""
+    """Draw up to `n` lines that share no tag; `style` is top, scale, alignment and mode."""
     rng, (y, scale, align, mode) = fill.rng, setting
     wide = (style.width - 2 * style.margin) * rng.choice((1, 1, 0.75, 0.55))
     pick = rng.choice((style.family.regular, style.family.regular, style.family.bold))

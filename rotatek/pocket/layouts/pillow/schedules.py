@@ -1,6 +1,7 @@
 """Timetables and calendars: days across, hours down, an entry in some of the cells."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.colours import ink_on, series_colours
@@ -9,7 +10,7 @@ from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import absent, ask, yes_no
 
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:

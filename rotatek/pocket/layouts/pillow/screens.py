@@ -1,6 +1,7 @@
 """Screens: settings with switches, message lists, metric tiles, menus."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, prose, words
 from rotatek.pocket.content.colours import ink_on
@@ -10,13 +11,13 @@ from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
-SWITCHES = (
+SWITCHES: Final = (
     "Dark mode|Notifications|Wi-Fi|Bluetooth|Auto-save|Location|Airplane mode|Backup|Sound|"
     "Vibration|"
     "Spell check|Autoplay|Captions|Private mode|Sync|Newsletter|Two-factor login|Show hidden files|"
     "Battery saver|Night light|Remember me|Usage statistics|Mirror screen|Hotspot|Compact view"
 ).split("|")
-MENU = (
+MENU: Final = (
     "File|Edit|View|Insert|Format|Tools|Help|Home|Search|Settings|Profile|Logout|Inbox|Sent|"
     "Drafts|Archive|Reports|Team|Billing|Messages|Overview|Projects"
 ).split("|")

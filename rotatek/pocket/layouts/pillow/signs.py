@@ -1,6 +1,7 @@
 """Signs, labels and single lines: one to three lines of text on a coloured ground."""
 
 import random
+from typing import Final
 
 from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.content.colours import NAMED, luminance, shade
@@ -11,7 +12,7 @@ from rotatek.pocket.layouts.pillow.canvas import blank_page, fit
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
-PHRASES = (
+PHRASES: Final = (
     "No parking|Exit|Entrance|Open|Closed|Push|Pull|Sale 50%|Staff only|Platform 4|Gate B12|"
     "Please wait|Danger|Keep right|One way|Reception|Fresh coffee|Room 214|Free Wi-Fi|"
     "Mind the step|"
@@ -53,7 +54,7 @@ def ground(rng: random.Random) -> tuple[str, tuple[int, int, int], str, tuple[in
 def place(
     rng: random.Random, family: Family, text: str, width: float, height: float
 ) -> Face | None:
-    """The largest face of a random target size in which ``text`` fits ``width``."""
+    """The largest face of a random target size in which `text` fits `width`."""
     size = min(height, rng.uniform(0.35, 1.0) * height)
     while size > 11:
         face = rng.choice((family.bold, family.regular))(size)

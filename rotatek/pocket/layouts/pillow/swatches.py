@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.colours import NAMED, SERIES_NAMES, Colour, ink_on, luminance, shade
@@ -13,7 +14,7 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.paraphrases import put
 from rotatek.pocket.questions.templates import ORDINALS, ask, yes_no
 
-NOUNS = (
+NOUNS: Final = (
     ("line", "lines"), ("route", "routes"), ("team", "teams"), ("zone", "zones"),
     ("entry", "entries"), ("label", "labels"), ("part", "parts"), ("series", "series"),
     ("group", "groups"), ("category", "categories"), ("item", "items"),
@@ -75,7 +76,7 @@ def _edge(
     canvas.text(x + face.line * 0.5, y, item[0], face, style.theme.ink)
 
 
-STYLES: dict[str, Put] = {
+STYLES: Final[dict[str, Put]] = {
     "box": _mark("box"), "dot": _mark("dot"), "ring": _mark("ring"), "line": _mark("line"),
     "up": _mark("up"), "word": _word, "pill": _pill, "bar": _bar, "edge": _edge,
 }  # fmt: skip

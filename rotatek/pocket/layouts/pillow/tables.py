@@ -67,7 +67,7 @@ def paint(
     y: float,
     size: float,
 ) -> None:
-    """Draw ``grid`` at height ``y`` with the given column widths."""
+    """Draw `grid` at height `y` with the given column widths."""
     t, x0 = style.theme, float(style.margin)
     bold, body = style.family.bold(size), style.family.regular(size)
     x1 = x0 + sum(widths)

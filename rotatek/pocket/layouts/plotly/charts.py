@@ -5,7 +5,7 @@ import json
 import random
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.charts import ChartData, make_chart
@@ -18,8 +18,10 @@ from rotatek.pocket.questions.charts import Asker, asker
 from rotatek.pocket.questions.tables import table_questions
 from rotatek.pocket.questions.templates import ask
 
-TEMPLATES = ("plotly", "plotly", "plotly", "plotly_white", "plotly_dark", "ggplot2", "seaborn",
-             "simple_white", "presentation")  # fmt: skip
+TEMPLATES: Final = (
+    "plotly", "plotly", "plotly", "plotly_white", "plotly_dark", "ggplot2", "seaborn",
+    "simple_white", "presentation",
+)  # fmt: skip
 Figure = tuple[dict[str, Any], Asker]
 
 
@@ -58,7 +60,7 @@ def figure(rng: random.Random, style: PageStyle, font: str) -> Figure:
 
 
 def _axes(rng: random.Random, data: ChartData, lying: bool = False) -> dict[str, Any]:
-    """Layout of a chart with axes; notes their labels in ``data``."""
+    """Layout of a chart with axes; notes their labels in `data`."""
     layout: dict[str, Any] = {}
     if rng.random() < 0.85:
         layout["title"] = {"text": data.title}

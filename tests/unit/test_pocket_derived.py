@@ -21,7 +21,7 @@ TAUGHT = ("ledgers", "notes", "offers", "stubs", "swatches")
 def test_answers_stand_in_the_documents_that_only_training_sees(name: str) -> None:
     asked = 0
     for seed in range(25):
-        document = make_document(seed, 448, 392, renderers=[name], harm=0)
+        document = make_document(seed, 448, 392, renderers=[name], severity=0)
         shown = " ".join(" ".join(document.content).split())
         for q in document.questions:
             if q.answer == ABSENT or q.kind in ("yes_no", "count", "colour", "transcribe", "list"):
@@ -34,7 +34,7 @@ def test_answers_stand_in_the_documents_that_only_training_sees(name: str) -> No
 def test_what_only_training_sees_measures_nothing() -> None:
     assert all(REGISTRY[name].splits == () and not REGISTRY[name].held_out for name in TAUGHT)
     for split in ("own", "fonts", "renderers"):
-        drawn = {make_document(s, 336, 336, split, harm=0).renderer for s in range(60)}
+        drawn = {make_document(s, 336, 336, split, severity=0).renderer for s in range(60)}
         assert not drawn & set(TAUGHT)
 
 

@@ -1,10 +1,4 @@
-"""Train the pocket model: ``python -m rotatek.pocket.train --out FOLDER``.
-
-A run is a chain of links: each continues from FOLDER's checkpoint, stops after ``--link-minutes``,
-and leaves a checkpoint and an export that ``from_pretrained`` loads. With ``--steps`` the schedule
-counts steps and the run is reproducible; with ``--minutes`` it is fitted to the clock. On several
-GPUs start it with torchrun, or a training of its own on each for `rotatek.pocket.soup` to average.
-"""
+"""A training run of one pocket model, on one process of one or several."""
 
 import argparse
 import json
@@ -15,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -27,95 +20,30 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from rotatek.pocket.glyphs import N_CLASSES
 from rotatek.pocket.models.config import UNIT, build_model, model_config, save_model
 from rotatek.pocket.models.forward import Forward
-from rotatek.pocket.training.data import loader, make_batch, spare_cores
+from rotatek.pocket.training.data import loader, make_batch
 from rotatek.pocket.training.echoing import distance, echoed, uses
 from rotatek.pocket.training.growth import grown
 from rotatek.pocket.training.optimiser import optimisers
+from rotatek.pocket.training.schedule import Clock, rate
 
-AGREE_EVERY = 10  # steps between two looks at the clock by all ranks
-
-
-def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    p = argparse.ArgumentParser(prog="python -m rotatek.pocket.train", description=__doc__)
-    p.add_argument("--out", type=Path, required=True, help="checkpoint and export go here")
-    p.add_argument("--start", type=Path, help="begin from these weights, grown if smaller")
-    p.add_argument("--steps", type=int, default=0, help="length of the schedule in steps")
-    p.add_argument("--minutes", type=float, default=9.0, help="... or in minutes, all links")
-    p.add_argument("--link-minutes", type=float, default=1e9, help="stop this link after that")
-    p.add_argument("--save-minutes", type=float, default=4.0, help="between two checkpoints")
-    p.add_argument("--skip", type=float, default=0.0, help="enter the curriculum at this point")
-    p.add_argument("--cost", type=int, default=52_000, help="size of a batch, one GPU")
-    p.add_argument("--echo", type=int, default=2, help="uses of a picture; the log counts uses")
-    p.add_argument("--alone", type=float, default=0.0, help="steps whose turns are hidden apart")
-    p.add_argument("--lr", type=float, default=1e-3)
-    p.add_argument("--weight-decay", type=float, default=0.05)
-    p.add_argument("--warm-up", type=int, default=150)
-    p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
-    p.add_argument("--glyph-weight", type=float, default=0.3)
-    p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
-    p.add_argument("--workers", type=int, default=spare_cores(), help="loaders of all ranks")
-    p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
-    p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--tiny", action="store_true", help="a very small model, to try the chain")
-    p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--log-every", type=int, default=50)
-    return p.parse_args(argv)
-
-
-class Clock:
-    """Progress in [0, 1] through the schedule, over all links."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.steps, self.seconds = args.steps, args.minutes * 60
-        self.step, self.before, self.begun = 0, 0.0, time.monotonic()
-        self.link_seconds, self.save_seconds = args.link_minutes * 60, args.save_minutes * 60
-        self.saved = self.begun
-        self.agreed: float | None = None  # progress as rank 0 has told it, on several ranks
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of training so far."""
-        return self.before + time.monotonic() - self.begun
-
-    @property
-    def progress(self) -> float:
-        """How far the schedule is: the same on all ranks, or their weights would drift apart."""
-        return self.own_progress if self.agreed is None else self.agreed
-
-    @property
-    def own_progress(self) -> float:
-        """How far the schedule is by this process's clock."""
-        done = self.step / self.steps if self.steps else self.elapsed / self.seconds
-        return min(1.0, done)
-
-    def to_save(self) -> bool:
-        """Whether a checkpoint is due; if so, the next one is due an interval from now."""
-        due = time.monotonic() - self.saved > self.save_seconds
-        if due:
-            self.saved = time.monotonic()
-        return due
-
-    def link_over(self) -> bool:
-        """Whether this link has used its time."""
-        return time.monotonic() - self.begun > self.link_seconds
-
-
-def rate(progress: float, step: int, args: argparse.Namespace) -> float:
-    """Learning rate: warm-up, constant, linear decay."""
-    warm = min(1.0, (step + 1) / args.warm_up)
-    fall = min(1.0, (1 - progress) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
-    return args.lr * warm * max(0.0, fall)
+AGREE_EVERY: Final = 10  # steps between two looks at the clock by all ranks
 
 
 class Trainer:
-    """One rank's model, optimisers and counters."""
+    """One rank's model, optimisers and counters.
+
+    Args:
+        args: The options of `training.options.arguments`.
+        rank: Which process this is.
+        world: How many there are.
+    """
 
     passes: Any = Forward
     write: Any = staticmethod(save_model)
+    cost = 52_000  # of a batch on one GPU, unless --cost says otherwise
 
     def __init__(self, args: argparse.Namespace, rank: int, world: int) -> None:
+        args.cost = args.cost or self.cost
         self.args, self.rank, self.world = args, rank, world
         cuda = torch.cuda.is_available()
         local = int(os.environ.get("LOCAL_RANK", 0))
@@ -339,9 +267,8 @@ class Trainer:
             print(json.dumps(row), file=sys.stderr, flush=True)
 
 
-def main(argv: list[str] | None = None, trainer: type[Trainer] = Trainer) -> None:
-    """Train as the command line says."""
-    args = arguments(argv)
+def train(args: argparse.Namespace, trainer: type[Trainer]) -> None:
+    """Train as the options say, on every process that torchrun has started."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:
         if torch.cuda.is_available():
@@ -350,7 +277,3 @@ def main(argv: list[str] | None = None, trainer: type[Trainer] = Trainer) -> Non
     trainer(args, rank, world).run()
     if world > 1:
         dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

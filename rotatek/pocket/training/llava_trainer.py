@@ -1,12 +1,6 @@
-"""Train the second pocket model: ``python -m rotatek.pocket.llava_train --out FOLDER``.
-
-The command line, the schedule, the chain of links and the losses are those of
-`rotatek.pocket.train`; what differs is the model, its forward and its batches. ``--cost`` counts
-decoder tokens here.
-"""
+"""The training of the second pocket model: another model, forward and batches, one run like any."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,17 +11,15 @@ from transformers import LlavaNextForConditionalGeneration
 from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
 from rotatek.pocket.models.llava_forward import TileForward
 from rotatek.pocket.training.llava_data import make_tiles
-from rotatek.pocket.training.train import Trainer
-from rotatek.pocket.training.train import main as train
-
-COST = 115_000
+from rotatek.pocket.training.trainer import Trainer
 
 
 class TileTrainer(Trainer):
-    """One rank's LLaVA-NeXT, optimisers and counters."""
+    """One rank's LLaVA-NeXT, optimisers and counters; `cost` counts decoder tokens here."""
 
     passes = TileForward
     write = staticmethod(save_llava)
+    cost = 115_000
 
     def network(self, args: argparse.Namespace) -> Any:
         """The weights to begin with, float32 on the CPU."""
@@ -43,13 +35,3 @@ class TileTrainer(Trainer):
         args, side = self.args, self.model.config.vision_config.image_size
         options = {"cost": args.cost, "side": side, "pages": args.pages, "echo": args.echo}
         return partial(make_tiles, args.seed, **options)
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Train as the command line says."""
-    words = sys.argv[1:] if argv is None else argv
-    train(["--cost", str(COST), *words], TileTrainer)
-
-
-if __name__ == "__main__":
-    main()
