@@ -163,7 +163,7 @@ class Trainer:
             p.grad = None
         row = {"warm_up_s": round(time.monotonic() - begun, 1), "pass_ms": passes}
         if self.rank == 0:
-            print(json.dumps(row | {"images": len(batch.text)}), file=sys.stderr, flush=True)
+            log_line(row | {"images": len(batch.text)})
 
     def time_passes(self, batch: Any) -> float:
         """Milliseconds of a pass, forward and backward, once it is compiled."""
@@ -264,7 +264,7 @@ class Trainer:
         }
         self.log.append(row)
         if self.rank == 0:
-            print(json.dumps(row), file=sys.stderr, flush=True)
+            log_line(row)
 
 
 def train(args: argparse.Namespace, trainer: type[Trainer]) -> None:
@@ -277,3 +277,9 @@ def train(args: argparse.Namespace, trainer: type[Trainer]) -> None:
     trainer(args, rank, world).run()
     if world > 1:
         dist.destroy_process_group()
+
+
+def log_line(row: dict[str, Any]) -> None:
+    """One line of JSON on stderr, at once: `chain.sh` reads there how a run goes."""
+    sys.stderr.write(json.dumps(row) + "\n")
+    sys.stderr.flush()
