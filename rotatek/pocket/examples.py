@@ -208,7 +208,7 @@ def sign() -> Example:
     """A sign on a wall."""
     canvas = Canvas(448, 336, (226, 220, 208))
     canvas.box(24, 32, 424, 304, fill=(22, 101, 52), radius=18)
-    canvas.box(32, 40, 416, 296, outline=WHITE, radius=14, width=3)
+    canvas.frame((32, 40, 416, 296), WHITE, 14, 3)
     for y, text, size in (
         (64, "City Library", 46),
         (138, "Open 09:30 to 18:00", 32),

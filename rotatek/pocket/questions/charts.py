@@ -2,73 +2,52 @@
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rotatek.pocket.content import words
 from rotatek.pocket.content.charts import ChartData, ranked
 from rotatek.pocket.document import Question
-from rotatek.pocket.questions.templates import absent, ask, careless, yes_no
+from rotatek.pocket.questions.templates import absent, ask, careless, worded, yes_no
+
+VALUES: Final = (
+    "What is the {m} for {f}?", "{m} in {f}?", "What was the {m} of {f}?",
+    "How much {m} does {f} have?", "what {m} does {f} show",
+)  # fmt: skip
+AS_TABLE: Final = (
+    "Give the data as a Markdown table.", "Convert the chart to a table.", "chart to table",
+    "Write the values as a table.", "transcribe the chart as a table",
+)  # fmt: skip
+MOST_VALUES: Final = 24  # of a chart that is to be written as a table
 
 
 def chart_questions(
     rng: random.Random, data: ChartData, shown: bool, coloured: bool = True
 ) -> list[Question]:
-    """Questions about a chart; values are asked for only where they are written (`shown`)."""
+    """Questions about a chart.
+
+    Args:
+        rng: Says which, and in which words.
+        data: What the chart shows.
+        shown: Whether its values are written; only then are they asked for.
+        coloured: Whether its series have colours to be named.
+    """
     out = [ask(rng, "kind", data.kind)]
-    single = len(data.series) == 1
-    cats = data.categories
-    n = len(cats)
+    cats, n = data.categories, len(data.categories)
     if data.title:
         out.append(ask(rng, "title", data.title))
     for label, axis in ((data.x_label, "x"), (data.y_label, "y")):
         if label:
             out.append(ask(rng, "axis", label, f=axis, kind="title"))
     noun = rng.choice(("category", "one", "entry", "group", "label"))
-    for _ in range(4 if shown or data.coarse else 0):
-        s, c = rng.randrange(len(data.series)), rng.randrange(n)
-        if single and rng.random() < 0.4:
-            unit, name = data.unit.lower(), cats[c]
-            text = rng.choice(
-                (
-                    f"What is the {unit} for {name}?",
-                    f"{unit} in {name}?",
-                    f"What was the {unit} of {name}?",
-                    f"How much {unit} does {name} have?",
-                    f"what {unit} does {name} show",
-                )
-            )
-            out.append(Question("value", careless(rng, text), data.text(s, c)))
-        elif single:
-            out.append(ask(rng, "value", data.text(s, c), f=cats[c]))
-        else:
-            out.append(
-                ask(rng, "value2", data.text(s, c), f=data.series[s], g=cats[c], kind="value")
-            )
+    out += [_value(rng, data) for _ in range(4 if shown or data.coarse else 0)]
     out += _comparisons(rng, data, shown, noun)
     if data.about is not None:
         out += _natural(rng, data, data.about, shown)
+    single = len(data.series) == 1
     if not single:
-        s = rng.randrange(len(data.series))
-        out.append(
-            ask(rng, "count", str(len(data.series)), n=rng.choice(("series", "legend entries")))
-        )
-        out.append(ask(rng, "legend", ", ".join(data.series), kind="list"))
-        if coloured:
-            colour = data.colours[s][0]
-            out.append(ask(rng, "colour", colour, f=data.series[s]))
-            s = rng.randrange(len(data.series))
-            colour = data.colours[s][0]
-            out.append(ask(rng, "by_colour", data.series[s], n="series", c=colour, kind="colour"))
-    out.append(
-        ask(
-            rng,
-            "count",
-            str(n),
-            n=rng.choice(("categories", "groups"))
-            if not single or "bar" not in data.kind
-            else rng.choice(("bars", "categories")),
-        )
-    )
+        out += _legend(rng, data, coloured)
+    bars = ("bars", "categories") if single and "bar" in data.kind else ("categories", "groups")
+    out.append(ask(rng, "count", str(n), n=rng.choice(bars)))
     if n <= 8:
         out.append(ask(rng, "list", ", ".join(cats), n=rng.choice(("categories", "labels"))))
     other = words.label(rng)
@@ -77,32 +56,43 @@ def chart_questions(
         out.append(yes_no(rng, "present", False, f=other))
         out.append(absent(rng, "value", f=other))
     out.append(yes_no(rng, "present", True, f=rng.choice(cats)))
-    if shown and n * len(data.series) <= 24:
-        head = (
-            ["", *data.series]
-            if not single
-            else [data.unit if data.y_label == data.unit else "Category", "Value"]
-        )
-        rows = [[cats[c], *(data.text(s, c) for s in range(len(data.series)))] for c in range(n)]
-        head[0] = "Category"
-        lines = [head, ["---"] * len(head), *rows]
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        out.append(
-            Question(
-                "transcribe",
-                rng.choice(
-                    (
-                        "Give the data as a Markdown table.",
-                        "Convert the chart to a table.",
-                        "chart to table",
-                        "Write the values as a table.",
-                        "transcribe the chart as a table",
-                    )
-                ),
-                text,
-            )
-        )
+    if shown and n * len(data.series) <= MOST_VALUES:
+        out.append(worded(rng, "transcribe", _markdown(data), *AS_TABLE))
     return out
+
+
+def _value(rng: random.Random, data: ChartData) -> Question:
+    """One value, by its category, and its series where there are several."""
+    s, c = rng.randrange(len(data.series)), rng.randrange(len(data.categories))
+    name, answer = data.categories[c], data.text(s, c)
+    if len(data.series) > 1:
+        return ask(rng, "value2", answer, f=data.series[s], g=name, kind="value")
+    if rng.random() < 0.4:
+        text = rng.choice(VALUES).format(m=data.unit.lower(), f=name)
+        return Question("value", careless(rng, text), answer)
+    return ask(rng, "value", answer, f=name)
+
+
+def _legend(rng: random.Random, data: ChartData, coloured: bool) -> list[Question]:
+    """How many series there are, which, and in which colours."""
+    s, names = rng.randrange(len(data.series)), data.series
+    out = [ask(rng, "count", str(len(names)), n=rng.choice(("series", "legend entries")))]
+    out.append(ask(rng, "legend", ", ".join(names), kind="list"))
+    if coloured:
+        out.append(ask(rng, "colour", data.colours[s][0], f=names[s]))
+        s = rng.randrange(len(names))
+        slots = {"n": "series", "c": data.colours[s][0]}
+        out.append(ask(rng, "by_colour", names[s], kind="colour", **slots))
+    return out
+
+
+def _markdown(data: ChartData) -> str:
+    """The chart's values as a table: a row a category."""
+    head = ["Category", *(data.series if len(data.series) > 1 else ["Value"])]
+    count = range(len(data.series))
+    rows = [[name, *(data.text(s, c) for s in count)] for c, name in enumerate(data.categories)]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _natural(

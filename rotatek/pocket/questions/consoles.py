@@ -4,7 +4,7 @@ import random
 
 from rotatek.pocket.content import lexicon
 from rotatek.pocket.document import Question
-from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
+from rotatek.pocket.questions.templates import ORDINALS, absent, ask, worded, yes_no
 
 
 def console_questions(rng: random.Random, lines: list[str]) -> list[Question]:
@@ -19,16 +19,13 @@ def console_questions(rng: random.Random, lines: list[str]) -> list[Question]:
         if " = " in line:
             name, value = line.strip().split(" = ", 1)
             out.append(
-                Question(
+                worded(
+                    rng,
                     "value",
-                    rng.choice(
-                        (
-                            f"What is {name} set to?",
-                            f"value of {name}?",
-                            f"What is assigned to {name}?",
-                        )
-                    ),
                     value,
+                    f"What is {name} set to?",
+                    f"value of {name}?",
+                    f"What is assigned to {name}?",
                 )
             )
         parts = line.split()
@@ -52,11 +49,7 @@ def console_questions(rng: random.Random, lines: list[str]) -> list[Question]:
     errors = sum("ERROR" in line for line in lines)
     if any("INFO" in line or "ERROR" in line for line in lines):
         out.append(
-            Question(
-                "count",
-                rng.choice(("How many errors are logged?", "how many ERROR lines")),
-                str(errors),
-            )
+            worded(rng, "count", str(errors), "How many errors are logged?", "how many ERROR lines")
         )
     if len(lines) <= 15:
         out.append(ask(rng, "count", str(len(lines)), n="lines"))

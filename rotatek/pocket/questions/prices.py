@@ -4,7 +4,7 @@ import random
 
 from rotatek.pocket.content import words
 from rotatek.pocket.document import Question
-from rotatek.pocket.questions.templates import absent, ask, yes_no
+from rotatek.pocket.questions.templates import absent, ask, worded, yes_no
 
 
 def weigh_prices(
@@ -46,30 +46,24 @@ def menu_questions(rng: random.Random, title: str, menu: Menu) -> list[Question]
         )
     section, name, _, _ = rng.choice(every)
     out.append(
-        Question(
+        worded(
+            rng,
             "reverse",
-            rng.choice(
-                (
-                    f"In which section is {name}?",
-                    f"Under which heading is {name} listed?",
-                    f"which section has {name}",
-                )
-            ),
             section,
+            f"In which section is {name}?",
+            f"Under which heading is {name} listed?",
+            f"which section has {name}",
         )
     )
     section, items = rng.choice(menu)
     out.append(
-        Question(
+        worded(
+            rng,
             "list",
-            rng.choice(
-                (
-                    f"What is listed under {section}?",
-                    f"List the items in {section}.",
-                    f"everything in {section}",
-                )
-            ),
             ", ".join(i[0] for i in items),
+            f"What is listed under {section}?",
+            f"List the items in {section}.",
+            f"everything in {section}",
         )
     )
     out.append(Question("count", f"How many items are under {section}?", str(len(items))))
@@ -77,20 +71,24 @@ def menu_questions(rng: random.Random, title: str, menu: Menu) -> list[Question]
     order = sorted(every, key=lambda e: e[3])
     if len(order) > 1 and order[-1][3] > order[-2][3]:
         out.append(
-            Question(
+            worded(
+                rng,
                 "highest",
-                rng.choice(
-                    ("What is the most expensive item?", "dearest item?", "What costs the most?")
-                ),
                 order[-1][1],
+                "What is the most expensive item?",
+                "dearest item?",
+                "What costs the most?",
             )
         )
     if len(order) > 1 and order[0][3] < order[1][3]:
         out.append(
-            Question(
+            worded(
+                rng,
                 "lowest",
-                rng.choice(("What is the cheapest item?", "cheapest?", "What costs the least?")),
                 order[0][1],
+                "What is the cheapest item?",
+                "cheapest?",
+                "What costs the least?",
             )
         )
     out += weigh_prices(rng, [item[1:] for item in every])
@@ -126,19 +124,16 @@ def receipt_questions(
     out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]
     if lines and lines[0] == shop:
         out.append(
-            Question(
+            worded(
+                rng,
                 "title",
-                rng.choice(
-                    (
-                        "Which shop is it?",
-                        "Who issued the receipt?",
-                        "what's the store called",
-                        "What is the name of the shop?",
-                        "shop name?",
-                        "What is written at the top?",
-                    )
-                ),
                 shop,
+                "Which shop is it?",
+                "Who issued the receipt?",
+                "what's the store called",
+                "What is the name of the shop?",
+                "shop name?",
+                "What is written at the top?",
             )
         )
     if total:
@@ -149,10 +144,12 @@ def receipt_questions(
         )
         if quantity > 1:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "value",
-                    rng.choice((f"How many {name} were bought?", f"quantity of {name}?")),
                     str(quantity),
+                    f"How many {name} were bought?",
+                    f"quantity of {name}?",
                 )
             )
     for key, value in facts:
@@ -161,26 +158,24 @@ def receipt_questions(
         ranked = sorted(items, key=lambda item: item[3])
         if ranked[-1][3] > ranked[-2][3]:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "highest",
-                    rng.choice(
-                        (
-                            "Which item costs the most?",
-                            "most expensive item?",
-                            "What is the dearest item?",
-                        )
-                    ),
                     ranked[-1][0],
+                    "Which item costs the most?",
+                    "most expensive item?",
+                    "What is the dearest item?",
                 )
             )
         if ranked[0][3] < ranked[1][3]:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "lowest",
-                    rng.choice(
-                        ("Which item is the cheapest?", "cheapest item?", "What costs the least?")
-                    ),
                     ranked[0][0],
+                    "Which item is the cheapest?",
+                    "cheapest item?",
+                    "What costs the least?",
                 )
             )
         out.append(

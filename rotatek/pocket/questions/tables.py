@@ -6,7 +6,7 @@ from typing import Final
 from rotatek.pocket.content import lexicon
 from rotatek.pocket.content.tables import Grid
 from rotatek.pocket.document import Question
-from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
+from rotatek.pocket.questions.templates import ORDINALS, absent, ask, worded, yes_no
 
 HIGHEST: Final = (
     "Which {n} has the highest {c}?", "highest {c}?", "Who or what has the most {c}?",
@@ -49,17 +49,14 @@ def table_questions(rng: random.Random, grid: Grid, caption: str) -> list[Questi
     out.append(yes_no(rng, "present", True, f=rng.choice(rows)[0]))
     i = rng.randrange(len(names))
     out.append(
-        Question(
+        worded(
+            rng,
             "list",
-            rng.choice(
-                (
-                    "What are the column names?",
-                    "list the columns",
-                    "Which columns does the table have?",
-                    "column headers?",
-                )
-            ),
             ", ".join(names),
+            "What are the column names?",
+            "list the columns",
+            "Which columns does the table have?",
+            "column headers?",
         )
     )
     row = rng.choice(rows)

@@ -258,6 +258,11 @@ def absent(rng: random.Random, form: str, **slots: str) -> Question:
     return ask(rng, form, ABSENT, kind="absent", **slots)
 
 
+def worded(rng: random.Random, kind: str, answer: str, *ways: str) -> Question:
+    """A question in one of these ways, word for word."""
+    return Question(kind, rng.choice(ways), answer)
+
+
 def careless(rng: random.Random, text: str) -> str:
     """Drop the question mark, the capitals, or mistype a letter, now and then."""
     if rng.random() < 0.15 and len(text) > 12:

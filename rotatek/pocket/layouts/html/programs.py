@@ -15,7 +15,7 @@ from rotatek.pocket.questions.consoles import console_questions
 from rotatek.pocket.questions.fields import field_questions
 from rotatek.pocket.questions.pages import page_questions
 from rotatek.pocket.questions.tables import table_questions
-from rotatek.pocket.questions.templates import ABSENT, ORDINALS, absent, ask, yes_no
+from rotatek.pocket.questions.templates import ABSENT, ORDINALS, absent, ask, worded, yes_no
 
 
 def code(rng: random.Random, style: PageStyle, size: float) -> Made:
@@ -135,8 +135,8 @@ def slide(rng: random.Random, style: PageStyle, size: float) -> Made:
     out = [q for q in out if q.kind != "transcribe" or len(points) < 2]
     listing = "\n".join(f"- {p}" for p in points)
     out.append(Question("transcribe", "Write the points as a Markdown list.", listing))
-    out.append(Question("field", rng.choice(("What is the page number?", "slide number?")), page))
-    out.append(Question("field", rng.choice(("What is in the foot line?", "footer?")), foot))
+    out.append(worded(rng, "field", page, "What is the page number?", "slide number?"))
+    out.append(worded(rng, "field", foot, "What is in the foot line?", "footer?"))
     return text, out
 
 
@@ -173,9 +173,16 @@ def letter(rng: random.Random, style: PageStyle, size: float) -> Made:
         ("address", street),
     )
     out = [ask(rng, "field", v, f=k) for k, v in facts]
-    out.append(Question("field", rng.choice(("Who signed it?", "Who wrote the letter?")), by))
-    out.append(Question("transcribe", rng.choice(("Transcribe the body of the letter.", "Read the "
-               "text between greeting and close.")), "\n\n".join(lines)))  # fmt: skip
+    out.append(worded(rng, "field", by, "Who signed it?", "Who wrote the letter?"))
+    out.append(
+        worded(
+            rng,
+            "transcribe",
+            "\n\n".join(lines),
+            "Transcribe the body of the letter.",
+            "Read the text between greeting and close.",
+        )
+    )
     out.append(absent(rng, "field", f=rng.choice(("phone number", "invoice number", "IBAN"))))
     return text, out
 
@@ -217,7 +224,7 @@ def results(rng: random.Random, style: PageStyle, size: float) -> Made:
             f"<div class=small>{E(said)}</div></div>"
         )
         rows.append((name, link, said))
-    out = [Question("field", rng.choice(("What was searched for?", "search query?")), query)]
+    out = [worded(rng, "field", query, "What was searched for?", "search query?")]
     for name, link, said in rng.sample(rows, min(2, len(rows))):
         out.append(Question("find", f"What is the address of {name}?", link))
         out.append(Question("find", f"What does it say below {name}?", said))
@@ -244,14 +251,19 @@ def site(rng: random.Random, style: PageStyle, size: float) -> Made:
         + "".join(f"<p>{E(x)}</p>" for x in lines)
         + f"<div class='small muted'>© {rng.randint(1990, 2030)} {E(brand)}</div>"
     )
-    out = [Question("title", rng.choice(("What is the headline?", "title of the article?")), title)]
-    out.append(Question("transcribe", rng.choice(("Transcribe the article's text.", "Read the "
-               "paragraphs.")), "\n\n".join(lines)))  # fmt: skip
+    out = [worded(rng, "title", title, "What is the headline?", "title of the article?")]
+    out.append(
+        worded(
+            rng,
+            "transcribe",
+            "\n\n".join(lines),
+            "Transcribe the article's text.",
+            "Read the paragraphs.",
+        )
+    )
     out.append(ask(rng, "list", ", ".join(menu), n="menu entries"))
     out += [Question("field", "Who is the author?", by), ask(rng, "field", when, f="date")]
-    out.append(
-        Question("field", rng.choice(("What is the site called?", "name of the site?")), brand)
-    )
+    out.append(worded(rng, "field", brand, "What is the site called?", "name of the site?"))
     out.append(ask(rng, "nth", lines[0], k="first", n="paragraph", kind="transcribe"))
     out.append(absent(rng, "field", f=rng.choice(("price", "phone number", "opening hours"))))
     return text, out

@@ -20,6 +20,7 @@ from rotatek.pocket.layouts.html.parts import E, Made, heading
 from rotatek.pocket.layouts.html.topics import leaflet
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.fields import field_questions
+from rotatek.pocket.questions.messages import message_questions
 from rotatek.pocket.questions.pages import page_questions
 from rotatek.pocket.questions.prices import menu_questions, receipt_questions
 from rotatek.pocket.questions.tables import table_questions
@@ -182,20 +183,7 @@ def inbox(rng: random.Random, style: PageStyle, size: float) -> Made:
         )
     out = [ask(rng, "title", title)] if title else []
     for name, when, said in rng.sample(rows, min(3, len(rows))):
-        out.append(
-            Question(
-                "find",
-                rng.choice(
-                    (f"What does {name} write?", f"message from {name}?", f"What did {name} say?")
-                ),
-                said,
-            )
-        )
-        out.append(
-            Question(
-                "find", rng.choice((f"When did {name} write?", f"time of {name}'s message?")), when
-            )
-        )
+        out += message_questions(rng, name, when, said)
         out.append(Question("reverse", f'Who wrote "{said}"?', name))
     out.append(ask(rng, "count", str(len(rows)), n=rng.choice(("messages", "posts", "entries"))))
     out.append(ask(rng, "list", ", ".join(r[0] for r in rows), n="senders"))

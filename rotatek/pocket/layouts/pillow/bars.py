@@ -104,7 +104,7 @@ def _upright(
     frame = Frame(x0, y + small.line * 1.1, style.width - m, y1, 0, top)
     rule = ground(rng, canvas, style, frame)
     if axis:
-        _value_axis(rng, canvas, style, frame, step, small, data.suffix, rule)
+        _value_axis(rng, canvas, frame, (step, data.suffix), (small, t.muted), rule)
     if stacked:
         shown = _pile(rng, canvas, style, data, frame, small, shown)
     slot = (frame.x1 - frame.x0) / n
@@ -176,27 +176,21 @@ def _pile(
 def _value_axis(
     rng: random.Random,
     canvas: Canvas,
-    style: PageStyle,
     frame: Frame,
-    step: float,
-    face: Face,
-    suffix: str,
+    ticks: tuple[float, str],
+    pen: tuple[Face, Colour],
     rule: Colour,
 ) -> None:
+    """Figures beside the plot area: `ticks` is their distance and suffix; at times a grid."""
+    (step, suffix), (face, ink) = ticks, pen
     grid = rng.random() < 0.6
     value = frame.low
     while value <= frame.high + step * 1e-6:
         y = frame.y(value)
         if grid:
             canvas.line([(frame.x0, y), (frame.x1, y)], rule)
-        canvas.text(
-            frame.x0 - 4,
-            y - face.line / 2,
-            tick(value, step, suffix),
-            face,
-            style.theme.muted,
-            "right",
-        )
+        text = tick(value, step, suffix)
+        canvas.text(frame.x0 - 4, y - face.line / 2, text, face, ink, "right")
         value += step
 
 

@@ -75,14 +75,23 @@ class Canvas:
         fill: Colour | None = None,
         outline: Colour | None = None,
         radius: int = 0,
-        width: int = 1,
     ) -> None:
         """A rectangle, rounded when `radius` is positive."""
-        xy = (round(x0), round(y0), max(round(x0), round(x1)), max(round(y0), round(y1)))
+        xy = _corners(x0, y0, x1, y1)
         if radius > 0:
-            self.draw.rounded_rectangle(xy, radius, fill=fill, outline=outline, width=width)
+            self.draw.rounded_rectangle(xy, radius, fill=fill, outline=outline)
         else:
-            self.draw.rectangle(xy, fill=fill, outline=outline, width=width)
+            self.draw.rectangle(xy, fill=fill, outline=outline)
+
+    def frame(
+        self, corners: tuple[float, float, float, float], ink: Colour, radius: int, width: int
+    ) -> None:
+        """The outline of a rectangle, `width` pixels wide, rounded when `radius` is positive."""
+        xy = _corners(*corners)
+        if radius > 0:
+            self.draw.rounded_rectangle(xy, radius, outline=ink, width=width)
+        else:
+            self.draw.rectangle(xy, outline=ink, width=width)
 
     def line(self, points: Sequence[tuple[float, float]], fill: Colour, width: int = 1) -> None:
         """A polyline."""
@@ -92,6 +101,11 @@ class Canvas:
         """Hand over the drawing."""
         glyphs = np.array(self._points, dtype=np.float32).reshape(-1, 3)
         return Document(self.image, glyphs, questions, content=self.content)
+
+
+def _corners(x0: float, y0: float, x1: float, y1: float) -> tuple[int, int, int, int]:
+    """Whole pixels, none of them beyond the other side."""
+    return round(x0), round(y0), max(round(x0), round(x1)), max(round(y0), round(y1))
 
 
 def wrap(text: str, face: Face, width: float) -> list[str]:

@@ -7,7 +7,7 @@ from rotatek.pocket.content import formats, lexicon, words
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
-from rotatek.pocket.questions.templates import absent, ask, yes_no
+from rotatek.pocket.questions.templates import absent, ask, worded, yes_no
 
 JOBS: Final = (
     "Engineer|Sales manager|Head of design|Accountant|Photographer|Dentist|Architect|Translator|"
@@ -70,20 +70,16 @@ def _questions(rng: random.Random, shown: list[tuple[str, str]]) -> list[Questio
     who = dict(shown)
     if "name" in who:
         out.append(
-            Question(
-                "field",
-                rng.choice(("Whose card is this?", "Who is this?", "who's that")),
-                who["name"],
-            )
+            worded(rng, "field", who["name"], "Whose card is this?", "Who is this?", "who's that")
         )
         if "company" in who:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "field",
-                    rng.choice(
-                        (f"Where does {who['name']} work?", f"Which company is {who['name']} with?")
-                    ),
                     who["company"],
+                    f"Where does {who['name']} work?",
+                    f"Which company is {who['name']} with?",
                 )
             )
         if "job title" in who:

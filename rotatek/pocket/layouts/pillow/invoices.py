@@ -10,7 +10,7 @@ from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.fonts import Face
 from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page
 from rotatek.pocket.layouts.style import PageStyle
-from rotatek.pocket.questions.templates import absent, ask, yes_no
+from rotatek.pocket.questions.templates import absent, ask, worded, yes_no
 
 HEADS: Final = (
     "Invoice|INVOICE|Order|Quotation|Rechnung|Facture|Factura|Delivery note|Credit note|Bill".split(
@@ -51,7 +51,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     y += max(head.line if apart else 0, body.line) * 1.1
     y = _parties(rng, canvas, style, body, bold, y, facts)
     items, y = _items(rng, canvas, style, body, bold, y)
-    total = _totals(rng, canvas, style, body, bold, y, items, facts) if items else ""
+    total = _totals(rng, canvas, style, (body, bold), y, items, facts) if items else ""
     return canvas.document(_questions(rng, title, facts, items, total))
 
 
@@ -157,13 +157,13 @@ def _totals(
     rng: random.Random,
     canvas: Canvas,
     style: PageStyle,
-    body: Face,
-    bold: Face,
+    faces: tuple[Face, Face],
     y: float,
     items: list[Item],
     facts: Facts,
 ) -> str:
-    """Subtotal, tax and total at the right; returns the total as written."""
+    """Subtotal, tax and total at the right, by plain and bold `faces`: the total as written."""
+    body, bold = faces
     t, m, cash = style.theme, style.margin, items[0][-1]
     total = round(sum(item[4] for item in items), 2)
     lines = []
@@ -199,43 +199,34 @@ def _questions(
         out.append(ask(rng, "total", total))
     for name, quantity, unit, amount, _, whole, _ in rng.sample(items, min(3, len(items))):
         out.append(
-            Question(
+            worded(
+                rng,
                 "value",
-                rng.choice(
-                    (
-                        f"What is the amount for {name}?",
-                        f"total for {name}?",
-                        f"What does {name} come to?",
-                    )
-                ),
                 amount,
+                f"What is the amount for {name}?",
+                f"total for {name}?",
+                f"What does {name} come to?",
             )
         )
         if whole:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "value",
-                    rng.choice(
-                        (
-                            f"How many {name} were ordered?",
-                            f"quantity of {name}",
-                            f"How many of {name}?",
-                        )
-                    ),
                     str(quantity),
+                    f"How many {name} were ordered?",
+                    f"quantity of {name}",
+                    f"How many of {name}?",
                 )
             )
             out.append(
-                Question(
+                worded(
+                    rng,
                     "value",
-                    rng.choice(
-                        (
-                            f"What is the unit price of {name}?",
-                            f"price each of {name}?",
-                            f"rate for {name}",
-                        )
-                    ),
                     unit,
+                    f"What is the unit price of {name}?",
+                    f"price each of {name}?",
+                    f"rate for {name}",
                 )
             )
     if items:
@@ -247,16 +238,13 @@ def _questions(
         order = sorted(items, key=lambda item: item[4])
         if len(order) > 1 and order[-1][4] > order[-2][4]:
             out.append(
-                Question(
+                worded(
+                    rng,
                     "highest",
-                    rng.choice(
-                        (
-                            "Which item has the largest amount?",
-                            "most expensive line?",
-                            "Which position costs the most?",
-                        )
-                    ),
                     order[-1][0],
+                    "Which item has the largest amount?",
+                    "most expensive line?",
+                    "Which position costs the most?",
                 )
             )
             asked = rng.choice(("What is the largest amount of a line?", "highest line amount?"))
@@ -269,16 +257,13 @@ def _questions(
             for i in items
         )
         out.append(
-            Question(
+            worded(
+                rng,
                 "transcribe",
-                rng.choice(
-                    (
-                        "List the items as Markdown rows.",
-                        "transcribe the item rows",
-                        "Write the item lines as a Markdown table without header.",
-                    )
-                ),
                 text,
+                "List the items as Markdown rows.",
+                "transcribe the item rows",
+                "Write the item lines as a Markdown table without header.",
             )
         )
     other = words.product(rng)

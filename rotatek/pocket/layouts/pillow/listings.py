@@ -1,7 +1,7 @@
 """Cards in rows and columns: a name, one to three figures, at times a tag and a picture."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from rotatek.pocket.content.cards import Deck, DeckMaker, make_deck
 from rotatek.pocket.content.colours import SERIES_NAMES, Colour, ink_on, shade
@@ -37,6 +37,7 @@ class Card:
     picture: float
     pad: float
     centre: bool
+    tints: dict[str, Colour] = field(default_factory=dict)  # of its tags
 
 
 def _card(rng: random.Random, style: PageStyle) -> Card:
@@ -82,11 +83,11 @@ def grid(
     count = most if rng.random() < 0.6 else rng.randint(min(2, most), most)
     made = made.keep(fits[:count])
     frame = rng.choice(("panel", "panel", "outline", "bare", "edge"))
-    radius, tints = rng.choice((0, 4, 8, 12)), _tints(rng, made)
+    radius, card = rng.choice((0, 4, 8, 12)), replace(card, tints=_tints(rng, made))
     for i in range(count):
         x, top = m + i % columns * (width + gap), y + i // columns * (tall + gap)
         _ground(canvas, style, frame, (x, top, x + width, top + tall), radius)
-        _fill(rng, canvas, style, card, made, i, (x + card.pad, top + card.pad, inner), tints)
+        _fill(rng, canvas, style, card, made, i, (x + card.pad, top + card.pad, inner))
     return made
 
 
@@ -151,7 +152,7 @@ def _mini_widths(card: Card, made: Deck, i: int) -> list[float]:
 
 def _fill(
     rng: random.Random, canvas: Canvas, style: PageStyle, card: Card, made: Deck, i: int,
-    place: tuple[float, float, float], tints: dict[str, Colour],
+    place: tuple[float, float, float],
 ) -> None:  # fmt: skip
     """Everything on card `i`; place: left, top and width of its inside."""
     (left, y, width), t = place, style.theme
@@ -174,14 +175,14 @@ def _fill(
         y += face.line * 1.08
     if card.mini:
         at = left
-        for field, wide in zip(made.fields, _mini_widths(card, made, i), strict=True):
-            canvas.text(at, y + 2, field.label, card.body, t.muted)
-            canvas.text(at, y + 2 + card.body.line, field.texts[i], card.body, t.ink)
+        for own, wide in zip(made.fields, _mini_widths(card, made, i), strict=True):
+            canvas.text(at, y + 2, own.label, card.body, t.muted)
+            canvas.text(at, y + 2 + card.body.line, own.texts[i], card.body, t.ink)
             at += max(wide, width / len(made.fields) * 0.98 if card.centre else wide)
         y += card.body.line * 2.3
     if made.tags:
         start = x - (card.body.width(made.tags[i]) + 12) / 2 if card.centre else x
-        _pill(canvas, start, y + card.body.line * 0.15, made.tags[i], card.body, tints)
+        _pill(canvas, start, y + card.body.line * 0.15, made.tags[i], card.body, card.tints)
 
 
 def _pill(
@@ -229,8 +230,8 @@ def strips(
         middle, at = y + (tall - body.line) / 2, right - tag_wide
         if made.tags:
             _pill(canvas, at + 8, middle, made.tags[i], body, tints)
-        for wide, field in zip(reversed(wides), reversed(made.fields[: len(wides)]), strict=True):
-            canvas.text(at, middle, field.line(i), body, t.ink, "right")
+        for wide, own in zip(reversed(wides), reversed(made.fields[: len(wides)]), strict=True):
+            canvas.text(at, middle, own.line(i), body, t.ink, "right")
             at -= wide
         y += tall + 4
     return made

@@ -8,7 +8,7 @@ from rotatek.pocket.content.colours import ink_on, series_colours
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.pillow.canvas import blank_page
 from rotatek.pocket.layouts.style import PageStyle
-from rotatek.pocket.questions.templates import absent, ask, yes_no
+from rotatek.pocket.questions.templates import absent, ask, worded, yes_no
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -91,36 +91,36 @@ def _questions(
     out.append(ask(rng, "list", ", ".join(days), n="days"))
     for day, hour, text in rng.sample(entries, min(4, len(entries))):
         out.append(
-            Question(
+            worded(
+                rng,
                 "cell",
-                rng.choice(
-                    (
-                        f"What is on {day} at {hour}?",
-                        f"{day} {hour}?",
-                        f"What happens {day} at {hour}?",
-                        f"entry for {day}, {hour}",
-                    )
-                ),
                 text,
+                f"What is on {day} at {hour}?",
+                f"{day} {hour}?",
+                f"What happens {day} at {hour}?",
+                f"entry for {day}, {hour}",
             )
         )
         out.append(
-            Question(
+            worded(
+                rng,
                 "reverse",
-                rng.choice(
-                    (f"When is {text}?", f"{text} is when?", f"What day and time is {text}?")
-                ),
                 f"{day} {hour}",
+                f"When is {text}?",
+                f"{text} is when?",
+                f"What day and time is {text}?",
             )
         )
     free = [(d, h) for d in days for h in hours if not any(e[:2] == (d, h) for e in entries)]
     if free:
         day, hour = rng.choice(free)
         out.append(
-            Question(
+            worded(
+                rng,
                 "absent",
-                rng.choice((f"What is on {day} at {hour}?", f"entry for {day}, {hour}")),
                 "not in the image",
+                f"What is on {day} at {hour}?",
+                f"entry for {day}, {hour}",
             )
         )
     if entries:

@@ -9,7 +9,8 @@ from rotatek.pocket.content.formats import number
 from rotatek.pocket.document import Document, Question
 from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
-from rotatek.pocket.questions.templates import ORDINALS, absent, ask, yes_no
+from rotatek.pocket.questions.messages import message_questions
+from rotatek.pocket.questions.templates import ORDINALS, absent, ask, worded, yes_no
 
 SWITCHES: Final = (
     "Dark mode|Notifications|Wi-Fi|Bluetooth|Auto-save|Location|Airplane mode|Backup|Sound|"
@@ -113,12 +114,13 @@ def _switches(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) ->
         out.append(yes_no(rng, "checked", s, f=name))
     out.append(ask(rng, "count", str(len(state)), n=rng.choice(("options", "settings", "entries"))))
     out.append(
-        Question(
+        worded(
+            rng,
             "count",
-            rng.choice(
-                ("How many are on?", "how many options are enabled", "How many are switched on?")
-            ),
             str(sum(s for _, s in state)),
+            "How many are on?",
+            "how many options are enabled",
+            "How many are switched on?",
         )
     )
     return out
@@ -164,31 +166,18 @@ def _messages(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) ->
     if not rows:
         return [ask(rng, "count", "0", n="messages")]
     for name, when, text in rng.sample(rows, min(3, len(rows))):
-        out.append(
-            Question(
-                "find",
-                rng.choice(
-                    (f"What does {name} write?", f"message from {name}?", f"What did {name} say?")
-                ),
-                text,
-            )
-        )
-        out.append(
-            Question(
-                "find", rng.choice((f"When did {name} write?", f"time of {name}'s message?")), when
-            )
-        )
+        out += message_questions(rng, name, when, text)
     name, when, text = rng.choice(rows)
-    out.append(
-        Question("reverse", rng.choice((f'Who wrote "{text}"?', f'who says "{text}"')), name)
-    )
+    out.append(worded(rng, "reverse", name, f'Who wrote "{text}"?', f'who says "{text}"'))
     out.append(ask(rng, "count", str(len(rows)), n=rng.choice(("messages", "people", "entries"))))
     i = rng.randrange(min(len(rows), 8))
     out.append(
-        Question(
+        worded(
+            rng,
             "nth",
-            rng.choice((f"Who wrote the {ORDINALS[i]} message?", f"{ORDINALS[i]} sender?")),
             rows[i][0],
+            f"Who wrote the {ORDINALS[i]} message?",
+            f"{ORDINALS[i]} sender?",
         )
     )
     out.append(ask(rng, "list", ", ".join(r[0] for r in rows), n="senders"))

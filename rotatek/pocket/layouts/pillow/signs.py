@@ -78,7 +78,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
         radius = rng.choice((0, 6, 14, 24))
         canvas.box(x0, y0, x1, y1, fill=colour, radius=radius)
         if rng.random() < 0.4:
-            canvas.box(x0 + 4, y0 + 4, x1 - 4, y1 - 4, outline=ink, radius=radius, width=2)
+            canvas.frame((x0 + 4, y0 + 4, x1 - 4, y1 - 4), ink, radius, 2)
         x0, y0, x1, y1 = x0 + 12, y0 + 8, x1 - 12, y1 - 8
     n = rng.choice((1, 1, 2, 2, 3, 4)) if w < 300 else rng.choice((1, 2, 3, 4, 5, 6))
     family = pick_family(rng, style.split, western=False, fancy=True)

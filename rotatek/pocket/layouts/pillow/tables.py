@@ -1,6 +1,7 @@
 """Tables: ruled, striped or bare, with a header row and optional caption."""
 
 import random
+from dataclasses import dataclass
 
 from rotatek.pocket.content import formats, words
 from rotatek.pocket.content.colours import ink_on
@@ -44,7 +45,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     spare = style.width - 2 * m - sum(widths)
     if rng.random() < 0.7 and spare > 0:
         widths = [w + spare / len(widths) for w in widths]
-    paint(rng, canvas, style, grid, widths, pitch, y, size)
+    paint(rng, canvas, style, grid, Setting(y, widths, pitch, size))
     out = table_questions(rng, grid, caption) + column_questions(rng, grid)
     return canvas.document([q for q in out if len(q.answer.encode()) <= style.budget])
 
@@ -57,17 +58,21 @@ def _widths(style: PageStyle, grid: Grid, size: float) -> list[float]:
     ]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """Where a table stands and how it is set, in pixels."""
+
+    top: float
+    widths: list[float]  # of its columns
+    pitch: float  # from row to row
+    size: float  # of its type
+
+
 def paint(
-    rng: random.Random,
-    canvas: Canvas,
-    style: PageStyle,
-    grid: Grid,
-    widths: list[float],
-    pitch: float,
-    y: float,
-    size: float,
+    rng: random.Random, canvas: Canvas, style: PageStyle, grid: Grid, setting: Setting
 ) -> None:
-    """Draw `grid` at height `y` with the given column widths."""
+    """Draw `grid`, ruled, striped or bare, its head on a ground or not."""
+    y, widths, pitch, size = setting.top, setting.widths, setting.pitch, setting.size
     t, x0 = style.theme, float(style.margin)
     bold, body = style.family.bold(size), style.family.regular(size)
     x1 = x0 + sum(widths)
