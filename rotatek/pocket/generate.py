@@ -1,8 +1,9 @@
-"""Documents from seeds: which renderer, how large, how harmed."""
+"""Documents from seeds: which renderer, how large, how much degraded."""
 
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,17 @@ TAUGHT: Final = {"menus": 2.0, "pages": 1.5, "consoles": 1.5, "leaflets": 1.3}
 SPLITS: Final = ("own", "fonts", "renderers", "topics")
 
 
+@dataclass(frozen=True)
+class ForTraining:
+    """What is different for training: documents are degraded fast, as `degrade` says.
+
+    Attributes:
+        pages: A folder of stored documents, mixed in at `STORED_SHARE`, or none.
+    """
+
+    pages: Path | None = None
+
+
 def make_document(
     seed: int,
     width: int,
@@ -29,16 +41,25 @@ def make_document(
     split: str = "train",
     renderers: Sequence[str] | None = None,
     severity: float = 1.0,
-    pages: Path | None = None,
-    fast: bool = False,
+    training: ForTraining | None = None,
 ) -> Document:
-    """The document of `seed`: the same arguments give the same pixels.
+    """The document of a seed: the same arguments give the same pixels.
 
-    `split`: `train` (and `own`, the same with seeds that training does not use), `fonts`
-    (families training never sees), `renderers` (renderers it never sees) or `topics` (subjects
-    it never sees, asked about freely). `pages` is a folder of stored documents, mixed in at
-    `STORED_SHARE`; `fast` is how `degrade` takes it.
+    Args:
+        seed: Any whole number.
+        width: Pixels.
+        height: Pixels.
+        split: `train` (and `own`, the same with seeds that training does not use), `fonts`
+            (families training never sees), `renderers` (renderers it never sees) or `topics`
+            (subjects it never sees, asked about freely).
+        renderers: Names in `layouts.registry.REGISTRY` to draw from; all of the split otherwise.
+        severity: How much it is degraded, as by a camera; 0: not at all.
+        training: Given, it is a document to train on.
+
+    Raises:
+        RuntimeError: if none of twenty drawings has anything to be asked, which does not happen.
     """
+    pages, fast = (training.pages, True) if training else (None, False)
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
     if pages is not None and rng.random() < STORED_SHARE:
         document = shards.draw(rng, pages, width, height)

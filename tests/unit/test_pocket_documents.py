@@ -23,7 +23,7 @@ from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.config import MIN_PIXELS, PATCH, UNIT, text_length
 from rotatek.pocket.questions.cards import deck_questions
 from rotatek.pocket.questions.templates import ABSENT
-from rotatek.pocket.training.data import bucket, curriculum, glyph_targets, make_batch
+from rotatek.pocket.training.data import BatchOptions, bucket, curriculum, glyph_targets, make_batch
 from rotatek.pocket.training.packing import pack
 
 READ = {"value", "cell", "title", "field", "total", "nth", "find", "reverse", "highest", "lowest"}
@@ -148,7 +148,7 @@ def test_packed_turns_hold_whole_answers_and_loss_only_there() -> None:
 
 
 def test_batches_are_equal_when_drawn_again_and_grow_with_the_curriculum() -> None:
-    first, second = (make_batch(1, 4, 0.0, 300) for _ in range(2))
+    first, second = (make_batch(BatchOptions(1, 300), 4, 0.0) for _ in range(2))
     for name, value in vars(first).items():
         other = getattr(second, name)
         assert value == other if name == "alone" else value.equal(other), name
@@ -164,7 +164,7 @@ def test_small_training_pictures_are_scaled_up_as_the_processor_scales_them() ->
     step, (width, height) = next(
         (i, s) for i, s in enumerate(drawn) if s[0] * s[1] < MIN_PIXELS / 2
     )
-    batch = make_batch(1, step, 0.9, 500)
+    batch = make_batch(BatchOptions(1, 500), step, 0.9)
     assert tuple(batch.images.shape[1:3]) > (height, width)
     assert width * height < MIN_PIXELS < 1.1 * batch.images[0, ..., 0].numel()
     patches = batch.images[0, ..., 0].numel() // PATCH**2
@@ -230,7 +230,7 @@ def test_comparisons_are_asked_only_where_they_can_be_seen(name: str) -> None:
 
 
 def test_the_batches_of_one_step_share_a_size_and_no_document() -> None:
-    first, second = (make_batch(3, index, 0.9, 700, world=2) for index in (8, 9))
+    first, second = (make_batch(BatchOptions(3, 700), index, 0.9, world=2) for index in (8, 9))
     assert first.images.shape == second.images.shape
     assert not first.images.equal(second.images)
 

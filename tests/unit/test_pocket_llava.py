@@ -30,6 +30,7 @@ from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
 from rotatek.pocket.models.llava_forward import TileForward
 from rotatek.pocket.models.llava_tiles import glyph_places, join, order, tiling, views
 from rotatek.pocket.training.__main__ import main as train
+from rotatek.pocket.training.data import BatchOptions
 from rotatek.pocket.training.echoing import retouched, uses
 from rotatek.pocket.training.llava_data import curriculum, make_tiles
 from rotatek.pocket.training.packing import pack
@@ -148,7 +149,7 @@ def test_glyphs_outside_or_in_an_illegible_base_view_are_left_out() -> None:
 def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> None:
     small = build_llava(llava_config(2, 2, 256, 128, 2, side=SMALL))
     head = torch.nn.Linear(128, N_CLASSES)
-    batch = make_tiles(1, 0, 0.0, 3_000, SMALL)
+    batch = make_tiles(BatchOptions(1, 3_000), SMALL, 0, 0.0)
     forward = TileForward(small, compile_blocks=False)
     optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
     seen = []
@@ -164,9 +165,9 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> N
 
 
 def test_batches_come_from_their_seed_and_sizes_grow() -> None:
-    one, other = (make_tiles(4, 9, 0.3, 6_000, SMALL) for _ in range(2))
+    one, other = (make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3) for _ in range(2))
     assert torch.equal(one.grid, other.grid) and torch.equal(one.labels, other.labels)
-    assert not torch.equal(one.text, make_tiles(5, 9, 0.3, 6_000, SMALL).text[:1])
+    assert not torch.equal(one.text, make_tiles(BatchOptions(5, 6_000), SMALL, 9, 0.3).text[:1])
     views_at = {}
     for progress in (0.0, 0.3, 0.5, 0.9):
         drawn = [curriculum(random.Random(i), progress) for i in range(300)]
@@ -177,9 +178,9 @@ def test_batches_come_from_their_seed_and_sizes_grow() -> None:
 
 
 def test_an_echo_shows_both_views_of_a_picture_in_one_light() -> None:
-    batch = make_tiles(4, 9, 0.3, 6_000, SMALL, echo=2)
+    batch = make_tiles(BatchOptions(4, 6_000, echo=2), SMALL, 9, 0.3)
     first, other = uses(batch)
-    plain = make_tiles(4, 9, 0.3, 6_000, SMALL)
+    plain = make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3)
     assert torch.equal(first.text, plain.text) and torch.equal(first.grid, plain.grid)
     assert not torch.equal(other.text, first.text) and other.grid is batch.grid
     again = retouched(other, torch.Generator().manual_seed(1))

@@ -26,7 +26,7 @@ from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import build_model, model_config
 from rotatek.pocket.models.forward import Forward, colour_scale, patchify, rms
 from rotatek.pocket.training.__main__ import main as train
-from rotatek.pocket.training.data import make_batch
+from rotatek.pocket.training.data import BatchOptions, make_batch
 from rotatek.pocket.training.echoing import DISTANCE, distance, echoed, retouched, uses
 from rotatek.pocket.training.optimiser import orthogonalise
 from rotatek.pocket.training.options import arguments
@@ -141,7 +141,7 @@ def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
 
 
 def test_a_share_of_the_steps_hides_turns_apart() -> None:
-    made = [make_batch(1, i, 0.0, 300, alone=0.5) for i in range(12)]
+    made = [make_batch(BatchOptions(1, 300, alone=0.5), i, 0.0) for i in range(12)]
     hidden = [batch.alone for batch in made]
     assert 2 < sum(hidden) < 10
     for batch in made:
@@ -175,7 +175,7 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight() -> None:
     torch.manual_seed(0)
     small = build_model(model_config(2, 2, 256, 128))
     head = torch.nn.Linear(128, 283)
-    batch: Batch = make_batch(1, 0, 0.0, 300)
+    batch: Batch = make_batch(BatchOptions(1, 300), 0, 0.0)
     forward = Forward(small, compile_blocks=False)
     optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
     seen = []
@@ -197,7 +197,7 @@ def test_orthogonalised_updates_have_singular_values_near_one() -> None:
 
 
 def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
-    plain, several = (make_batch(1, 5, 0.6, 1500, echo=n) for n in (1, 3))
+    plain, several = (make_batch(BatchOptions(1, 1500, echo=n), 5, 0.6) for n in (1, 3))
     first, *later = uses(several)
     tensors = {k: v for k, v in vars(plain).items() if isinstance(v, torch.Tensor)}
     for name, value in tensors.items():  # the first use is the batch of a run without echoes
@@ -212,7 +212,7 @@ def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
 
 
 def test_echoes_come_later_under_another_light_and_are_drawn_again_equally() -> None:
-    made = [make_batch(1, i, 0.0, 300, echo=3) for i in range(6)]
+    made = [make_batch(BatchOptions(1, 300, echo=3), i, 0.0) for i in range(6)]
     runs = [list(echoed(iter(made), torch.device("cpu"), 2, seed=7)) for _ in range(2)]
     assert all(a.images.equal(b.images) for a, b in zip(*runs, strict=True))
     batch_of = [next(i for i, m in enumerate(made) if m.glyph_patch.equal(b.glyph_patch))
@@ -220,12 +220,16 @@ def test_echoes_come_later_under_another_light_and_are_drawn_again_equally() -> 
     assert batch_of == [0, 1, 2, 0, 3, 1, 4, 2, 0, 5, 3, 1]
     texts = [batch.text for batch, i in zip(runs[0], batch_of, strict=True) if i == 0]
     assert len(texts) == 3 and not texts[0].equal(texts[1]) and not texts[1].equal(texts[2])
-    alone = list(echoed((make_batch(1, i, 0.0, 300) for i in range(6)), torch.device("cpu"), 3, 7))
+    alone = list(
+        echoed(
+            (make_batch(BatchOptions(1, 300), i, 0.0) for i in range(6)), torch.device("cpu"), 3, 7
+        )
+    )
     assert [b.images.equal(m.images) for b, m in zip(alone, made, strict=True)] == [True] * 6
 
 
 def test_a_picture_used_again_keeps_its_colours_within_a_tenth() -> None:
-    batch = make_batch(1, 0, 0.0, 300)
+    batch = make_batch(BatchOptions(1, 300), 0, 0.0)
     again = retouched(batch, torch.Generator().manual_seed(1))
     change = again.images.float() - batch.images.float()
     assert change.abs().mean() > 2 and change.abs().max() <= 0.1 * 255 + 10 + 4 + 1

@@ -24,7 +24,7 @@ from rotatek.pocket.glyphs import N_CLASSES
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import save_model
 from rotatek.pocket.models.forward import Forward
-from rotatek.pocket.training.data import loader, make_batch, spare_cores
+from rotatek.pocket.training.data import BatchOptions, loader, make_batch, spare_cores
 
 SEED: Final = 1_000_003  # no training's
 
@@ -71,7 +71,7 @@ def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict
 
 def fresh(n: int, cost: int, pages: Path | None, seed: int) -> list[Batch]:
     """`n` batches as the end of a training draws them, half of them with turns hidden apart."""
-    make = partial(make_batch, seed, cost=cost, pages=pages, alone=0.5)
+    make = partial(make_batch, BatchOptions(seed, cost, pages, alone=0.5))
     data, progress = loader(make, 0, 0, 1, min(n, spare_cores()))
     progress.value = 1.0
     return list(islice(data, n))

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from rotatek.pocket.augmentation.degradation import stretched
 from rotatek.pocket.document import Document
-from rotatek.pocket.generate import make_document, pick_size
+from rotatek.pocket.generate import ForTraining, make_document, pick_size
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
 from rotatek.pocket.questions.derived import revised
@@ -23,6 +24,32 @@ from rotatek.pocket.training.packing import Row, pack
 STRETCHED_SHARE, STRETCH = 0.15, 1.2
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What all batches of a run have in common.
+
+    Attributes:
+        seed: The run's.
+        cost: Bounds a batch: for the first pocket about the sum over its images of visual tokens +
+            text tokens / 4, for the second decoder tokens.
+        pages: A folder of stored documents to mix in, or none.
+        echo: Uses that the questions of a picture are packed for; the first is the same whatever
+            their number.
+        alone: Share of the steps that hide the turns of a sequence from each other.
+    """
+
+    seed: int
+    cost: int
+    pages: Path | None = None
+    echo: int = 1
+    alone: float = 0.0
+
+    def orders(self, first: random.Random, index: int) -> list[random.Random]:
+        """What draws the order of the questions, use by use, in batch `index`."""
+        later = (random.Random(f"echo/{self.seed}/{index}/{k}") for k in range(1, self.echo))
+        return [first, *later]
 
 
 def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
@@ -36,9 +63,7 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     return patch, g[:, 0].astype(np.int64)
 
 
-def packed(
-    turns: list[list[Row]],
-) -> Iterator[torch.Tensor]:
+def packed(turns: list[list[Row]]) -> Iterator[torch.Tensor]:
     """Text, labels and weights: all pictures' first packing, then all pictures' second, ..."""
     rows = [packing for use in zip(*turns, strict=True) for packing in use]
     return (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
@@ -47,50 +72,50 @@ def packed(
 def draw_document(
     rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
 ) -> Document:
-    """A document to train on, harmed fast; the early ones, of few renderers, are harmed less.
+    """A document to train on.
 
     Some are squeezed or stretched along one side, as pictures are that a page has resized.
+
+    Args:
+        rng: Says which.
+        width: Pixels.
+        height: Pixels.
+        names: The renderers to draw from, for the early ones, which are degraded less; None: all.
+        pages: A folder of stored documents to mix in, or none.
     """
     severity, stored = (0.4, None) if names else (1.0, pages)
     seed, w, h = rng.getrandbits(48), width, height
     if rng.random() < STRETCHED_SHARE:
         by = rng.uniform(1 / STRETCH, STRETCH)
         w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
-    document = make_document(seed, w, h, "train", names, severity, stored, fast=True)
+    document = make_document(seed, w, h, "train", names, severity, ForTraining(stored))
     document.questions = revised(rng, document.questions)
     return stretched(document, width, height)
 
 
-def make_batch(
-    seed: int,
-    index: int,
-    progress: float,
-    cost: int,
-    pages: Path | None = None,
-    world: int = 1,
-    echo: int = 1,
-    alone: float = 0.0,
-) -> Batch:
-    """Batch `index` of the run `seed` at `progress` in [0, 1] of the curriculum.
+def make_batch(options: BatchOptions, index: int, progress: float, world: int = 1) -> Batch:
+    """One batch of the first pocket model's training.
 
-    `cost` bounds the batch: about the sum over images of visual tokens + text tokens / 4. The
-    `world` batches of one step are of one size, so that no rank waits long for another. The
-    questions are packed for `echo` uses; the first is the same whatever their number. A share
-    `alone` of the steps hides the turns of a sequence from each other.
+    Args:
+        options: What all batches of the run have in common.
+        index: Which batch of the run.
+        progress: How far the run is, in [0, 1] of the curriculum.
+        world: Ranks that train together. Their batches of one step are of one size, so that none
+            waits long for another.
     """
-    step = index // world
+    seed, step = options.seed, index // world
     size, drawn, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)
     width, height = size
-    hidden = random.Random(f"alone/{seed}/{step}").random() < alone
+    hidden = random.Random(f"alone/{seed}/{step}").random() < options.alone
     rng = random.Random(f"batch/{seed}/{index}")
-    orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
+    orders = options.orders(rng, index)
     n = width * height // UNIT**2
     length = text_length(*drawn)
-    count = max(2, min(176, int(cost / ((n + length / 4) * (1 + n / 2000)))))
+    count = max(2, min(176, int(options.cost / ((n + length / 4) * (1 + n / 2000)))))
     images = np.empty((count, height, width, 3), np.uint8)
     turns, patches, classes = [], [], []
     for i in range(count):
-        document = stretched(draw_document(rng, *drawn, names, pages), width, height)
+        document = stretched(draw_document(rng, *drawn, names, options.pages), width, height)
         images[i] = np.asarray(document.image)
         turns.append([pack(order, document.questions, length, hidden) for order in orders])
         p, c = glyph_targets(document)

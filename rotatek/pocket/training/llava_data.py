@@ -1,7 +1,6 @@
 """Training batches of the second pocket model: pictures of one size, and so of one tiling."""
 
 import random
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ from rotatek.pocket.generate import pick_size
 from rotatek.pocket.models.batch import TileBatch
 from rotatek.pocket.models.config import PATCH, UNIT, text_length
 from rotatek.pocket.models.llava_tiles import glyph_places, order, tiling, views
-from rotatek.pocket.training.data import EASY, draw_document, packed
+from rotatek.pocket.training.data import EASY, BatchOptions, draw_document, packed
 from rotatek.pocket.training.packing import pack
 
 LONGEST_TEXT: Final = 640  # tokens: beyond, a picture's questions cost more than its tiles
@@ -24,31 +23,29 @@ def batch_size(visual: int, text: int, cost: int) -> int:
 
 
 def make_tiles(
-    seed: int,
-    index: int,
-    progress: float,
-    cost: int,
-    side: int,
-    pages: Path | None = None,
-    world: int = 1,
-    echo: int = 1,
+    options: BatchOptions, side: int, index: int, progress: float, world: int = 1
 ) -> TileBatch:
-    """Batch `index` of the run `seed` at `progress` in [0, 1] of the curriculum.
+    """One batch of the second pocket model's training.
 
-    The `world` batches of one step are of one size, so that no rank waits long for another. The
-    questions are packed for `echo` uses, as in `data.make_batch`.
+    Args:
+        options: What all batches of the run have in common; nothing is hidden from each other here.
+        side: Of a tile, in pixels.
+        index: Which batch of the run.
+        progress: How far the run is, in [0, 1] of the curriculum.
+        world: Ranks that train together; their batches of one step are of one size.
     """
+    seed = options.seed
     size = random.Random(f"tiling/{seed}/{index // world}")
     width, height, names = curriculum(size, progress)
     rng = random.Random(f"tiles/{seed}/{index}")
-    orders = [rng, *(random.Random(f"echo/{seed}/{index}/{k}") for k in range(1, echo))]
+    orders = options.orders(rng, index)
     plan = tiling(width, height, side)
     packing = order(plan)
     length = min(LONGEST_TEXT, text_length(width, height))
     features = plan.tiles * (side // PATCH) ** 2
     base, grid, turns, places = [], [], [], []
-    for i in range(batch_size(len(packing), length, cost)):
-        document = draw_document(rng, width, height, names, pages)
+    for i in range(batch_size(len(packing), length, options.cost)):
+        document = draw_document(rng, width, height, names, options.pages)
         first, rest = views(document.image, plan)
         base.append(first)
         grid.append(rest)

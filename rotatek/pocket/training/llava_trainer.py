@@ -32,6 +32,5 @@ class TileTrainer(Trainer):
 
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""
-        args, side = self.args, self.model.config.vision_config.image_size
-        options = {"cost": args.cost, "side": side, "pages": args.pages, "echo": args.echo}
-        return partial(make_tiles, args.seed, **options)
+        side = self.model.config.vision_config.image_size
+        return partial(make_tiles, self.batch_options(), side)

@@ -20,7 +20,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from rotatek.pocket.glyphs import N_CLASSES
 from rotatek.pocket.models.config import UNIT, build_model, model_config, save_model
 from rotatek.pocket.models.forward import Forward
-from rotatek.pocket.training.data import loader, make_batch
+from rotatek.pocket.training.data import BatchOptions, loader, make_batch
 from rotatek.pocket.training.echoing import distance, echoed, uses
 from rotatek.pocket.training.growth import grown
 from rotatek.pocket.training.optimiser import optimisers
@@ -80,9 +80,12 @@ class Trainer:
 
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""
+        return partial(make_batch, self.batch_options())
+
+    def batch_options(self) -> BatchOptions:
+        """What all batches of this run have in common."""
         args = self.args
-        rest = {"cost": args.cost, "pages": args.pages, "echo": args.echo, "alone": args.alone}
-        return partial(make_batch, args.seed, **rest)
+        return BatchOptions(args.seed, args.cost, args.pages, args.echo, args.alone)
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""
