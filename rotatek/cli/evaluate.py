@@ -13,10 +13,10 @@ from rotatek.evaluation import processes
 from rotatek.evaluation.evaluate import Evaluation
 from rotatek.evaluation.runner import RunOptions
 from rotatek.evaluation.suite import (
+    EMBEDDED,
     LONG_TOKENS,
     QUESTIONS,
     SHORT_TOKENS,
-    SPLITS,
     FileSuite,
     StoredSuite,
     Suite,
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_questions(parser: argparse.ArgumentParser) -> None:
-    embedded = " or ".join(SPLITS)
+    embedded = " or ".join(EMBEDDED)
     parser.add_argument(
         "--suite", default="pocket", metavar="SUITE", help=f"{embedded}, or FILE.jsonl"
     )
@@ -167,7 +167,7 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
 
 def open_suite(args: argparse.Namespace) -> Suite:
     """An embedded suite, drawn into --out where it is not there; or a file, its questions kept."""
-    if args.suite in SPLITS:
+    if args.suite in EMBEDDED:
         if not 1 <= args.questions <= 100_000:
             raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)
         return draw(args.suite, args.questions, args.seed, args.out)

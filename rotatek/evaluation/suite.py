@@ -1,14 +1,17 @@
-"""What is asked: the embedded suite, drawn from fixed seeds, or a file of images and questions.
+"""What is asked: the embedded suites, drawn from fixed seeds, or a file of images and questions.
+
+A `Suite` is all that the evaluation knows of where questions come from. The embedded ones are drawn
+by the generator that also draws the pocket models' training, which is no part of the library:
+`EMBEDDED` says where to look for it, and it is imported when such a suite is asked for.
 
 An embedded suite is drawn once a run (`draw`) and read from then on: drawing 1,000 questions takes
 half a minute of one core, which every process of a run would spend again.
 """
 
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,34 +23,15 @@ from PIL import Image
 from rotatek.errors import UserError
 from rotatek.evaluation.metrics import SCORES
 from rotatek.inputs import clean_question, open_image
-from rotatek.pocket.document import Document
-from rotatek.pocket.generate import make_document, pick_size
 
 LONG_TOKENS: Final = 768  # answers of whole pages
 SHORT_TOKENS: Final = 96
-LONG_CHARACTERS: Final = (80, 600)  # transcriptions outside this are left out
-SHORT_CHARACTERS: Final = 64
-QUESTIONS_A_DOCUMENT: Final = 3
-VISUAL_TOKENS: Final = (200, 640)  # sizes of the drawn images, in visual tokens of the pocket
-SPLITS: Final = {"pocket": "own", "pocket-unseen": "renderers"}
+# What draws the suite of a name: module and class, a `Drawer`.
+EMBEDDED: Final = dict.fromkeys(
+    ("pocket", "pocket-unseen"), "rotatek.pocket.evaluation.suite:EmbeddedSuite"
+)
 QUESTIONS: Final = "questions.jsonl"  # in a run's folder, beside its journal
 PICTURES: Final = "pictures"
-_CATEGORIES: Final = {
-    "documents": ("forms", "receipts", "pages", "screens"),
-    "charts": ("bars", "lines", "pies", "plots"),
-    "tables": ("tables",),
-    "signs": ("signs",),
-    "transcription": ("pages", "tables", "receipts", "forms", "screens"),
-}
-_UNSEEN: Final = {"documents": ("tickets", "boards"), "transcription": ("tickets", "boards")}
-# The paper's benchmarks of the same kind of picture lend their metric: DocVQA, ChartQA, TextVQA.
-_METRICS: Final = {
-    "documents": "anls",
-    "charts": "relaxed_accuracy",
-    "tables": "exact_match",
-    "signs": "vqa_accuracy",
-    "transcription": "transcription",
-}
 
 
 @dataclass(frozen=True)
@@ -82,6 +66,47 @@ class Suite(Protocol):
         ...
 
 
+class Drawer(Protocol):
+    """Draws a suite: the same arguments give the same questions and pixels."""
+
+    def __call__(
+        self, name: str, questions: int, seed: int, see: Callable[[int, Image.Image], None]
+    ) -> Suite:
+        """Draw the suite `name`.
+
+        Args:
+            name: One of `EMBEDDED`.
+            questions: How many, in all.
+            seed: Another one is another suite.
+            see: Is shown each document's number and picture as it is drawn.
+        """
+        ...
+
+
+def embedded(name: str) -> Drawer:
+    """What draws the embedded suite `name`, imported now.
+
+    Raises:
+        UserError: if the generator is not installed.
+    """
+    module, _, attribute = EMBEDDED[name].partition(":")
+    try:
+        drawer: Drawer = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as exc:
+        if not module.startswith(exc.name or module):
+            raise
+        raise UserError(
+            "The embedded suites are drawn by the repository's own generator, which is not "
+            "installed with the library. Run this in a checkout, or give a FILE.jsonl as --suite."
+        ) from exc
+    return drawer
+
+
+def drawn_name(name: str, seed: int) -> str:
+    """What a drawn suite is called in results: its name and seed."""
+    return f"{name} (seed {seed})"
+
+
 def fingerprint(suite: Suite) -> str:
     """Changes when a question, an accepted answer or a metric does."""
     digest = hashlib.sha256(suite.name.encode())
@@ -100,93 +125,6 @@ def describe(suite: Suite) -> dict[str, Any]:
         "metrics": {item.category: item.metric for item in suite.items},
         "fingerprint": fingerprint(suite),
     }
-
-
-class EmbeddedSuite:
-    """Documents the project draws, from seeds that training never uses.
-
-    questions: in all, the same number from each category; seed: another one is another suite.
-    see: is shown each document's number and picture as it is drawn.
-    """
-
-    def __init__(
-        self,
-        name: str = "pocket",
-        questions: int = 1_000,
-        seed: int = 0,
-        see: Callable[[int, Image.Image], None] = lambda *_: None,
-    ) -> None:
-        if importlib.util.find_spec("matplotlib") is None:
-            raise UserError("The embedded suites draw with matplotlib. Install `rotatek[pocket]`.")
-        self.name = _title(name, seed)
-        self._see = see
-        self._split = SPLITS[name]
-        self._sources: list[tuple[int, int, int, str]] = []  # seed, width, height, renderer
-        self._items: list[Item] = []
-        wanted = _UNSEEN if self._split == "renderers" else _CATEGORIES
-        for number, (category, renderers) in enumerate(wanted.items()):
-            quota = questions // len(wanted) + (number < questions % len(wanted))
-            self._fill(category, renderers, quota, random.Random(f"{name}/{seed}/{category}"))
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """Every question, category by category."""
-        return self._items
-
-    def image(self, document: int) -> Image.Image:
-        """Draw the picture again; the same seed gives the same pixels."""
-        return self._draw(*self._sources[document]).image
-
-    def _draw(self, seed: int, width: int, height: int, renderer: str) -> Document:
-        return make_document(seed, width, height, self._split, (renderer,))
-
-    def _fill(
-        self, category: str, renderers: Sequence[str], quota: int, rng: random.Random
-    ) -> None:
-        """Draw documents until a category has its questions."""
-        taken = 0
-        while taken < quota:
-            source = (rng.getrandbits(40), *pick_size(rng, *VISUAL_TOKENS), rng.choice(renderers))
-            drawn = self._draw(*source)
-            pairs = _questions(drawn, category, rng)[: quota - taken]
-            for question, answer in pairs:
-                document = len(self._sources)
-                name = f"{category}-{taken:04d}"
-                self._items.append(
-                    Item(
-                        name=name,
-                        document=document,
-                        category=category,
-                        question=question,
-                        accepted=(answer,),
-                        metric=_METRICS[category],
-                        long=category == "transcription",
-                    )
-                )
-                taken += 1
-            if pairs:
-                self._see(len(self._sources), drawn.image)
-                self._sources.append(source)
-
-
-def _title(name: str, seed: int) -> str:
-    return f"{name} (seed {seed})"
-
-
-def _questions(document: Document, category: str, rng: random.Random) -> list[tuple[str, str]]:
-    """(question, answer) pairs of one document that belong to a category."""
-    if category == "transcription":
-        low, high = LONG_CHARACTERS
-        pages = [q for q in document.questions if q.kind == "transcribe"]
-        fit = [q for q in pages if low <= len(q.answer.encode()) <= high]
-        return [(q.text, q.answer) for q in fit[:1]]
-    short = [
-        q
-        for q in document.questions
-        if q.kind != "transcribe" and len(q.answer.encode()) <= SHORT_CHARACTERS
-    ]
-    drawn = rng.sample(short, min(QUESTIONS_A_DOCUMENT, len(short)))
-    return [(q.text, q.answer) for q in drawn]
 
 
 class StoredSuite:
@@ -244,13 +182,19 @@ class StoredSuite:
 def draw(name: str, questions: int, seed: int, folder: Path) -> StoredSuite:
     """An embedded suite as `folder` keeps it, drawn into it first where need be.
 
+    Args:
+        name: One of `EMBEDDED`.
+        questions: How many, in all.
+        seed: Another one is another suite.
+        folder: Where questions and pictures are kept, a run's own.
+
     Raises:
-        UserError: if the folder holds answers to other questions.
+        UserError: if the folder holds answers to other questions, or nothing here can draw.
     """
     path = folder / QUESTIONS
     if path.exists():
         kept = StoredSuite(path)
-        same = (kept.name, len(kept.items)) == (_title(name, seed), questions)
+        same = (kept.name, len(kept.items)) == (drawn_name(name, seed), questions)
         if same and kept.has_pictures():
             return kept
         if not same:
@@ -265,7 +209,7 @@ def draw(name: str, questions: int, seed: int, folder: Path) -> StoredSuite:
         picture.save(draft, "PNG")
         draft.replace(whole)
 
-    StoredSuite.save(EmbeddedSuite(name, questions, seed, keep), path)
+    StoredSuite.save(embedded(name)(name, questions, seed, keep), path)
     return StoredSuite(path)
 
 

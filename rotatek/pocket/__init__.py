@@ -1,7 +1,29 @@
-"""The pocket model: the small vision-language model that the project trains and ships.
+"""The pocket models' training: the documents they learn from, the questions, the weights.
 
-Everything it has seen is drawn by this package: documents with known contents
-(:mod:`rotatek.pocket.renderers`), questions about them, and the centre of every glyph, which an
-auxiliary loss needs to teach a model of this size to read. ``python -m rotatek.pocket.train``
-makes the weights, ``python -m rotatek.pocket.evaluate`` measures them.
+The two small vision-language models that the project ships have seen nothing but what is drawn
+here: documents with known contents, questions about them, and the centre of every glyph, which an
+auxiliary loss needs to teach models of this size to read. The library does without this package,
+which is not installed with it; of what is here it knows only the embedded suites, as a
+`rotatek.evaluation.suite.Suite`.
+
+Each package imports only from those above it:
+
+- `document`, `glyphs`: a picture, where each glyph of it stands, and questions with true answers
+- `content`: what documents are about: words, numbers, topics, tables, charts
+- `models`: the models' shapes, their tokenizer, and the forwards that training runs
+- `questions`: what is asked, and in which words
+- `layouts`: how contents are drawn: by Pillow, a browser (HTML), matplotlib and plotly.js
+- `augmentation`: what cameras and scanners do to a picture, and what stands beside its text
+- `shards`, `generate`: documents kept in files; the document of a seed
+- `training`: batches, the training itself, and what is made of several weights
+- `evaluation`: measured splits, and the suites that the library asks
+
+Commands, each with --help:
+
+- `python -m rotatek.pocket.browser`: pages and charts that a browser lays out, into shards
+- `python -m rotatek.pocket.training`: train one of the two models, or go on training
+- `python -m rotatek.pocket.training.averaging`: one model of several
+- `python -m rotatek.pocket.evaluation`: measure a model
+- `python -m rotatek.pocket.examples`: the gallery's images
+- `python -m rotatek.pocket.layouts.subset_fonts`: the fonts, cut to the letters that are used
 """

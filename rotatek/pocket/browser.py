@@ -1,10 +1,8 @@
-"""Let a browser lay out documents: ``python -m rotatek.pocket.browser FOLDER --count 1200``.
+"""Let a browser lay out documents: `python -m rotatek.pocket.browser FOLDER --count 1200`.
 
-Needs Playwright and a Chromium; writes shards that training reads with ``--pages FOLDER`` and
-evaluation with ``--pages``. The centre of every glyph comes from the browser's own layout.
+Needs Playwright and a Chromium; writes shards that training reads with `--pages FOLDER` and
+evaluation with `--pages`. The centre of every glyph comes from the browser's own layout.
 """
-
-from __future__ import annotations
 
 import argparse
 import base64
@@ -14,26 +12,28 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from PIL import Image
 
-from . import fonts, stored
-from .document import Document, Question
-from .glyphs import CLASS_OF
-from .markup import HELD_OUT, OFTEN, TEMPLATES, style
-from .markup_frames import framed, is_framed
-from .markup_plotly import figure, package_data
-from .renderers import pick_look
-from .renderers.charted import draw_plot
+from rotatek.pocket import shards
+from rotatek.pocket.document import Document, Question
+from rotatek.pocket.glyphs import CLASS_OF
+from rotatek.pocket.layouts import fonts
+from rotatek.pocket.layouts.html.frames import framed, is_framed
+from rotatek.pocket.layouts.html.parts import style_sheet
+from rotatek.pocket.layouts.html.templates import HELD_OUT, OFTEN, TEMPLATES
+from rotatek.pocket.layouts.matplotlib.charts import draw_topic
+from rotatek.pocket.layouts.plotly.charts import figure, package_data
+from rotatek.pocket.layouts.style import pick_style
 
-SIZES = (
+SIZES: Final = (
     (448, 448), (336, 588), (560, 420), (420, 560), (672, 448), (392, 784), (784, 560), (616, 784),
     (896, 672), (448, 336), (728, 392), (308, 392), (1008, 616), (1120, 644), (672, 672),
     (560, 336), (784, 448),
 )  # fmt: skip
-SYSTEM = (
+SYSTEM: Final = (
     "Liberation Sans",
     "Liberation Serif",
     "DejaVu Sans",
@@ -41,7 +41,7 @@ SYSTEM = (
     "Noto Serif",
     "monospace",
 )
-GLYPHS_JS = """() => {
+GLYPHS_JS: Final = """() => {
   const out = [], texts = [], range = document.createRange();
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
@@ -62,7 +62,7 @@ GLYPHS_JS = """() => {
   const e = document.documentElement;
   return {glyphs: out, texts, width: e.scrollWidth, height: document.body.scrollHeight};
 }"""
-PLOT_JS = """async ({spec, rules, bar}) => {
+PLOT_JS: Final = """async ({spec, rules, bar}) => {
   document.body.innerHTML = `<style>${rules} body{margin:0}</style><div id=plot></div>`;
   await document.fonts.ready;
   const static_ = !bar;
@@ -70,11 +70,11 @@ PLOT_JS = """async ({spec, rules, bar}) => {
 }"""
 
 
-def font_rule(rng: random.Random, split: str, look: Any) -> tuple[str, str]:
+def font_rule(rng: random.Random, split: str, style: Any) -> tuple[str, str]:
     """A font-face rule (or none) and the family to use."""
     if rng.random() < 0.4 and split == "train":
         return "", f"'{rng.choice(SYSTEM)}'"
-    regular, bold = look.family.regular(12).slug, look.family.bold(12).slug
+    regular, bold = style.family.regular(12).slug, style.family.bold(12).slug
     rules = ""
     for slug, weight in ((regular, 400), (bold, 700)):
         data = base64.b64encode(fonts.slugs()[slug].read_bytes()).decode()
@@ -85,7 +85,7 @@ def font_rule(rng: random.Random, split: str, look: Any) -> tuple[str, str]:
 
 
 def picture(page: Any, found: dict, questions: list[Question], name: str) -> Document | None:
-    """What the page shows now, with the glyphs ``found`` in it; None without questions."""
+    """What the page shows now, with the glyphs `found` in it; None without questions."""
     pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
     glyphs = np.array(points, np.float32).reshape(-1, 3)
@@ -97,19 +97,19 @@ def render_matplotlib(seed: int) -> Document:
     """A chart by matplotlib: no browser's work, but too slow to be drawn while training."""
     rng = random.Random(f"matplotlib/{seed}")
     width, height = rng.choice(SIZES)
-    document = draw_plot(rng, pick_look(rng, width, height, "train", fancy=0))
+    document = draw_topic(rng, pick_style(rng, width, height, "train", fancy=0))
     document.renderer = "matplotlib"
     return document
 
 
 def render_plotly(page: Any, seed: int) -> Document | None:
-    """The plotly chart of ``seed`` on a page that has plotly.js loaded."""
+    """The plotly chart of `seed` on a page that has plotly.js loaded."""
     rng = random.Random(f"plotly/{seed}")
     width, height = rng.choice(SIZES)
-    look = pick_look(rng, width, height, "train", fancy=0)
-    rules, family = font_rule(rng, "train", look)
+    style = pick_style(rng, width, height, "train", fancy=0)
+    rules, family = font_rule(rng, "train", style)
     page.set_viewport_size({"width": width, "height": height})
-    spec, ask_about = figure(rng, look, family.strip("'"))
+    spec, ask_about = figure(rng, style, family.strip("'"))
     page.evaluate(PLOT_JS, {"spec": spec, "rules": rules, "bar": rng.random() < 0.15})
     found = page.evaluate(GLYPHS_JS)
     return picture(page, found, ask_about(found["texts"]), "html-plotly")
@@ -122,20 +122,20 @@ def _inside(found: dict, width: int, height: int) -> bool:
 
 
 def render(page: Any, seed: int, split: str) -> Document | None:
-    """The page of ``seed``, or None when its content does not fit."""
+    """The page of `seed`, or None when its content does not fit."""
     rng = random.Random(f"browser/{split}/{seed}")
     width, height = rng.choice(SIZES)
     templates = TEMPLATES if split == "train" else HELD_OUT
     name = rng.choice([n for n in templates for _ in range(OFTEN.get(n, 1))])
-    look = pick_look(rng, width, height, split, fancy=0)
-    rules, family = font_rule(rng, split, look)
+    style = pick_style(rng, width, height, split, fancy=0)
+    rules, family = font_rule(rng, split, style)
     page.set_viewport_size({"width": width, "height": height})
-    sheet = style(rng, look, family)
+    sheet = style_sheet(rng, style, family)
     template = templates[name]
     if split == "train" and is_framed(seed, name):
         template = partial(framed, template)
     for size in (1.0, 0.8, 0.6, 0.4):
-        body, questions = template(rng, look, size)
+        body, questions = template(rng, style, size)
         page.set_content(f"<style>{rules}{sheet}</style><body>{body}</body>", wait_until="load")
         page.evaluate("document.fonts.ready.then(() => 1)")
         found = page.evaluate(GLYPHS_JS)
@@ -191,7 +191,7 @@ def main() -> None:
                 done += 1
             if made and (len(made) == args.shard or done == args.count):
                 path = args.folder / f"{args.split}-{seed:06}.zip"
-                stored.write(path, made, *args.quality)
+                shards.write(path, made, *args.quality)
                 print(
                     f"{path.name}: {len(made)}, {path.stat().st_size / 1e6:.1f} MB", file=sys.stderr
                 )

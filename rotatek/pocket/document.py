@@ -1,22 +1,14 @@
 """A document: an image, where each glyph of it stands, and questions with true answers."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from PIL import Image, ImageDraw
-
-from .fonts import Face
-from .glyphs import CLASS_OF
-
-Colour = tuple[int, int, int]
+from PIL import Image
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a document; ``kind`` names the skill it asks for."""
+    """One question about a document; `kind` names the skill it asks for."""
 
     kind: str
     text: str
@@ -27,8 +19,8 @@ class Question:
 class Document:
     """What a renderer returns.
 
-    ``glyphs`` is float32 [n, 3]: the class of each drawn character and its centre (x, y) in
-    pixels. ``content`` holds every string drawn: an answer that is read must be found in it.
+    `glyphs` is float32 [n, 3]: the class of each drawn character and its centre (x, y) in
+    pixels. `content` holds every string drawn: an answer that is read must be found in it.
     """
 
     image: Image.Image
@@ -36,103 +28,3 @@ class Document:
     questions: list[Question]
     renderer: str = ""
     content: list[str] = field(default_factory=list)
-
-
-class Canvas:
-    """A Pillow image that remembers the centre of every glyph drawn on it."""
-
-    def __init__(self, width: int, height: int, background: Colour) -> None:
-        self.width, self.height = width, height
-        self.image = Image.new("RGB", (width, height), background)
-        self.draw = ImageDraw.Draw(self.image)
-        self.content: list[str] = []
-        self._points: list[tuple[int, float, float]] = []
-
-    def text(
-        self, x: float, y: float, text: str, face: Face, fill: Colour, align: str = "left"
-    ) -> float:
-        """Draw one line whose top is ``y``; ``align`` says what ``x`` is. Returns its width."""
-        width = face.width(text)
-        if align == "right":
-            x -= width
-        elif align == "centre":
-            x -= width / 2
-        x, y = round(x), round(y)
-        mask, left, top = face.mask(text)
-        self.draw.bitmap((x + left, y + top), mask, fill)
-        self._note(text, face, x, y)
-        self.content.append(text)
-        return width
-
-    def text_rotated(
-        self, x: float, y: float, text: str, face: Face, fill: Colour, degrees: int
-    ) -> None:
-        """Draw one line turned by ``degrees`` (counter-clockwise) around its centre (x, y)."""
-        width, height = int(face.width(text)) + 2, face.line + 2
-        mask = Image.new("L", (width, height), 0)
-        ImageDraw.Draw(mask).text((1, 0), text, font=face.font, fill=255)
-        turned = mask.rotate(degrees, expand=True, resample=Image.Resampling.BICUBIC)
-        left, top = round(x - turned.width / 2), round(y - turned.height / 2)
-        self.image.paste(fill, (left, top), turned)
-        angle = np.deg2rad(degrees)
-        offset = -width / 2
-        for ch, advance in zip(text, face.advances(text), strict=True):
-            along = offset + advance / 2
-            offset += advance
-            if ch in CLASS_OF:
-                px, py = x + along * np.cos(angle), y - along * np.sin(angle)
-                self._points.append((CLASS_OF[ch], px, py))
-        self.content.append(text)
-
-    def _note(self, text: str, face: Face, x: float, y: float) -> None:
-        """Remember the centres of ``text`` whose left top corner is (x, y)."""
-        middle = y + face.ascent * 0.64
-        for ch, advance in zip(text, face.advances(text), strict=True):
-            if ch in CLASS_OF:
-                self._points.append((CLASS_OF[ch], x + advance / 2, middle))
-            x += advance
-
-    def box(
-        self,
-        x0: float,
-        y0: float,
-        x1: float,
-        y1: float,
-        fill: Colour | None = None,
-        outline: Colour | None = None,
-        radius: int = 0,
-        width: int = 1,
-    ) -> None:
-        """A rectangle, rounded when ``radius`` is positive."""
-        xy = (round(x0), round(y0), max(round(x0), round(x1)), max(round(y0), round(y1)))
-        if radius > 0:
-            self.draw.rounded_rectangle(xy, radius, fill=fill, outline=outline, width=width)
-        else:
-            self.draw.rectangle(xy, fill=fill, outline=outline, width=width)
-
-    def line(self, points: Sequence[tuple[float, float]], fill: Colour, width: int = 1) -> None:
-        """A polyline."""
-        self.draw.line([(round(x), round(y)) for x, y in points], fill=fill, width=width)
-
-    def document(self, questions: list[Question]) -> Document:
-        """Hand over the drawing."""
-        glyphs = np.array(self._points, dtype=np.float32).reshape(-1, 3)
-        return Document(self.image, glyphs, questions, content=self.content)
-
-
-def wrap(text: str, face: Face, width: float) -> list[str]:
-    """Break ``text`` at spaces into lines of at most ``width`` pixels."""
-    lines, line = [], ""
-    for word in text.split():
-        trial = f"{line} {word}".strip()
-        if line and face.width(trial) > width:
-            lines.append(line)
-            line = word
-        else:
-            line = trial
-    return [*lines, line] if line else lines
-
-
-def fit(text: str, face: Face, width: float) -> bool:
-    """Whether ``text`` fits into ``width`` pixels on one line."""
-    return face.width(text) <= width

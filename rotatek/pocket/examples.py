@@ -1,21 +1,21 @@
-"""Draw the gallery's images: ``python -m rotatek.pocket.examples assets/examples``.
+"""Draw the gallery's images: `python -m rotatek.pocket.examples assets/examples`.
 
 Eight documents with contents written by hand, and questions whose answers are known from them. The
 page, the tests and the documentation share them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from PIL import Image
 
-from .document import Canvas, Colour
-from .fonts import Face, face
-from .renderers.charts import Frame
+from rotatek.pocket.content.colours import Colour
+from rotatek.pocket.layouts.fonts import Face, face
+from rotatek.pocket.layouts.pillow.axes import Frame
+from rotatek.pocket.layouts.pillow.canvas import Canvas
 
 INK, GREY, LINE, WHITE = (28, 32, 40), (110, 116, 128), (222, 226, 232), (255, 255, 255)
 BLUE, TEAL, ORANGE, RED = (37, 99, 235), (13, 148, 136), (245, 130, 32), (208, 52, 52)
@@ -208,7 +208,7 @@ def sign() -> Example:
     """A sign on a wall."""
     canvas = Canvas(448, 336, (226, 220, 208))
     canvas.box(24, 32, 424, 304, fill=(22, 101, 52), radius=18)
-    canvas.box(32, 40, 416, 296, outline=WHITE, radius=14, width=3)
+    canvas.frame((32, 40, 416, 296), WHITE, 14, 3)
     for y, text, size in (
         (64, "City Library", 46),
         (138, "Open 09:30 to 18:00", 32),
@@ -353,7 +353,7 @@ def screen() -> Example:
     )
 
 
-EXAMPLES: dict[str, Callable[[], Example]] = {
+EXAMPLES: Final[dict[str, Callable[[], Example]]] = {
     "receipt": receipt,
     "bars": bars,
     "table": table,
@@ -366,13 +366,13 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
 
 
 def draw(name: str) -> tuple[Image.Image, str, Pairs]:
-    """Image, title and questions with their answers of the example ``name``."""
+    """Image, title and questions with their answers of the example `name`."""
     canvas, title, pairs = EXAMPLES[name]()
     return canvas.image, title, pairs
 
 
 def main() -> None:
-    """Write every image and ``index.json``."""
+    """Write every image and `index.json`."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     index = []

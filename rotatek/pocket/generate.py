@@ -1,25 +1,37 @@
-"""Documents from seeds: which renderer, how large, how harmed."""
-
-from __future__ import annotations
+"""Documents from seeds: which renderer, how large, how much degraded."""
 
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from . import stored
-from .config import UNIT
-from .degrade import degrade
-from .distract import distract
-from .document import Document
-from .renderers import REGISTRY, pick_look
+from rotatek.pocket import shards
+from rotatek.pocket.augmentation.degradation import degrade
+from rotatek.pocket.augmentation.distractors import distract
+from rotatek.pocket.document import Document
+from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.layouts.style import pick_style
+from rotatek.pocket.models.config import UNIT
 
-STORED_SHARE = 0.18
-DISTRACTED_SHARE = 0.2
-TAUGHT_ONLY = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
+STORED_SHARE: Final = 0.18
+DISTRACTED_SHARE: Final = 0.2
+TAUGHT_ONLY: Final = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
 # ... and how much more often one that is hard, to train on
-TAUGHT = {"menus": 2.0, "pages": 1.5, "consoles": 1.5, "leaflets": 1.3}
-SPLITS = ("own", "fonts", "renderers", "topics")
+TAUGHT: Final = {"menus": 2.0, "pages": 1.5, "consoles": 1.5, "leaflets": 1.3}
+SPLITS: Final = ("own", "fonts", "renderers", "topics")
+
+
+@dataclass(frozen=True)
+class ForTraining:
+    """What is different for training: documents are degraded fast, as `degrade` says.
+
+    Attributes:
+        pages: A folder of stored documents, mixed in at `STORED_SHARE`, or none.
+    """
+
+    pages: Path | None = None
 
 
 def make_document(
@@ -28,35 +40,44 @@ def make_document(
     height: int,
     split: str = "train",
     renderers: Sequence[str] | None = None,
-    harm: float = 1.0,
-    pages: Path | None = None,
-    fast: bool = False,
+    severity: float = 1.0,
+    training: ForTraining | None = None,
 ) -> Document:
-    """The document of ``seed``: the same arguments give the same pixels.
+    """The document of a seed: the same arguments give the same pixels.
 
-    ``split``: ``train`` (and ``own``, the same with seeds that training does not use), ``fonts``
-    (families training never sees), ``renderers`` (renderers it never sees) or ``topics`` (subjects
-    it never sees, asked about freely). ``pages`` is a folder of stored documents, mixed in at
-    ``STORED_SHARE``; ``fast`` is how `degrade` takes it.
+    Args:
+        seed: Any whole number.
+        width: Pixels.
+        height: Pixels.
+        split: `train` (and `own`, the same with seeds that training does not use), `fonts`
+            (families training never sees), `renderers` (renderers it never sees) or `topics`
+            (subjects it never sees, asked about freely).
+        renderers: Names in `layouts.registry.REGISTRY` to draw from; all of the split otherwise.
+        severity: How much it is degraded, as by a camera; 0: not at all.
+        training: Given, it is a document to train on.
+
+    Raises:
+        RuntimeError: if none of twenty drawings has anything to be asked, which does not happen.
     """
+    pages, fast = (training.pages, True) if training else (None, False)
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
     if pages is not None and rng.random() < STORED_SHARE:
-        document = stored.draw(rng, pages, width, height)
+        document = shards.draw(rng, pages, width, height)
         if document is not None:
-            return degrade(rng, document, harm, fast) if harm > 0 else document
+            return degrade(rng, document, severity, fast) if severity > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
     weights = [_weight(n, split) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
-        look = pick_look(rng, width, height, "unseen" if split == "fonts" else "train")
-        document = REGISTRY[name].draw(rng, look)
+        style = pick_style(rng, width, height, "unseen" if split == "fonts" else "train")
+        document = REGISTRY[name].draw(rng, style)
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name
-            if harm > 0 and rng.random() < DISTRACTED_SHARE:
+            if severity > 0 and rng.random() < DISTRACTED_SHARE:
                 document = distract(rng, document)
-            return degrade(rng, document, harm, fast) if harm > 0 else document
+            return degrade(rng, document, severity, fast) if severity > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
@@ -74,7 +95,7 @@ def _names(split: str) -> list[str]:
 
 
 def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
-    """Width and height in pixels: ``least`` to ``most`` visual tokens, sides in whole tokens.
+    """Width and height in pixels: `least` to `most` visual tokens, sides in whole tokens.
 
     Areas are log-uniform and shapes range from tall receipts to wide screens.
     """

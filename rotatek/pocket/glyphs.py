@@ -1,14 +1,14 @@
 """The characters that documents are written in: the classes of the auxiliary glyph loss."""
 
-from __future__ import annotations
+from typing import Final
 
-ASCII = "".join(chr(c) for c in range(33, 127))
-ACCENTED = (
+ASCII: Final = "".join(chr(c) for c in range(33, 127))
+ACCENTED: Final = (
     "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
     "ĀāĂăĄąĆćČčĎďĐđĒēĖėĘęĚěĞğĢģĪīĮįİıĶķĹĺĻļĽľŁłŃńŅņŇňŌōŐőŒœŔŕŘřŚśŞşŠšŢţŤťŪūŮůŰűŲųŹźŻżŽž"
     "ȘșȚț"
 )
-SIGNS = "€£¥¢§©®°±²³µ¶·¹º»«¼½¾¿¡×÷–—‘’‚“”„†•…‰‹›™−"
-GLYPHS = ASCII + ACCENTED + SIGNS
-CLASS_OF = {ch: i for i, ch in enumerate(GLYPHS)}
-N_CLASSES = len(GLYPHS)
+SIGNS: Final = "€£¥¢§©®°±²³µ¶·¹º»«¼½¾¿¡×÷–—‘’‚“”„†•…‰‹›™−"
+GLYPHS: Final = ASCII + ACCENTED + SIGNS
+CLASS_OF: Final = {ch: i for i, ch in enumerate(GLYPHS)}
+N_CLASSES: Final = len(GLYPHS)

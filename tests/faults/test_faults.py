@@ -32,7 +32,7 @@ from rotatek.models import load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page import cards
 from rotatek.page.run import start
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.models.config import build_model, model_config, save_model
 from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 

@@ -1,7 +1,9 @@
 """The evaluation on a tiny random model: batches, resumption, tables, reports, the command."""
 
 import argparse
+import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from rotatek.evaluation.cache_stack import CacheStack
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
-    EmbeddedSuite,
     FileSuite,
     StoredSuite,
     describe,
@@ -30,7 +31,8 @@ from rotatek.evaluation.units import size
 from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.evaluation.suite import EmbeddedSuite
+from rotatek.pocket.models.config import build_model, model_config, save_model
 from rotatek.settings import BASELINE, Settings
 from tests.tiny import TINY
 
@@ -336,9 +338,24 @@ def test_a_suite_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for document in {item.document for item in fresh.items}:
         assert kept.image(document).tobytes() == fresh.image(document).tobytes()
     with monkeypatch.context() as patched:
-        patched.delattr(suites, "EmbeddedSuite")  # nothing is drawn any more
+        patched.delattr(suites, "embedded")  # nothing is drawn any more
         assert draw("pocket", 6, 3, tmp_path).items == kept.items
     assert not list(tmp_path.rglob("*partial*"))
+
+
+def test_without_the_generator_or_matplotlib_it_is_said_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(UserError, match="needs matplotlib. Install `rotatek"):
+            draw("pocket", 4, 0, tmp_path)
+    for name in [name for name in sys.modules if name.startswith("rotatek.pocket")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rotatek.pocket", None)
+    with pytest.raises(UserError, match="not installed with the library. Run this in a checkout"):
+        draw("pocket", 4, 0, tmp_path)
+    assert not (tmp_path / suites.QUESTIONS).exists()
 
 
 def test_a_drawing_that_was_cut_short_is_completed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rotatek.cli.main import main
 from rotatek.evaluation import processes
 from rotatek.evaluation import suite as suites
 from rotatek.evaluation.evaluate import versions
-from rotatek.pocket.config import build_model, model_config, save_model
+from rotatek.pocket.models.config import build_model, model_config, save_model
 
 pytestmark = pytest.mark.unversioned  # what processes do; test_evaluate.py has the answers
 

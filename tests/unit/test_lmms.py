@@ -17,9 +17,9 @@ import pytest
 
 from rotatek.engine import Engine
 from rotatek.errors import ModeUnsupported, SettingError
-from rotatek.evaluation.suite import EmbeddedSuite
 from rotatek.events import Finished
 from rotatek.inputs import make_request
+from rotatek.pocket.evaluation.suite import EmbeddedSuite
 from rotatek.settings import Settings
 from tests.tiny import tiny_qwen
 

@@ -5,19 +5,26 @@ import random
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
+from rotatek.pocket.layouts.cell_style import pick_style
 
-from rotatek.pocket import fonts, formats, quick, tokens, words
-from rotatek.pocket.config import MIN_PIXELS, PATCH, UNIT
-from rotatek.pocket.data import bucket, curriculum, glyph_targets, make_batch
-from rotatek.pocket.degrade import degrade
-from rotatek.pocket.distract import distract
+from rotatek.pocket.augmentation import raster
+from rotatek.pocket.augmentation.degradation import degrade
+from rotatek.pocket.augmentation.distractors import distract
+from rotatek.pocket.content import formats, prose, words
+from rotatek.pocket.content.cards import Deck, Field
+from rotatek.pocket.content.charts import ranked
+from rotatek.pocket.content.fields import make_fields
 from rotatek.pocket.generate import make_document, pick_size
 from rotatek.pocket.glyphs import GLYPHS, N_CLASSES
-from rotatek.pocket.questions import ABSENT
-from rotatek.pocket.renderers import REGISTRY, grids, listings, pick_look
-from rotatek.pocket.renderers.charts import ranked
-from rotatek.pocket.renderers.look import text_length
-from rotatek.pocket.turns import pack
+from rotatek.pocket.layouts import fonts
+from rotatek.pocket.layouts.pillow import grids
+from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.config import MIN_PIXELS, PATCH, UNIT, text_length
+from rotatek.pocket.questions.cards import deck_questions
+from rotatek.pocket.questions.templates import ABSENT
+from rotatek.pocket.training.data import BatchOptions, bucket, curriculum, glyph_targets, make_batch
+from rotatek.pocket.training.packing import pack
 
 READ = {"value", "cell", "title", "field", "total", "nth", "find", "reverse", "highest", "lowest"}
 
@@ -38,7 +45,7 @@ def test_every_answer_that_is_read_stands_in_the_document(name: str) -> None:
     asked = 0
     for seed in range(6):
         width, height = pick_size(random.Random(seed), 120, 400)
-        document = make_document(seed, width, height, renderers=[name], harm=0)
+        document = make_document(seed, width, height, renderers=[name], severity=0)
         shown = " ".join(" ".join(document.content).split())
         for question in document.questions:
             assert question.answer, question
@@ -56,7 +63,7 @@ def test_every_answer_that_is_read_stands_in_the_document(name: str) -> None:
     "name", ["pages", "forms", "grids", "listings", "tables", "bars", "invoices", "plots"]
 )
 def test_glyph_centres_fall_on_ink(name: str) -> None:
-    document = make_document(4, 560, 448, renderers=[name], harm=0)
+    document = make_document(4, 560, 448, renderers=[name], severity=0)
     pixels = np.asarray(document.image, np.int16)
     inked = 0
     for _, x, y in document.glyphs:
@@ -70,7 +77,7 @@ def test_glyph_centres_fall_on_ink(name: str) -> None:
 def test_glyphs_follow_a_photograph_at_an_angle() -> None:
     moved, ink = 0, []
     for seed in range(16):
-        plain = make_document(seed, 448, 448, renderers=["signs"], harm=0)
+        plain = make_document(seed, 448, 448, renderers=["signs"], severity=0)
         before = plain.glyphs.copy()
         harmed = degrade(random.Random(seed), plain, 1.0)
         if np.array_equal(before, harmed.glyphs):
@@ -90,16 +97,16 @@ def test_glyphs_follow_a_photograph_at_an_angle() -> None:
 
 
 def test_quick_pixel_work_is_pillows_but_for_rounding() -> None:
-    image = make_document(3, 448, 392, harm=0).image
+    image = make_document(3, 448, 392, severity=0).image
     for method in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC):
         for size in ((600, 500), (300, 280)):
             wanted = image.resize(size, method).resize(image.size, method)
-            got = quick.resized(image, (size, image.size), method)
+            got = raster.resized(image, (size, image.size), method)
             assert _apart(got, wanted).max() <= 6 and _apart(got, wanted).mean() < 0.01
     for side in (0.05, 0.3, 0.5):
         row = np.array([side, 1, side]) / (1 + 2 * side)
         kernel = ImageFilter.Kernel((3, 3), np.outer(row, row).flatten().tolist(), 1)
-        assert _apart(quick.blurred(image, side), image.filter(kernel)).max() <= 3
+        assert _apart(raster.blurred(image, side), image.filter(kernel)).max() <= 3
 
 
 def _apart(one: Image.Image, other: Image.Image) -> np.ndarray:
@@ -110,7 +117,7 @@ def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
     """The same harm, but for rounding, and the same places."""
     for seed in range(24):
         careful, fast = (
-            degrade(random.Random(seed), make_document(seed, 448, 448, harm=0), fast=fast)
+            degrade(random.Random(seed), make_document(seed, 448, 448, severity=0), fast=fast)
             for fast in (False, True)
         )
         assert np.array_equal(careful.glyphs, fast.glyphs)
@@ -118,7 +125,7 @@ def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
 
 
 def test_targets_name_the_patch_in_the_order_of_the_vision_tower() -> None:
-    document = make_document(1, 224, 168, renderers=["signs"], harm=0)
+    document = make_document(1, 224, 168, renderers=["signs"], severity=0)
     patches, classes = glyph_targets(document)
     assert classes.max() < N_CLASSES and patches.max() < (224 // PATCH) * (168 // PATCH)
     columns = 224 // UNIT
@@ -137,11 +144,11 @@ def test_packed_turns_hold_whole_answers_and_loss_only_there() -> None:
     assert (labels[:-1][labels[:-1] >= 0] == text[1:][labels[:-1] >= 0]).all()
     said = bytes(b for b in text if b < 256).decode()
     answers = [q for q in document.questions if q.answer in said]
-    assert len(answers) >= 3 and (labels == tokens.IM_END).sum() >= 3
+    assert len(answers) >= 3 and (labels == tokenizer.IM_END).sum() >= 3
 
 
 def test_batches_are_equal_when_drawn_again_and_grow_with_the_curriculum() -> None:
-    first, second = (make_batch(1, 4, 0.0, 300) for _ in range(2))
+    first, second = (make_batch(BatchOptions(1, 300), 4, 0.0) for _ in range(2))
     for name, value in vars(first).items():
         other = getattr(second, name)
         assert value == other if name == "alone" else value.equal(other), name
@@ -157,7 +164,7 @@ def test_small_training_pictures_are_scaled_up_as_the_processor_scales_them() ->
     step, (width, height) = next(
         (i, s) for i, s in enumerate(drawn) if s[0] * s[1] < MIN_PIXELS / 2
     )
-    batch = make_batch(1, step, 0.9, 500)
+    batch = make_batch(BatchOptions(1, 500), step, 0.9)
     assert tuple(batch.images.shape[1:3]) > (height, width)
     assert width * height < MIN_PIXELS < 1.1 * batch.images[0, ..., 0].numel()
     patches = batch.images[0, ..., 0].numel() // PATCH**2
@@ -199,7 +206,7 @@ def test_fonts_draw_the_letters_they_are_asked_for() -> None:
 def test_distractions_leave_the_glyphs_their_ink() -> None:
     changed = 0
     for seed in range(12):
-        plain = make_document(seed, 448, 448, renderers=["forms"], harm=0)
+        plain = make_document(seed, 448, 448, renderers=["forms"], severity=0)
         before = np.asarray(plain.image, np.int16)
         after = np.asarray(distract(random.Random(seed), plain).image, np.int16)
         changed += int((before != after).any())
@@ -223,18 +230,25 @@ def test_comparisons_are_asked_only_where_they_can_be_seen(name: str) -> None:
 
 
 def test_the_batches_of_one_step_share_a_size_and_no_document() -> None:
-    first, second = (make_batch(3, index, 0.9, 700, world=2) for index in (8, 9))
+    first, second = (make_batch(BatchOptions(3, 700), index, 0.9, world=2) for index in (8, 9))
     assert first.images.shape == second.images.shape
     assert not first.images.equal(second.images)
 
 
 def test_text_is_made_of_glyphs_and_seldom_comes_twice() -> None:
     rng = random.Random(5)
-    for draw in (words.code, words.date, words.clock, words.phone, words.email, formats.anything):
+    for draw in (
+        formats.code,
+        formats.date,
+        formats.clock,
+        formats.phone,
+        words.email,
+        formats.anything,
+    ):
         made = [draw(rng) for _ in range(400)]
         assert all(ch in GLYPHS or ch == " " for text in made for ch in text), draw
         assert len(set(made)) > 250, draw
-    said = [words.sentence(rng, words.language(rng)) for _ in range(600)]
+    said = [prose.sentence(rng, words.language(rng)) for _ in range(600)]
     assert len(set(said)) == 600
     starts = [text.split()[0] for text in said]
     assert max(map(starts.count, starts)) < 40
@@ -244,10 +258,10 @@ def test_fields_in_rows_stand_apart_and_in_reading_order() -> None:
     cells = 0
     for seed in range(60):
         rng = random.Random(seed)
-        look = pick_look(rng, 448, 392)
-        style = grids.Style.of(rng, look)
-        pairs = grids.contents(rng, 20).pairs
-        rows = grids.arrange(rng, style, pairs, (20.0, 430.0, 40.0, 380.0))
+        style = pick_style(rng, 448, 392)
+        cell_style = grids.CellStyle.of(rng, style)
+        pairs = make_fields(rng, 20).pairs
+        rows = grids.arrange(rng, cell_style, pairs, (20.0, 430.0, 40.0, 380.0))
         flat = [c for row in rows for c in row]
         keys = [k for k, _ in pairs]
         assert [keys.index(c.key) for c in flat] == sorted(keys.index(c.key) for c in flat)
@@ -256,20 +270,20 @@ def test_fields_in_rows_stand_apart_and_in_reading_order() -> None:
                 assert left.x + left.width <= right.x + 0.01
             assert row[0].x >= 20 and row[-1].x + row[-1].width <= 430.6
         for above, below in zip(rows, rows[1:], strict=False):
-            assert above[0].y + style.height <= below[0].y + 0.01
-        assert all(style.need(c.key, c.value) <= c.width + 0.01 for c in flat)
+            assert above[0].y + cell_style.height <= below[0].y + 0.01
+        assert all(cell_style.need(c.key, c.value) <= c.width + 0.01 for c in flat)
         cells += len(flat)
     assert cells > 300
 
 
 def test_comparisons_of_cards_weigh_their_own_figure() -> None:
-    price = listings.Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
-    hours = listings.Field("Hours", "{k}: {v}", ["40", "7", "12"], [40.0, 7.0, 12.0])
-    deck = listings.Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, hours], [])
+    price = Field("price", "{v}", ["€9.00", "€11.00", "€2.50"], [9.0, 11.0, 2.5])
+    hours = Field("Hours", "{k}: {v}", ["40", "7", "12"], [40.0, 7.0, 12.0])
+    deck = Deck("room", "rooms", ["Ash", "Birch", "Cedar"], [price, hours], [])
     assert deck.markdown().splitlines()[1] == "- Birch: €11.00, Hours: 7"
     seen = set()
     for seed in range(20):
-        for q in listings.questions(random.Random(seed), "", deck, 500):
+        for q in deck_questions(random.Random(seed), "", deck, 500):
             about = "price" if "cost" in q.text or "price" in q.text else "hours"
             if q.kind in ("highest", "lowest") and ("price" in q.text or "hours" in q.text):
                 seen.add((about, q.kind, q.answer))
@@ -285,7 +299,7 @@ def test_comparisons_of_cards_weigh_their_own_figure() -> None:
 
 def test_a_line_of_kept_characters_is_the_line_that_pillow_draws() -> None:
     rng = random.Random(2)
-    lines = ["", "Jj f", *(words.sentence(rng, words.language(rng))[:40] for _ in range(6))]
+    lines = ["", "Jj f", *(prose.sentence(rng, words.language(rng))[:40] for _ in range(6))]
     for slug in list(fonts.slugs())[::7]:
         face = fonts.face(slug, 19)
         for line in lines * 2:  # first with unknown characters, then with known ones
@@ -299,7 +313,7 @@ def test_a_line_of_kept_characters_is_the_line_that_pillow_draws() -> None:
 def test_some_tables_are_long_and_every_answer_has_room() -> None:
     long = 0
     for seed in range(40):
-        document = make_document(seed, 560, 560, renderers=["tables"], harm=0)
+        document = make_document(seed, 560, 560, renderers=["tables"], severity=0)
         counts = [int(q.answer) for q in document.questions if q.kind == "count"]
         long += max(counts) >= 12
         assert all(len(q.answer.encode()) <= text_length(560, 560) for q in document.questions)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from rotatek.pocket import markup
 from rotatek.pocket.document import Question
-from rotatek.pocket.markup_frames import FRAMES, Frame, clear, framed
-from rotatek.pocket.questions import ABSENT
-from rotatek.pocket.renderers import pick_look
+from rotatek.pocket.layouts.html import templates
+from rotatek.pocket.layouts.html.frames import FRAMES, Frame, clear, framed
+from rotatek.pocket.layouts.style import pick_style
+from rotatek.pocket.questions.templates import ABSENT
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -19,7 +19,7 @@ def test_a_frame_says_what_it_is_asked_for(name: str) -> None:
     kinds = set()
     for seed in range(60):
         rng = random.Random(seed)
-        frame = FRAMES[name](rng, pick_look(rng, 672, 560, fancy=0))
+        frame = FRAMES[name](rng, pick_style(rng, 672, 560, fancy=0))
         shown = html.unescape(re.sub(r"<[^>]+>", "\n", frame.before + frame.after))
         for q in frame.questions:
             kinds.add(q.kind)
@@ -30,22 +30,22 @@ def test_a_frame_says_what_it_is_asked_for(name: str) -> None:
     assert {"field", "find"} & kinds
 
 
-@pytest.mark.parametrize("name", sorted(set(markup.TEMPLATES) - {"site"}))
+@pytest.mark.parametrize("name", sorted(set(templates.TEMPLATES) - {"site"}))
 def test_every_page_can_stand_in_a_frame(name: str) -> None:
     for seed in range(40):
         rng = random.Random(f"{name}/{seed}")
-        look = pick_look(
+        style = pick_style(
             rng, *rng.choice(((308, 392), (448, 336), (784, 448), (896, 672))), fancy=0
         )
-        body, questions = framed(markup.TEMPLATES[name], rng, look, rng.choice((1.0, 0.4)))
+        body, questions = framed(templates.TEMPLATES[name], rng, style, rng.choice((1.0, 0.4)))
         assert body.count("<div") == body.count("</div") and questions
 
 
 def test_a_framed_page_keeps_what_it_held() -> None:
     rng = random.Random(3)
     for seed in range(20):
-        look = pick_look(random.Random(seed), 728, 560, fancy=0)
-        body, questions = framed(markup.table, rng, look, 0.8)
+        style = pick_style(random.Random(seed), 728, 560, fancy=0)
+        body, questions = framed(templates.table, rng, style, 0.8)
         assert "<table" in body and body.count("<div") == body.count("</div")
         assert any(q.kind == "cell" for q in questions)
         assert not any(q.kind == "nth" for q in questions)

@@ -5,9 +5,11 @@ import random
 
 import pytest
 
-from rotatek.pocket import evaluate, markup
+from rotatek.pocket.evaluation.questions import FIRST_SEED
 from rotatek.pocket.generate import make_document
-from rotatek.pocket.renderers import pick_look
+from rotatek.pocket.layouts.html import templates
+from rotatek.pocket.layouts.html.parts import style_sheet
+from rotatek.pocket.layouts.style import pick_style
 
 SIZES = ((224, 224), (336, 588), (448, 448))
 DRAWN = {"own": "357298d256dbf837", "fonts": "ec319dc72c27fdae", "renderers": "c0b802ee64c602ef"}
@@ -24,7 +26,7 @@ def test_the_documents_of_a_split_stay_as_they_are(split: str) -> None:
     parts: list[object] = []
     for i in range(8):
         for size in SIZES:
-            made = make_document(evaluate.FIRST_SEED + i, *size, split=split, harm=0)
+            made = make_document(FIRST_SEED + i, *size, split=split, severity=0)
             parts.append((made.renderer, made.questions, made.content, len(made.glyphs)))
     assert digest(*parts) == DRAWN[split]
 
@@ -34,8 +36,8 @@ def test_the_templates_kept_from_training_stay_as_they_are(name: str) -> None:
     parts = []
     for seed in range(12):
         rng = random.Random(seed)
-        look = pick_look(rng, 560, 448, "unseen", fancy=0)
-        markup.style(rng, look, "serif")
-        parts.append(markup.HELD_OUT[name](rng, look, 0.8))
+        style = pick_style(rng, 560, 448, "unseen", fancy=0)
+        style_sheet(rng, style, "serif")
+        parts.append(templates.HELD_OUT[name](rng, style, 0.8))
     assert digest(*parts) == PAGES[name]
-    assert name not in markup.TEMPLATES
+    assert name not in templates.TEMPLATES

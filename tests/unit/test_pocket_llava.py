@@ -18,20 +18,22 @@ from rotatek.engine import Engine
 from rotatek.events import Finished
 from rotatek.inputs import Request
 from rotatek.models.loading import load
-from rotatek.pocket import tokens
-from rotatek.pocket.config import PATCH
-from rotatek.pocket.data import pack
 from rotatek.pocket.document import Document
-from rotatek.pocket.echo import retouched, uses
-from rotatek.pocket.forward import rms
+from rotatek.pocket.evaluation.llava_next import answer, pixel_values
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.glyphs import N_CLASSES
-from rotatek.pocket.llava import build_llava, llava_config, save_llava
-from rotatek.pocket.llava_data import TileBatch, curriculum, make_tiles
-from rotatek.pocket.llava_evaluate import answer, pixel_values
-from rotatek.pocket.llava_forward import TileForward
-from rotatek.pocket.llava_tiles import glyph_places, join, order, tiling, views
-from rotatek.pocket.llava_train import main as train
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.batch import TileBatch
+from rotatek.pocket.models.config import PATCH
+from rotatek.pocket.models.forward import rms
+from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
+from rotatek.pocket.models.llava_forward import TileForward
+from rotatek.pocket.models.llava_tiles import glyph_places, join, order, tiling, views
+from rotatek.pocket.training.__main__ import main as train
+from rotatek.pocket.training.data import BatchOptions
+from rotatek.pocket.training.echoing import retouched, uses
+from rotatek.pocket.training.llava_data import curriculum, make_tiles
+from rotatek.pocket.training.packing import pack
 
 ASSETS = Path(__file__).parents[2] / "assets"
 SHIPPED = ASSETS / "pocket-llava"
@@ -91,7 +93,7 @@ def test_training_forward_is_the_model(
     processor = LlavaNextImageProcessorPil.from_pretrained(folder)
     pixels = processor(images=[image], return_tensors="pt")
     batch = _batch(image, text)
-    before = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * len(batch.order)])
+    before = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * len(batch.order)])
     ids = torch.cat((before, text), 1)
     with torch.no_grad():
         wanted = model(input_ids=ids, attention_mask=torch.ones_like(ids), **pixels).logits
@@ -147,7 +149,7 @@ def test_glyphs_outside_or_in_an_illegible_base_view_are_left_out() -> None:
 def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> None:
     small = build_llava(llava_config(2, 2, 256, 128, 2, side=SMALL))
     head = torch.nn.Linear(128, N_CLASSES)
-    batch = make_tiles(1, 0, 0.0, 3_000, SMALL)
+    batch = make_tiles(BatchOptions(1, 3_000), SMALL, 0, 0.0)
     forward = TileForward(small, compile_blocks=False)
     optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
     seen = []
@@ -163,9 +165,9 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> N
 
 
 def test_batches_come_from_their_seed_and_sizes_grow() -> None:
-    one, other = (make_tiles(4, 9, 0.3, 6_000, SMALL) for _ in range(2))
+    one, other = (make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3) for _ in range(2))
     assert torch.equal(one.grid, other.grid) and torch.equal(one.labels, other.labels)
-    assert not torch.equal(one.text, make_tiles(5, 9, 0.3, 6_000, SMALL).text[:1])
+    assert not torch.equal(one.text, make_tiles(BatchOptions(5, 6_000), SMALL, 9, 0.3).text[:1])
     views_at = {}
     for progress in (0.0, 0.3, 0.5, 0.9):
         drawn = [curriculum(random.Random(i), progress) for i in range(300)]
@@ -176,9 +178,9 @@ def test_batches_come_from_their_seed_and_sizes_grow() -> None:
 
 
 def test_an_echo_shows_both_views_of_a_picture_in_one_light() -> None:
-    batch = make_tiles(4, 9, 0.3, 6_000, SMALL, echo=2)
+    batch = make_tiles(BatchOptions(4, 6_000, echo=2), SMALL, 9, 0.3)
     first, other = uses(batch)
-    plain = make_tiles(4, 9, 0.3, 6_000, SMALL)
+    plain = make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3)
     assert torch.equal(first.text, plain.text) and torch.equal(first.grid, plain.grid)
     assert not torch.equal(other.text, first.text) and other.grid is batch.grid
     again = retouched(other, torch.Generator().manual_seed(1))
@@ -203,10 +205,14 @@ def test_the_projects_prompt_is_that_of_training(folder: Path) -> None:
     document: Document = make_document(2, 224, 224)
     prompt = loaded.prompt(Request((document.image,), "Title?"))
     n = len(order(tiling(224, 224, SMALL)))
-    wanted = tokens.prefix() + [tokens.IMAGE_PAD] * n + tokens.question_ids("Title?", first=True)
+    wanted = (
+        tokenizer.prefix()
+        + [tokenizer.IMAGE_PAD] * n
+        + tokenizer.question_ids("Title?", first=True)
+    )
     assert prompt.ids[0].tolist() == wanted
     text, *_ = pack(random.Random(0), document.questions, 64)
-    assert text[0] == tokens.VISION_END == wanted[-len(tokens.question_ids("Title?", True))]
+    assert text[0] == tokenizer.VISION_END == wanted[-len(tokenizer.question_ids("Title?", True))]
 
 
 def test_shipped_weights_are_whole_small_and_in_small_shards() -> None:
@@ -238,7 +244,17 @@ def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
 @pytest.mark.slow
 @pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
 def test_training_runs_stops_and_goes_on(tmp_path: Path) -> None:
-    options = ["--out", str(tmp_path), "--tiny", "--cost", "1600", "--workers", "1"]
+    options = [
+        "--out",
+        str(tmp_path),
+        "--family",
+        "llava_next",
+        "--tiny",
+        "--cost",
+        "1600",
+        "--workers",
+        "1",
+    ]
     train([*options, "--steps", "2", "--log-every", "1"])
     train([*options, "--steps", "4", "--log-every", "1"])
     log = json.loads((tmp_path / "log.json").read_text())

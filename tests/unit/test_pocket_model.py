@@ -16,18 +16,23 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.pocket import tokens
-from rotatek.pocket.config import build_model, model_config
-from rotatek.pocket.data import Batch, make_batch, pack
-from rotatek.pocket.echo import DISTANCE, distance, echoed, retouched, uses
-from rotatek.pocket.evaluate import Item, answer, calibration, edit_distance, enlarged, wilson
+from rotatek.evaluation.metrics import edit_distance, wilson
+from rotatek.pocket.evaluation.measures import Answered, calibration
+from rotatek.pocket.evaluation.qwen2_5_vl import answer, enlarged
 from rotatek.pocket.examples import EXAMPLES, draw
-from rotatek.pocket.forward import Forward, colour_scale, patchify, rms
 from rotatek.pocket.generate import make_document
-from rotatek.pocket.optim import orthogonalise
-from rotatek.pocket.train import Clock, arguments
-from rotatek.pocket.train import main as train
-from rotatek.pocket.train import rate as train_rate
+from rotatek.pocket.models import tokenizer
+from rotatek.pocket.models.batch import Batch
+from rotatek.pocket.models.config import build_model, model_config
+from rotatek.pocket.models.forward import Forward, colour_scale, patchify, rms
+from rotatek.pocket.training.__main__ import main as train
+from rotatek.pocket.training.data import BatchOptions, make_batch
+from rotatek.pocket.training.echoing import DISTANCE, distance, echoed, retouched, uses
+from rotatek.pocket.training.optimiser import orthogonalise
+from rotatek.pocket.training.options import arguments
+from rotatek.pocket.training.packing import pack
+from rotatek.pocket.training.schedule import Clock
+from rotatek.pocket.training.schedule import rate as train_rate
 
 ASSETS = Path(__file__).parents[2] / "assets"
 FOLDER = ASSETS / "pocket"
@@ -54,28 +59,30 @@ def test_weights_load_whole(model: Qwen2_5_VLForConditionalGeneration) -> None:
         model.config.text_config.hidden_size // model.config.text_config.num_attention_heads == 128
     )
     settings = GenerationConfig.from_pretrained(FOLDER)
-    assert settings.eos_token_id == tokens.IM_END
-    assert set(settings.suppress_tokens) == set(tokens.VISION_IDS)
+    assert settings.eos_token_id == tokenizer.IM_END
+    assert set(settings.suppress_tokens) == set(tokenizer.VISION_IDS)
 
 
 def test_tokenizer_round_trips_every_byte() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    shipped = AutoTokenizer.from_pretrained(FOLDER)
     text = "".join(map(chr, range(0x300))) + "€→中😀 \n\n  end"
-    ids = tokenizer(text).input_ids
-    assert ids == list(text.encode()) == tokens.encode(text)
-    assert tokenizer.decode(ids) == text == tokens.decode(ids)
-    assert len({i for i in range(256) if tokenizer.convert_ids_to_tokens(i)}) == 256
-    for i, special in enumerate(tokens.SPECIAL):
-        assert tokenizer(special).input_ids == [256 + i]
+    ids = shipped(text).input_ids
+    assert ids == list(text.encode()) == tokenizer.encode(text)
+    assert shipped.decode(ids) == text == tokenizer.decode(ids)
+    assert len({i for i in range(256) if shipped.convert_ids_to_tokens(i)}) == 256
+    for i, special in enumerate(tokenizer.SPECIAL):
+        assert shipped(special).input_ids == [256 + i]
 
 
 def test_chat_template_writes_the_prompt_of_training() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    shipped = AutoTokenizer.from_pretrained(FOLDER)
     content = [{"type": "image"}, {"type": "text", "text": "Title?"}]
-    ids = tokenizer.apply_chat_template(
+    ids = shipped.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, return_dict=False
     )
-    assert ids == tokens.prefix() + [tokens.IMAGE_PAD] + tokens.question_ids("Title?", first=True)
+    assert ids == tokenizer.prefix() + [tokenizer.IMAGE_PAD] + tokenizer.question_ids(
+        "Title?", first=True
+    )
 
 
 @pytest.mark.parametrize("size", [(448, 336), (280, 560)])
@@ -84,14 +91,14 @@ def test_training_forward_is_the_model(size: tuple[int, int]) -> None:
     document = make_document(2, *size)
     text, *_ = pack(random.Random(0), document.questions, 64)
     n = size[0] * size[1] // 784
-    ids = torch.tensor([tokens.prefix() + [tokens.IMAGE_PAD] * n + list(text)])
+    ids = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * n + list(text)])
     processor = Qwen2VLImageProcessorPil.from_pretrained(FOLDER)
     image = processor(images=[document.image], return_tensors="pt")
     with torch.no_grad():
         wanted = small(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            mm_token_type_ids=(ids == tokens.IMAGE_PAD).int(),
+            mm_token_type_ids=(ids == tokenizer.IMAGE_PAD).int(),
             **image,
         ).logits[0, -64:]
         forward = Forward(small, compile_blocks=False)
@@ -119,7 +126,7 @@ def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
     small = build_model(model_config(2, 2, 256, 128), seed=3).eval()
     document = make_document(2, 224, 224)
     text, labels, _ = pack(random.Random(1), document.questions, 200, alone=True)
-    begins = [*np.flatnonzero(text == tokens.VISION_END), len(text)]
+    begins = [*np.flatnonzero(text == tokenizer.VISION_END), len(text)]
     assert len(begins) > 3 and (labels >= 0).any()
     forward = Forward(small, compile_blocks=False)
     with torch.no_grad():
@@ -134,11 +141,11 @@ def test_turns_hidden_apart_are_sequences_of_their_own() -> None:
 
 
 def test_a_share_of_the_steps_hides_turns_apart() -> None:
-    made = [make_batch(1, i, 0.0, 300, alone=0.5) for i in range(12)]
+    made = [make_batch(BatchOptions(1, 300, alone=0.5), i, 0.0) for i in range(12)]
     hidden = [batch.alone for batch in made]
     assert 2 < sum(hidden) < 10
     for batch in made:
-        starts = (batch.text == tokens.VISION_END).sum(1)
+        starts = (batch.text == tokenizer.VISION_END).sum(1)
         assert (starts > 1).any() if batch.alone else (starts == 1).all()
 
 
@@ -168,7 +175,7 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight() -> None:
     torch.manual_seed(0)
     small = build_model(model_config(2, 2, 256, 128))
     head = torch.nn.Linear(128, 283)
-    batch: Batch = make_batch(1, 0, 0.0, 300)
+    batch: Batch = make_batch(BatchOptions(1, 300), 0, 0.0)
     forward = Forward(small, compile_blocks=False)
     optimiser = torch.optim.AdamW([*small.parameters(), *head.parameters()], lr=2e-3)
     seen = []
@@ -190,7 +197,7 @@ def test_orthogonalised_updates_have_singular_values_near_one() -> None:
 
 
 def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
-    plain, several = (make_batch(1, 5, 0.6, 1500, echo=n) for n in (1, 3))
+    plain, several = (make_batch(BatchOptions(1, 1500, echo=n), 5, 0.6) for n in (1, 3))
     first, *later = uses(several)
     tensors = {k: v for k, v in vars(plain).items() if isinstance(v, torch.Tensor)}
     for name, value in tensors.items():  # the first use is the batch of a run without echoes
@@ -205,7 +212,7 @@ def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:
 
 
 def test_echoes_come_later_under_another_light_and_are_drawn_again_equally() -> None:
-    made = [make_batch(1, i, 0.0, 300, echo=3) for i in range(6)]
+    made = [make_batch(BatchOptions(1, 300, echo=3), i, 0.0) for i in range(6)]
     runs = [list(echoed(iter(made), torch.device("cpu"), 2, seed=7)) for _ in range(2)]
     assert all(a.images.equal(b.images) for a, b in zip(*runs, strict=True))
     batch_of = [next(i for i, m in enumerate(made) if m.glyph_patch.equal(b.glyph_patch))
@@ -213,12 +220,16 @@ def test_echoes_come_later_under_another_light_and_are_drawn_again_equally() -> 
     assert batch_of == [0, 1, 2, 0, 3, 1, 4, 2, 0, 5, 3, 1]
     texts = [batch.text for batch, i in zip(runs[0], batch_of, strict=True) if i == 0]
     assert len(texts) == 3 and not texts[0].equal(texts[1]) and not texts[1].equal(texts[2])
-    alone = list(echoed((make_batch(1, i, 0.0, 300) for i in range(6)), torch.device("cpu"), 3, 7))
+    alone = list(
+        echoed(
+            (make_batch(BatchOptions(1, 300), i, 0.0) for i in range(6)), torch.device("cpu"), 3, 7
+        )
+    )
     assert [b.images.equal(m.images) for b, m in zip(alone, made, strict=True)] == [True] * 6
 
 
 def test_a_picture_used_again_keeps_its_colours_within_a_tenth() -> None:
-    batch = make_batch(1, 0, 0.0, 300)
+    batch = make_batch(BatchOptions(1, 300), 0, 0.0)
     again = retouched(batch, torch.Generator().manual_seed(1))
     change = again.images.float() - batch.images.float()
     assert change.abs().mean() > 2 and change.abs().max() <= 0.1 * 255 + 10 + 4 + 1
@@ -262,9 +273,10 @@ def test_checkpoints_come_at_intervals() -> None:
 
 NOTED = """
 import hashlib, sys
-from rotatek.pocket import train
+from rotatek.pocket.training import trainer
+from rotatek.pocket.training.options import arguments
 
-class Noted(train.Trainer):
+class Noted(trainer.Trainer):
     places = []  # where the glyphs of each batch are: an echo's are those of its first use
 
     def step(self, batch):
@@ -282,8 +294,8 @@ class Noted(train.Trainer):
             digest.update(value.detach().float().numpy().tobytes())
         print(self.clock.step, digest.hexdigest())
 
-train.distance = lambda *_: 4
-train.main(sys.argv[1:], Noted)
+trainer.distance = lambda *_: 4
+trainer.train(arguments(sys.argv[1:]), Noted)
 """
 
 
@@ -326,6 +338,6 @@ def test_measures() -> None:
     ]
     low, high = wilson(90, 100)
     assert 0.82 < low < 0.84 and 0.94 < high < 0.95
-    items = [Item("own", "r", "s", "k", "q", "a", "a" if i % 2 else "b", 0, 0.99 if i % 2 else 0.4)
-             for i in range(10)]  # fmt: skip
+    answers = [("a", 0.99) if i % 2 else ("b", 0.4) for i in range(10)]
+    items = [Answered("own", "r", "s", "k", "q", "a", a, 0, sure) for a, sure in answers]
     assert calibration(items)["auroc"] == 1.0

@@ -3,13 +3,13 @@
 import random
 from collections import defaultdict
 
+from rotatek.pocket.content.topic import Filler, remark_templates
 from rotatek.pocket.generate import make_document
-from rotatek.pocket.renderers import remarks
-from rotatek.pocket.topic import Filler
+from rotatek.pocket.layouts.pillow import remarks
 
 
 def test_every_template_fills_and_asks_for_each_fact_in_four_ways() -> None:
-    for spec in remarks._spec()["line"]:
+    for spec in remark_templates()["line"]:
         for seed in range(8):
             remark = remarks.compose(Filler(random.Random(seed)), spec)
             assert "{" not in remark.text, remark.text
@@ -21,7 +21,7 @@ def test_every_template_fills_and_asks_for_each_fact_in_four_ways() -> None:
 def test_a_question_has_one_answer_on_its_page_which_the_page_prints() -> None:
     asked = 0
     for seed in range(40):
-        document = make_document(seed, 448, 448, renderers=["remarks"], harm=0)
+        document = make_document(seed, 448, 448, renderers=["remarks"], severity=0)
         said, answers = " ".join(document.content), defaultdict(set)
         for question in document.questions:
             if question.kind in ("fact", "find", "title", "nth"):
@@ -34,7 +34,7 @@ def test_a_question_has_one_answer_on_its_page_which_the_page_prints() -> None:
 
 def test_no_two_lines_are_asked_for_in_the_same_words_unless_they_share_a_tag() -> None:
     places: dict[str, list[set[str]]] = defaultdict(list)
-    for spec in remarks._spec()["line"]:
+    for spec in remark_templates()["line"]:
         ways = [w for v in spec.values() if isinstance(v, list) for w in v[1:]]
         for way in {w.lower().rstrip("?. ") for w in ways if w not in spec["say"]}:
             places[way].append(set(spec["tags"].split()))

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from rotatek.pocket import topic
-from rotatek.pocket.renderers import charted, charts
-from rotatek.pocket.topic import GENERATORS, LAYOUTS, SLOT, SPECIAL
+from rotatek.pocket.content import topic
+from rotatek.pocket.content.charts import chart_maker
+from rotatek.pocket.content.topic import GENERATORS, LAYOUTS, SLOT, SPECIAL
+from rotatek.pocket.questions.charts import chart_questions
+from rotatek.pocket.questions.topics import plan
 
 ALL = [*topic.topics(), *topic.topics(held=True)]
 
@@ -56,7 +58,7 @@ def test_an_answer_stands_in_the_document(held: bool) -> None:
     if not topic.topics(held):
         pytest.skip("no topic of this sort")
     for seed in range(400):
-        made = topic.plan(random.Random(seed), 12, held)
+        made = plan(random.Random(seed), 12, held)
         shown = " ".join([made.head, *(f.text for f in made.facts), *made.lines])
         shown += " ".join(cell for row in made.rows for cell in row)
         assert made.questions
@@ -69,7 +71,7 @@ def test_an_answer_stands_in_the_document(held: bool) -> None:
 def test_the_extreme_of_records_is_the_rows() -> None:
     compared = 0
     for seed in range(600):
-        made = topic.plan(random.Random(seed), 12)
+        made = plan(random.Random(seed), 12)
         for q in made.questions:
             if q.kind in ("highest", "lowest"):
                 assert any(q.answer in row for row in made.rows)
@@ -96,7 +98,7 @@ def test_a_chart_holds_what_its_subject_says(about: dict[str, Any]) -> None:
     rng = random.Random(about["titles"][0])
     for n in (2, 5, 10):
         for series in (1, 2):
-            data = charted.maker(about)(rng, n, series)
+            data = chart_maker(about)(rng, n, series)
             assert len(set(data.categories)) == len(data.categories) == n
             assert [len(row) for row in data.values] == [n] * series == [len(t) for t in data.texts]
             assert all(len(set(row)) == n for row in data.values)  # a tie has no highest
@@ -107,8 +109,8 @@ def test_a_chart_holds_what_its_subject_says(about: dict[str, Any]) -> None:
 
 def test_a_question_about_a_chart_is_answered_by_its_figures() -> None:
     about = topic.charts()[0]
-    data = charted.maker(about)(random.Random(1), 5)
-    asked = charts.questions(random.Random(2), data, shown=True)
+    data = chart_maker(about)(random.Random(1), 5)
+    asked = chart_questions(random.Random(2), data, shown=True)
     best = data.categories[max(range(5), key=data.values[0].__getitem__)]
     natural = {form.rstrip("?").lower() for form in about["most"]}
     found = [q for q in asked if any(n in q.text.lower() for n in natural)]

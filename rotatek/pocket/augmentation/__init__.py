@@ -1,0 +1,1 @@
+"""What cameras, scanners and chat programs do to a picture, and what stands beside its text."""

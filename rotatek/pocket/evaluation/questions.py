@@ -1,0 +1,71 @@
+"""The questions that measure: of freshly drawn documents, and of a browser's stored pages."""
+
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rotatek.pocket import shards
+from rotatek.pocket.document import Question
+from rotatek.pocket.evaluation.measures import Answered, Pair
+from rotatek.pocket.generate import make_document
+
+FIRST_SEED: Final = 1 << 60  # training draws 48-bit seeds
+
+
+def drawn(size: str, splits: list[str], documents: int, questions: int) -> list[Pair]:
+    """Every split's questions about documents of one size.
+
+    Args:
+        size: Width and height in pixels, as "448x336".
+        splits: Which of `generate.SPLITS`.
+        documents: How many of each split.
+        questions: How many of each document, at most.
+    """
+    width, height = (int(v) for v in size.split("x"))
+    made = (draw_items(split, (width, height), documents, questions) for split in splits)
+    return [(image, item) for each in made for image, items in each for item in items]
+
+
+def draw_items(
+    split: str, size: tuple[int, int], documents: int, questions: int
+) -> list[tuple[np.ndarray, list[Answered]]]:
+    """Documents of one split and size, each with up to `questions` of its questions."""
+    out = []
+    for i in range(documents):
+        seed = FIRST_SEED + i
+        document = make_document(seed, *size, split=split)
+        rng = random.Random(seed)
+        chosen = _choose(rng, document.questions, questions)
+        items = [
+            Answered(split, document.renderer, f"{size[0]}x{size[1]}", q.kind, q.text, q.answer)
+            for q in chosen
+        ]
+        out.append((np.asarray(document.image), items))
+    return out
+
+
+def stored_items(folder: Path, questions: int) -> list[tuple[np.ndarray, list[Answered]]]:
+    """Stored documents (a browser's pages) as the split `browser`."""
+    out = []
+    for i in range(shards.count(folder)):
+        document = shards.read(folder, i)
+        chosen = _choose(random.Random(i), document.questions, questions)
+        size = "x".join(map(str, document.image.size))
+        items = [
+            Answered("browser", document.renderer, size, q.kind, q.text, q.answer) for q in chosen
+        ]
+        out.append((np.asarray(document.image), items))
+    return out
+
+
+def _choose(rng: random.Random, questions: list[Question], n: int) -> list[Question]:
+    """`n` questions of as many kinds as possible."""
+    kinds: dict[str, list[Question]] = defaultdict(list)
+    for q in questions:
+        kinds[q.kind].append(q)
+    names = list(kinds)
+    rng.shuffle(names)
+    return [rng.choice(kinds[k]) for k in names[:n]]

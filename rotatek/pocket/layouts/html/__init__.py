@@ -1,0 +1,1 @@
+"""Documents as HTML pages, for a browser to lay out."""

@@ -1,0 +1,1 @@
+"""Charts as plotly.js draws them."""

@@ -1,0 +1,90 @@
+"""The registry of renderers: one file each, with its share of the training mixture.
+
+A renderer is `draw(rng, look) -> Document`. `held_out` ones are drawn only to evaluate.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rotatek.pocket.document import Document
+from rotatek.pocket.layouts.matplotlib import charts
+from rotatek.pocket.layouts.pillow import (
+    bars,
+    boards,
+    cards,
+    consoles,
+    forms,
+    grids,
+    invoices,
+    leaflets,
+    ledgers,
+    lines,
+    listings,
+    menus,
+    meters,
+    months,
+    notes,
+    offers,
+    pages,
+    passes,
+    pies,
+    printouts,
+    receipts,
+    remarks,
+    schedules,
+    screens,
+    signs,
+    swatches,
+    tables,
+    tickets,
+    topic_charts,
+)
+from rotatek.pocket.layouts.style import PageStyle
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """One way to draw documents; `splits` that measure the model draw it too."""
+
+    draw: Callable[[random.Random, PageStyle], Document]
+    weight: float
+    held_out: bool = False
+    splits: tuple[str, ...] = ("own", "fonts")
+    smallest: int = 224  # least shorter side in pixels
+
+
+REGISTRY: Final[dict[str, Renderer]] = {
+    "signs": Renderer(signs.draw, 1.0),
+    "pages": Renderer(pages.draw, 2.6),
+    "forms": Renderer(forms.draw, 1.6),
+    "grids": Renderer(grids.draw, 2.4),
+    "listings": Renderer(listings.draw, 2.4),
+    "receipts": Renderer(receipts.draw, 1.3, smallest=280),
+    "tables": Renderer(tables.draw, 2.6),
+    "bars": Renderer(bars.draw, 2.2),
+    "lines": Renderer(lines.draw, 1.1),
+    "pies": Renderer(pies.draw, 1.3),
+    "screens": Renderer(screens.draw, 1.2),
+    "plots": Renderer(charts.draw, 0.7, smallest=280),
+    "invoices": Renderer(invoices.draw, 1.2, smallest=336),
+    "cards": Renderer(cards.draw, 0.7),
+    "menus": Renderer(menus.draw, 1.0, smallest=280),
+    "meters": Renderer(meters.draw, 0.6),
+    "schedules": Renderer(schedules.draw, 0.8, smallest=280),
+    "consoles": Renderer(consoles.draw, 1.1),
+    "charted": Renderer(topic_charts.draw, 3.0, splits=()),
+    "leaflets": Renderer(leaflets.draw, 7.0, splits=()),
+    "ledgers": Renderer(ledgers.draw, 1.4, splits=()),
+    "months": Renderer(months.draw, 0.9, splits=(), smallest=336),
+    "notes": Renderer(notes.draw, 1.8, splits=()),
+    "offers": Renderer(offers.draw, 1.8, splits=()),
+    "printouts": Renderer(printouts.draw, 1.8, splits=(), smallest=280),
+    "remarks": Renderer(remarks.draw, 2.2, splits=()),
+    "stubs": Renderer(passes.draw, 1.8, splits=()),
+    "swatches": Renderer(swatches.draw, 2.0, splits=()),
+    "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
+    "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
+    "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
+}

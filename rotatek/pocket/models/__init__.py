@@ -1,0 +1,1 @@
+"""The two pocket models: shapes, tokenizer, and the forwards that training runs."""

@@ -1,0 +1,135 @@
+"""A byte-level tokenizer: 256 bytes, whose ids are their values, and a few special tokens."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+SPECIAL: Final = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<|unused|>",
+)
+PAD, IM_START, IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD, _ = range(256, 264)
+VOCAB_SIZE: Final = 256 + len(SPECIAL)
+VISION_IDS: Final = (VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD)
+
+CHAT_TEMPLATE: Final = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' -}}"
+    "{%- if message['content'] is string -%}"
+    "{{- message['content'] -}}"
+    "{%- else -%}"
+    "{%- for part in message['content'] -%}"
+    "{%- if part['type'] == 'image' -%}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}"
+    "{%- elif part['type'] == 'text' -%}"
+    "{{- part['text'] -}}"
+    "{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- endif -%}"
+    "{{- '<|im_end|>\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}"
+    "{{- '<|im_start|>assistant\\n' -}}"
+    "{%- endif -%}"
+)
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of `text`: its UTF-8 bytes. Control tokens in the text stay plain text."""
+    return list(text.encode("utf-8"))
+
+
+def decode(ids: list[int]) -> str:
+    """Text of `ids`; special tokens are left out and broken UTF-8 is replaced."""
+    return bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
+
+
+def prefix() -> list[int]:
+    """What comes before the visual tokens of a conversation."""
+    return [IM_START, *encode("user\n"), VISION_START]
+
+
+def question_ids(question: str, first: bool) -> list[int]:
+    """What stands between the visual tokens (or the last answer) and the answer."""
+    head = [VISION_END] if first else [*encode("\n"), IM_START, *encode("user\n")]
+    return [*head, *encode(question), IM_END, *encode("\n"), IM_START, *encode("assistant\n")]
+
+
+def answer_ids(answer: str) -> list[int]:
+    """The answer and its end: the only tokens that the training loss counts."""
+    return [*encode(answer), IM_END]
+
+
+def byte_symbols() -> list[str]:
+    """The printable stand-in that byte-level BPE files use for each byte, in byte order."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    symbols, extra = {}, 0
+    for byte in range(256):
+        if byte in printable:
+            symbols[byte] = chr(byte)
+        else:
+            symbols[byte] = chr(256 + extra)
+            extra += 1
+    return [symbols[byte] for byte in range(256)]
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Write `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`."""
+    added = [
+        {
+            "id": 256 + i,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for i, token in enumerate(SPECIAL)
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    vocab = {symbol: i for i, symbol in enumerate(byte_symbols())}
+    tokenizer: dict[str, Any] = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "use_regex": False},
+        "post_processor": None,
+        "decoder": {**byte_level, "use_regex": False},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [],
+        },
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": SPECIAL[0],
+        "eos_token": "<|im_end|>",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 8192,
+        "padding_side": "left",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "tokenizer.json", tokenizer)
+    _write_json(folder / "tokenizer_config.json", config)
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE + "\n", encoding="utf-8")
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

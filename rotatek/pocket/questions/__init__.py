@@ -1,0 +1,1 @@
+"""What is asked about a document, and in which words."""

@@ -1,0 +1,1 @@
+"""How the pocket models are trained."""

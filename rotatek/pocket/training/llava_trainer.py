@@ -1,0 +1,36 @@
+"""The training of the second pocket model: another model, forward and batches, one run like any."""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import LlavaNextForConditionalGeneration
+
+from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
+from rotatek.pocket.models.llava_forward import TileForward
+from rotatek.pocket.training.llava_data import make_tiles
+from rotatek.pocket.training.trainer import Trainer
+
+
+class TileTrainer(Trainer):
+    """One rank's LLaVA-NeXT, optimisers and counters; `cost` counts decoder tokens here."""
+
+    passes = TileForward
+    write = staticmethod(save_llava)
+    cost = 115_000
+
+    def network(self, args: argparse.Namespace) -> Any:
+        """The weights to begin with, float32 on the CPU."""
+        if args.start:
+            return LlavaNextForConditionalGeneration.from_pretrained(
+                args.start, dtype=torch.float32
+            )
+        config = llava_config(2, 3, 256, 128, 2, side=112) if args.tiny else llava_config()
+        return build_llava(config, args.seed)
+
+    def maker(self) -> Callable[..., Any]:
+        """What makes a batch of (index, progress, world)."""
+        side = self.model.config.vision_config.image_size
+        return partial(make_tiles, self.batch_options(), side)
