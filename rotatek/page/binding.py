@@ -28,9 +28,13 @@ def called_by_name(
         inputs: names of the values, in the order in which they come.
         outputs: names of what is returned, in the order in which Gradio takes them; the handler
             returns a mapping, and what it leaves out stays as it is. None: it returns one value.
+
+    Raises:
+        TypeError: where the handler does not take just these inputs.
     """
     signature = inspect.signature(handler)
     wants_session = "session" in signature.parameters
+    signature.bind(**dict.fromkeys([*inputs, *(["session"] if wants_session else [])]))
 
     def given(request: gr.Request, values: Sequence[Any]) -> dict[str, Any]:
         known = dict(zip(inputs, values, strict=True))

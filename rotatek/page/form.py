@@ -18,8 +18,8 @@ from rotatek.tokens import TOKENS
 REGISTRIES: Final[dict[str, Registry]] = {"tokens": TOKENS, "channels": CHANNELS}
 # Names of what else a request has; an option of such a flat name can be set in Python only.
 RESERVED: Final = (
-    "image", "question", "model", "max_new_tokens", "session", "run", "others", "count",
-    "suggestions", "presets", "status", "tokens", "channels",
+    "tokens", "channels", "image", "question", "model", "max_new_tokens", "session", "run", "count",
+    "others", "suggestions", "presets", "status", "at_layer", "at_head", "at_step", "map_shows",
 )  # fmt: skip
 
 
