@@ -40,18 +40,12 @@ def called_by_name(
         known = dict(zip(inputs, values, strict=True))
         return known | ({"session": request.session_hash} if wants_session else {})
 
-    def placed(found: Any) -> Any:
-        if not outputs:
-            return found
-        values = tuple((found or {}).get(name, gr.skip()) for name in outputs)
-        return values[0] if len(values) == 1 else values
-
     def call(request: gr.Request, *values: Any) -> Any:
-        return placed(handler(**given(request, values)))
+        return _in_order(handler(**given(request, values)), outputs)
 
     def stream(request: gr.Request, *values: Any) -> Iterator[Any]:
         for found in handler(**given(request, values)):
-            yield placed(found)
+            yield _in_order(found, outputs)
 
     made: Any = stream if inspect.isgeneratorfunction(handler) else call
     named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
@@ -59,6 +53,14 @@ def called_by_name(
     made.__signature__ = inspect.Signature([first, *named])
     made.__doc__, made.__name__ = handler.__doc__, handler.__name__
     return made
+
+
+def _in_order(found: Any, outputs: Sequence[str] | None) -> Any:
+    """What a handler returned by name, as Gradio takes it."""
+    if not outputs:
+        return found
+    values = tuple((found or {}).get(name, gr.skip()) for name in outputs)
+    return values[0] if len(values) == 1 else values
 
 
 def listen(
@@ -78,3 +80,12 @@ def listen(
     if not isinstance(triggers, list):
         return triggers(call, list(inputs.values()), list(outputs.values()), **options)
     return gr.on(triggers, call, list(inputs.values()), list(outputs.values()), **options)
+
+
+def listen_to_selection(trigger: Any, handler: Callable, outputs: Widgets, **options: Any) -> Any:
+    """Call `handler` with the number of what was selected, and show what it returns by name."""
+
+    def selected(event: gr.SelectData) -> Any:
+        return _in_order(handler(event.index), list(outputs))
+
+    return trigger(selected, None, list(outputs.values()), **options)

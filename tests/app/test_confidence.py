@@ -92,9 +92,9 @@ def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
 
 
 def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
-    html = answers.answers(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
+    html = answers.cards(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
     assert 'role="note">Take &lt;care&gt;.</p>' in html
-    assert "rk-caution" not in answers.answers(answered(document, 0.99), on_cpu=False)
+    assert "rk-caution" not in answers.cards(answered(document, 0.99), on_cpu=False)
 
 
 def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_an_answer_that_took_all_its_tokens_says_so(
 ) -> None:
     run = answered(document, 0.99)
     run.max_new_tokens = most
-    shown = answers.answers(run, on_cpu=False)
+    shown = answers.cards(run, on_cpu=False)
     assert (f"cut at {most} tokens" in shown) is cut
     assert (answers.CUT_NOTE in shown) is cut
     run.stopped = True
-    assert answers.CUT_NOTE not in answers.answers(run, on_cpu=False)
+    assert answers.CUT_NOTE not in answers.cards(run, on_cpu=False)

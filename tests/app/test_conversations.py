@@ -55,7 +55,7 @@ def test_a_follow_up_goes_on_and_shows_the_whole_conversation(place, image) -> N
     run = first(place, image)
     *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
     assert later.previous is run and later.trace is run.trace and later.goes_on
-    html = answers.answers(later, on_cpu=False)
+    html = answers.cards(later, on_cpu=False)
     assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
     assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
     for title, column in later.columns.items():

@@ -67,12 +67,12 @@ def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     for title in run.columns:
         run.take(Token(title, 0, 1, nasty, 1.0, False))
         run.take(Token(title, 1, 2, nasty, 1.0, title != UNCOMPRESSED))
-    html = answers.answers(run, on_cpu=True)
+    html = answers.cards(run, on_cpu=True)
     assert "<img" not in html and "<script" not in html and "alert(1)" in html
     assert not {"img", "script", "onerror", "src"} & Tags(html).names
     assert html.count("<mark") == 1
     run.take(Failed(None, nasty))
-    assert "<img" not in answers.answers(run, on_cpu=False) + answers.status(run)
+    assert "<img" not in answers.cards(run, on_cpu=False) + answers.status(run)
 
 
 def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
@@ -80,13 +80,13 @@ def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
     name = run.chosen.title
     for index, (word, differs) in enumerate([("a", False), (" b", True), (" c", True)]):
         run.take(Token(name, index, index, word, 1.0, differs))
-    html = answers.answers(run, on_cpu=False)
+    html = answers.cards(run, on_cpu=False)
     assert "> b</mark> c" in html and "first differs at token 2" in html
     assert "latency proves nothing" not in html
 
 
 def test_badges_are_the_engines_figures(run: Run) -> None:
-    html = answers.answers(run, on_cpu=True)
+    html = answers.cards(run, on_cpu=True)
     assert "latency proves nothing" in html
     for column in run.columns.values():
         assert size(column.finished.metrics["kv_bytes"]) in html

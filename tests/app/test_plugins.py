@@ -113,7 +113,7 @@ def test_its_column_answers_in_its_colour(leading: type[Leading], service: Servi
     assert list(columns) == ["Uncompressed", "Leading"]
     *_, run = service.ask("tiny", image, "Which?", columns, 2)
     assert run.chosen.finished is not None
-    assert "#123456" in answers.answers(run, on_cpu=False)
+    assert "#123456" in answers.cards(run, on_cpu=False)
     row = export.as_csv(run).splitlines()[-1]
     assert row.endswith(",leading,0.5,,,,,,,,,up,1,")
     others = settings_events.every(**values_of(Settings(channels=Leading())))["others"]["value"]

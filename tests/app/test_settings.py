@@ -122,7 +122,7 @@ def test_many_columns_answer_from_one_page(service: Service, image: Image.Image)
     assert list(run.columns) == [
         UNCOMPRESSED, "FastV + RotateK", "FastV", "FastV + ThinK", "FastV + SparK",
     ]  # fmt: skip
-    html = answers.answers(run, on_cpu=True)
+    html = answers.cards(run, on_cpu=True)
     assert html.count("<article") == 5 and html.count("rk-steps") == 4
     for column in list(run.columns.values())[1:]:
         assert agreement.reading(column) in html

@@ -20,14 +20,14 @@ CUT_NOTE: Final = (
 WAITING: Final = "Ask, and both answers appear here side by side."
 
 
-def answers(run: Run | None, *, on_cpu: bool, caution: str = "") -> str:
+def cards(run: Run | None, *, on_cpu: bool, caution: str = "") -> str:
     """One card a column, side by side where there is room; `caution` below them."""
     if run is None:
         return f'<div class="rk-empty">{WAITING}</div>'
-    cards = "".join(_card(column, run) for column in run.columns.values())
+    columns = "".join(_card(column, run) for column in run.columns.values())
     notes = "".join(f'<p class="rk-note">{escape(note)}</p>' for note in _notes(run, on_cpu))
     care = f'<p class="rk-caution" role="note">{escape(caution)}</p>' if caution else ""
-    return f'<div class="rk-cards" data-count="{len(run.columns)}">{cards}</div>{care}{notes}'
+    return f'<div class="rk-cards" data-count="{len(run.columns)}">{columns}</div>{care}{notes}'
 
 
 def _notes(run: Run, on_cpu: bool) -> list[str]:

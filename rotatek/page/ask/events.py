@@ -15,7 +15,14 @@ from rotatek.errors import ConversationGone
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.widgets import AskWidgets
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, called_by_name, listen
+from rotatek.page.binding import (
+    AT_ONCE,
+    MODEL_WORK,
+    QUIET,
+    called_by_name,
+    listen,
+    listen_to_selection,
+)
 from rotatek.page.form import settings_of
 from rotatek.page.links import decode
 from rotatek.page.refusals import refusal, refusing, refusing_stream
@@ -88,7 +95,7 @@ class AskEvents:
         """Cards and status of a run so far."""
         on_cpu = self.site.service.engine(run.model).vlm.device.type == "cpu"
         caution = confidence.note(run, self.site.bins)
-        cards = answers.answers(run, on_cpu=on_cpu, caution=caution)
+        cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
         return {"cards": cards, "status": answers.status(run)}
 
     @refusing
@@ -118,12 +125,12 @@ class AskEvents:
         return {"count": None if image is None else self.site.service.visual_tokens(model, image)}
 
     @refusing
-    def choose(self, event: gr.SelectData) -> tuple[str, str, Any]:
-        """A picture of the gallery: its path, its first question, all of them."""
-        example = self.site.examples[event.index]
+    def choose(self, number: int) -> Shown:
+        """A picture of the gallery. Changes: image, question, suggestions."""
+        example = self.site.examples[number]
         first = example.questions[0]
         suggestions = gr.update(choices=list(example.questions), value=first, visible=True)
-        return str(example.image), first, suggestions
+        return {"image": str(example.image), "question": first, "suggestions": suggestions}
 
 
 def _idle(goes_on: bool | None) -> Shown:
@@ -169,12 +176,11 @@ def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
     pictured = {"image": question.image, "model": model}
     listen(question.image.change, events.count, pictured, {"count": widgets.answers.count}, **QUIET)
     if question.gallery is not None:
-        question.gallery.select(
-            events.choose,
-            None,
-            [question.image, question.text, question.suggestions],
-            **AT_ONCE,
-        )
+        filled = {
+            "image": question.image, "question": question.text,
+            "suggestions": question.suggestions,
+        }  # fmt: skip
+        listen_to_selection(question.gallery.select, events.choose, filled, **AT_ONCE)
     question.text.input(None, None, question.suggestions, js="() => null", **QUIET)
     question.suggestions.input(lambda text: text, question.suggestions, question.text, **AT_ONCE)
     question.image.upload(lambda: gr.update(visible=False), None, question.suggestions, **AT_ONCE)

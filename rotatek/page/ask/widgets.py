@@ -132,7 +132,7 @@ class Answers:
 def answers_part(run: gr.State, count: gr.State) -> Answers:
     """Empty until somebody asks."""
     status = gr.HTML(markup.line(""), elem_id="status")
-    cards = gr.HTML(answers.answers(None, on_cpu=False), elem_id="answers")
+    cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
     return Answers(cards, status, run, count)
 
 
