@@ -30,10 +30,10 @@
   });
 })();
 
-// What is taken away: files, links and code. Python decides what; this saves and copies.
-window.rotatekAway = (() => {
+// Export: files, links and code. Python decides what; this saves and copies.
+window.rotatekExport = (() => {
   const say = (words) => {
-    const place = document.querySelector("#away-said .rk-said");
+    const place = document.querySelector("#export-said .rk-said");
     if (place) place.textContent = words;
   };
 

@@ -171,6 +171,11 @@ class ChannelMethod(ABC):
         return 1.0
 
     @property
+    def adapts(self) -> bool:
+        """Whether heads get widths of their own, and `key_share` is their mean."""
+        return False
+
+    @property
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it."""
         return (self.key_share + self.value_share) / 2

@@ -179,6 +179,11 @@ class RotateK(ChannelMethod):
         return self.keep_values
 
     @property
+    def adapts(self) -> bool:
+        """Adaptive widths give each head what its spectrum earns."""
+        return self.widths == "adaptive"
+
+    @property
     def beyond(self) -> str:
         """`K + V, adaptive`: what goes past the paper."""
         parts = ["K + V"] if self.values == "rotate" else []

@@ -1,7 +1,9 @@
-"""What the page is made of, apart from its widgets: the image door, the words, the figures.
+"""The page, and the same as a service for programs. `build` puts it together, `server` serves it.
 
-`image` is the upload box whose bytes pass through `rotatek.inputs`; `run` turns engine events into
-what one comparison has shown so far; `cards` writes that as HTML, every user's character escaped;
-`inside` turns a trace into figures, `plots` sends them to the browser (`assets/figures.js` draws),
-and `lens`, `tour` and `results` are the parts that show them. `app.py` puts the parts together.
+What a visitor may set is a `form`, made from the registries: `ask/` shows it as controls, `links`
+write it as text, and `api` has its fields. `service` answers; `state` is what one comparison has
+shown so far; `conversations` keeps caches that wait for a follow-up question. `binding` hands
+widgets' values to handlers by name, and `refusals` lets only calm sentences through. `export` makes
+files and programs of a run, `confidence` says when to doubt an answer, `upload` is the image box
+whose bytes pass through `rotatek.inputs`, and `zerogpu` answers on a GPU that is lent.
 """

@@ -1,43 +1,28 @@
 """The page as a service: `/ask` and `/compare` for `gradio_client`, in the words of the code.
 
-Both say *keep*, like the command line: fractions in (0, 1] of what stays.
+Both say *keep*, like the command line: fractions in (0, 1] of what stays. Their fields are the
+options of the registered methods; a name and a value mean what they mean in `Settings.of`.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek.channels import CHANNELS
-from rotatek.page.handlers import calm_stream
-from rotatek.page.image import image_box
-from rotatek.page.run import Column, columns_for, with_method
+from rotatek.compare.columns import at_budget, default_pruner, titled
+from rotatek.compare.report import report
+from rotatek.options import options_of
+from rotatek.page.binding import called_by_name
+from rotatek.page.form import REGISTRIES, Field, checked, shared_fields
+from rotatek.page.refusals import refusing_stream
 from rotatek.page.service import Service
-from rotatek.settings import CHOICES, Settings
-from rotatek.tokens import TOKENS
+from rotatek.page.state import Column, Run
+from rotatek.page.upload import image_box
+from rotatek.settings import Settings
 
-
-def report(column: Column) -> dict[str, Any]:
-    """One finished column as JSON: the fields of `python -m rotatek ask --json`."""
-    filled, done = column.prefilled, column.finished
-    if filled is None or done is None:
-        raise gr.Error(column.failure or "The request was not answered. Ask again.")
-    return {
-        "answer": done.answer,
-        "new_tokens": done.new_tokens,
-        "visual_tokens": filled.visual_tokens,
-        "visual_tokens_kept": filled.visual_kept,
-        "nominal_kv": filled.nominal_kv,
-        "kv_bytes": done.metrics["kv_bytes"],
-        "kv_bytes_full": done.metrics["kv_bytes_full"],
-        "prefill_ms": done.metrics["prefill_ms"],
-        "decode_ms_per_token": done.decode_ms_per_token,
-        "attention": filled.attention,
-        "agreement": done.metrics["agreement"],
-        "first_divergence": done.metrics["first_divergence"],
-        "settings": column.settings.as_dict(),
-    }
+LENGTH: Final = 64  # tokens of an answer where nothing is said
 
 
 class Endpoints:
@@ -46,85 +31,87 @@ class Endpoints:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    @calm_stream
+    @refusing_stream
     def ask(
         self,
         image: Picture | None,
         question: str,
-        tokens: str,
-        keep_tokens: float,
-        channels: str,
-        keep_channels: float,
         max_new_tokens: int,
         model: str,
-        keep_values: float,
-        widths: str,
-        cache_dtype: str,
-        request: gr.Request,
+        session: str | None = None,
+        **options: Any,
     ) -> Iterator[dict[str, Any]]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
-        keep_tokens and keep_channels are the fractions that stay, in (0, 1]. Beyond the paper,
-        and with RotateK only: keep_values, of the Value channels, widths "adaptive", cache_dtype
-        "fp8" or "int8". The answer is streamed as it grows; the last message has everything.
+        Every keep_... is the fraction that stays, in (0, 1]; options that the chosen methods do
+        not have must be left at their defaults. The answer is streamed as it grows; the last
+        message has everything.
         """
-        settings = _settings(
-            tokens, keep_tokens, channels, keep_channels, keep_values, widths, cache_dtype
-        )
-        columns, session = {"answer": settings}, request.session_hash
+        columns = {"answer": checked(options)}
         for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
             yield {"answer": run.columns["answer"].answer}
-        yield report(run.columns["answer"])
+        yield figures(run.columns["answer"])
 
-    @calm_stream
+    @refusing_stream
     def compare(
         self,
         image: Picture | None,
         question: str,
-        tokens: str,
-        keep_tokens: float,
-        channels: list[str],
-        keep_channels: float,
         max_new_tokens: int,
         model: str,
-        keep_values: float,
-        widths: str,
-        cache_dtype: str,
-        request: gr.Request,
+        channels: Sequence[str],
+        session: str | None = None,
+        **options: Any,
     ) -> Iterator[dict[str, Any]]:
-        """Answer under several channel methods at one budget, beside the uncompressed answer."""
-        first, *others = channels or ["rotatek"]
-        settings = _settings(
-            tokens, keep_tokens, first, keep_channels, keep_values, widths, cache_dtype
-        )
-        columns = columns_for(settings, [with_method(settings, name) for name in others])
-        session = request.session_hash
+        """Answer under several channel methods at one nominal budget, beside the uncompressed
+        answer. The first method that leaves channels out has the options that are given and sets
+        the budget; the others meet it."""
+        columns = one_budget(channels or [CHANNELS.default.name], options)
         for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
             yield {title: {"answer": column.answer} for title, column in run.columns.items()}
-        yield {title: report(column) for title, column in run.columns.items()}
+        yield whole(run)
 
 
-def _settings(
-    tokens: str,
-    keep_tokens: float,
-    channels: str,
-    keep_channels: float,
-    keep_values: float,
-    widths: str,
-    cache_dtype: str,
-) -> Settings:
-    """A stranger's numbers as settings, which check them."""
-    given = Settings(
-        tokens=tokens,
-        keep_tokens=keep_tokens,
-        channels=channels,
-        keep_channels=keep_channels,
-        keep_values=keep_values,
-        values="full" if keep_values == 1 else "rotate",
-        widths=widths,  # type: ignore[arg-type]  # Settings checks it
-        cache_dtype=cache_dtype,  # type: ignore[arg-type]
-    )
-    return with_method(given, channels)
+def figures(column: Column) -> dict[str, Any]:
+    """One finished column as JSON: the fields of `python -m rotatek ask --json`."""
+    if column.prefilled is None or column.finished is None:
+        raise gr.Error(column.failure or "The request was not answered. Ask again.")
+    return report(column.settings, column.prefilled, column.finished)
+
+
+def whole(run: Run) -> dict[str, Any]:
+    """Every finished column by its title."""
+    return {title: figures(column) for title, column in run.columns.items()}
+
+
+def one_budget(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Settings]:
+    """Columns under several channel methods, all but the uncompressed one at one nominal budget.
+
+    Args:
+        names: of the methods.
+        options: flat options of the pruner and of those methods, `tokens` among them.
+
+    Raises:
+        SettingError: for a name or a value that there is not.
+    """
+    methods = [CHANNELS.find(name) for name in names]
+    sets_budget = [method for method in methods if not method().stores_everything]
+    first = next(iter(sets_budget), methods[0])
+    # what only another one of the methods has is given to that one, and no reason to refuse this
+    own = {one.key for one in options_of(first)}
+    others = {one.key for method in methods for one in options_of(method)} - own
+    given = {key: value for key, value in options.items() if key not in others}
+    chosen = checked(given | {"channels": first.name})
+    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    rest = [method.name for method in methods if method is not first]
+    return titled(chosen, [at_budget(chosen, pruner, name, **options) for name in rest])
+
+
+def option_fields() -> list[Field]:
+    """Those that programs may set, behind the shares of tokens and channels: ours before plug-ins',
+    what goes beyond the paper before the rest, shares before choices."""
+    later = [field for field in shared_fields().values() if not field.is_main]
+    return sorted(later, key=lambda f: (not f.ours, f.option.place != "beyond", not f.is_share))
 
 
 def publish(service: Service, **queue: Any) -> None:
@@ -133,27 +120,43 @@ def publish(service: Service, **queue: Any) -> None:
     Names and numbers are checked by `Settings` and the service, whose sentences are our own, and
     not by the widgets.
     """
-    endpoints = Endpoints(service)
-    free = {"allow_custom_value": True}
-    models = [model.name for model in service.models]
+    endpoints, models = Endpoints(service), [model.name for model in service.models]
     with gr.Group(visible=False):
-        image = image_box(label="image")
-        question = gr.Textbox(label="question")
-        tokens = gr.Dropdown(list(TOKENS), value="none", label="tokens", **free)
-        keep_tokens = gr.Number(1.0, label="keep_tokens")
-        one = gr.Dropdown(list(CHANNELS), value="rotatek", label="channels", **free)
-        several = gr.Dropdown(
-            list(CHANNELS), value=["rotatek", "think"], multiselect=True, label="channels", **free
-        )
-        keep_channels = gr.Number(0.25, label="keep_channels")
-        length = gr.Number(64, label="max_new_tokens")
-        model = gr.Dropdown(models, value=models[0], label="model", **free)
+        widgets = {
+            "image": image_box(label="image"),
+            "question": gr.Textbox(label="question"),
+            **_of_kind("tokens"),
+            **_of_kind("channels"),
+            "max_new_tokens": gr.Number(LENGTH, label="max_new_tokens"),
+            "model": _menu("model", models, models[0]),
+            **{field.key: _widget(field) for field in option_fields()},
+        }
+        names = list(CHANNELS)
+        several = _menu("channels", names, names[:2], multiselect=True)
         result, button = gr.JSON(label="result"), gr.Button()
-        keep_values = gr.Number(1.0, label="keep_values")
-        widths = gr.Dropdown(list(CHOICES["widths"]), value="uniform", label="widths", **free)
-        kinds = list(CHOICES["cache_dtype"])
-        cache_dtype = gr.Dropdown(kinds, value="model", label="cache_dtype", **free)
-    head = [image, question, tokens, keep_tokens]
-    last = [keep_channels, length, model, keep_values, widths, cache_dtype]
-    button.click(endpoints.ask, [*head, one, *last], result, api_name="ask", **queue)
-    button.click(endpoints.compare, [*head, several, *last], result, api_name="compare", **queue)
+    for name, handler, changes in (
+        ("ask", endpoints.ask, {}), ("compare", endpoints.compare, {"channels": several}),
+    ):  # fmt: skip
+        inputs = widgets | changes
+        call = called_by_name(handler, list(inputs))
+        button.click(call, list(inputs.values()), result, api_name=name, **queue)
+
+
+def _of_kind(kind: str) -> dict[str, Any]:
+    """The menu of a registry's methods, and the share that they keep."""
+    registry = REGISTRIES[kind]
+    main = {f.key: _widget(f) for f in shared_fields().values() if f.kind == kind and f.is_main}
+    return {kind: _menu(kind, list(registry), registry.default.name), **main}
+
+
+def _widget(field: Field) -> Any:
+    """One option, at its default."""
+    one = field.option
+    if one.kind == "choice":
+        return _menu(one.key, list(one.values), one.default)
+    return gr.Number(one.default, label=one.key)
+
+
+def _menu(label: str, values: Sequence[str], value: Any, **options: Any) -> gr.Dropdown:
+    """Names to choose from; others reach our own check, and its sentence."""
+    return gr.Dropdown(list(values), value=value, label=label, allow_custom_value=True, **options)

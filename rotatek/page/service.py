@@ -12,9 +12,9 @@ from rotatek import errors, inputs
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.events import Event, Failed, Prefilled, Restarted, Token
-from rotatek.page.chats import Chats, Kept
-from rotatek.page.choices import Model
-from rotatek.page.run import Run, start
+from rotatek.page.catalogue import Model
+from rotatek.page.conversations import Conversations, Waiting
+from rotatek.page.state import Run, start
 from rotatek.settings import Settings
 
 REPAINT_S = 0.06  # growing answers are shown at most this often
@@ -37,7 +37,7 @@ class Service:
         self._loading = threading.Lock()
         self._stops: dict[str, set[Switch]] = {}
         self._closed = False
-        self.chats = Chats()
+        self.conversations = Conversations()
         self._welcome: Run | None = None
         self._welcoming = threading.Lock()
 
@@ -102,13 +102,13 @@ class Service:
         request, run.notice = engine.terms(request, len(columns))
         run.max_new_tokens = request.max_new_tokens
         if talk:
-            self.chats.drop(session or "")
-        kept = Kept(Conversation(), run.key) if talk else None
+            self.conversations.drop(session or "")
+        waiting = Waiting(Conversation(), run.key) if talk else None
         stop = engine.flag()
         events = engine.compare(
-            request, columns, stop, conversation=None if kept is None else kept.conversation
+            request, columns, stop, conversation=None if waiting is None else waiting.conversation
         )
-        yield from self._told(engine, run, events, stop, session or "", kept)
+        yield from self._grown(engine, run, events, stop, session or "", waiting)
 
     def follow(
         self, run: Run, question: str, max_new_tokens: int, session: str | None
@@ -124,56 +124,56 @@ class Service:
         question = inputs.clean_question(question)
         if self._closed:
             raise errors.Restarting
-        kept = self.chats.take(session or "", run.key)
-        if kept is None:
+        waiting = self.conversations.take(session or "", run.key)
+        if waiting is None:
             raise errors.ConversationGone
         later = run.next(question, max_new_tokens)
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
-            events = engine.follow(kept.conversation, question, max_new_tokens, stop)
+            events = engine.follow(waiting.conversation, question, max_new_tokens, stop)
         except Exception:  # refused, or nothing to go on from: what there is waits on
-            self.chats.keep(session or "", kept)
+            self.conversations.keep(session or "", waiting)
             raise
-        kept.key = later.key
-        yield from self._told(engine, later, events, stop, session or "", kept)
+        waiting.key = later.key
+        yield from self._grown(engine, later, events, stop, session or "", waiting)
 
-    def _told(
+    def _grown(
         self,
         engine: Engine,
         run: Run,
         events: Iterator[Event],
         stop: Switch,
         session: str,
-        kept: Kept | None,
+        waiting: Waiting | None,
     ) -> Iterator[Run]:
-        """The run as `events` make it grow; at its end `kept` waits, or is closed."""
+        """The run as `events` make it grow; at its end its conversation waits, or is closed."""
         self._stops.setdefault(session, set()).add(stop)
         shown = 0.0
-        waits = False
+        is_kept = False
         try:
             yield run
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     run.take(event)
                     if isinstance(event, Restarted):
-                        self.chats.clear()
+                        self.conversations.clear()
                     if isinstance(event, Prefilled):
                         run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
                     if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                         shown = time.monotonic()
                         yield run
             run.stopped = stop.is_set()
-            if kept is not None and kept.conversation.is_open:
-                self.chats.keep(session, kept)
-                waits, run.goes_on = True, kept.conversation.is_open
+            if waiting is not None and waiting.conversation.is_open:
+                self.conversations.keep(session, waiting)
+                is_kept, run.goes_on = True, waiting.conversation.is_open
             yield run
         except errors.UserError as error:
             run.take(Failed(None, error.message))
             yield run
         finally:
-            if kept is not None and not waits:
-                kept.close()
+            if waiting is not None and not is_kept:
+                waiting.close()
             stop.set()
             self._forget(session, stop)
             if self.on_lost is not None and not engine.health().able:
@@ -187,7 +187,7 @@ class Service:
 
     def stop(self, session: str | None) -> None:
         """End what the session is waiting for, within one token, and free what it left."""
-        self.chats.drop(session or "")
+        self.conversations.drop(session or "")
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()
 
@@ -198,7 +198,7 @@ class Service:
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""
         self._closed = True
-        self.chats.clear()
+        self.conversations.clear()
         for session in tuple(self._stops):
             self.stop(session)
 

@@ -9,11 +9,12 @@ import pytest
 from gradio_client import Client
 from PIL import Image, ImageDraw
 
-import app
 from rotatek.engine import Engine
-from rotatek.page.choices import Example, Model
-from rotatek.page.handlers import Handlers
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import Example, Model
 from rotatek.page.service import Service
+from rotatek.page.site import Site
 from tests.tiny import tiny_qwen
 
 # The server and the client that gradio runs in this process leave event loops to the collector.
@@ -58,9 +59,9 @@ def picture_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(service: Service, picture_file: Path) -> Iterator[str]:
     """The whole page, served with the product's own launch settings."""
     examples = [Example(picture_file, "A square", ("Which colour?",))]
-    page = app.build(Handlers(service, examples))
+    page = build(Site(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
-    _, url, _ = app.launch(page, service, **options)
+    _, url, _ = server.launch(page, service, **options)
     yield url
     page.close(verbose=False)
 

@@ -21,6 +21,7 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
+        "fastv_layer", "contextual", "weighting", "solver", "values", "recovery",
     ]  # fmt: skip
 
 
@@ -37,7 +38,9 @@ def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
     assert got["nominal_kv"] == 0.5
     assert 0 < got["kv_bytes"] < got["kv_bytes_full"]
     assert 0 < got["new_tokens"] <= 6
-    assert got["settings"]["keep_channels"] == 0.25
+    assert got["settings"] == {
+        "tokens": "fastv", "keep_tokens": 0.5, "fastv_layer": 2, "channels": "full",
+    }  # fmt: skip
 
 
 def test_compare_puts_every_method_beside_the_uncompressed_answer(
@@ -66,6 +69,24 @@ def test_ask_goes_beyond_the_paper_where_told(client: Client, picture_file: Path
     narrow = cost(keep_values=0.25, widths="adaptive", cache_dtype="int8")
     assert narrow["kv_bytes"] < beyond["kv_bytes"]
     assert beyond["settings"]["values"] == "rotate" and beyond["settings"]["widths"] == "adaptive"
+
+
+@pytest.mark.parametrize("first", ["rotatek", "think", "full"])
+def test_compare_keeps_one_nominal_budget(client: Client, picture_file: Path, first: str) -> None:
+    methods = ["rotatek", "think", "spark", "full"]
+    own = {"keep_values": 0.25, "widths": "adaptive"} if first == "rotatek" else {}
+    got = client.predict(
+        handle_file(picture_file), "Which colour?", tokens="visionzip", keep_tokens=0.5,
+        channels=[first, *(name for name in methods if name != first)], keep_channels=0.5,
+        max_new_tokens=1, recovery="mean", api_name="/compare", **own,
+    )  # fmt: skip
+    first_column, *others = list(got.values())[1:]
+    assert len(others) == 3
+    assert first_column["settings"]["keep_tokens"] == 0.5
+    for column in others:
+        assert column["nominal_kv"] == pytest.approx(first_column["nominal_kv"], rel=1e-4)
+    assert first == "full" or first_column["settings"]["channels"] == first
+    assert next(c for c in others if "recovery" in c["settings"])["settings"]["recovery"] == "mean"
 
 
 def test_the_same_question_gets_the_same_answer(client: Client, picture_file: Path) -> None:
@@ -122,7 +143,10 @@ BAD_SETTINGS = [
     ({"keep_values": 0}, "keep_values must be"),
     ({"keep_values": "all"}, "keep_values must be"),
     ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
-    ({"cache_dtype": "fp8", "channels": "think"}, "cache_dtype must be model unless"),
+    ({"cache_dtype": "fp8", "channels": "think"}, "cache_dtype must be left out unless channels"),
+    ({"recovery": "mean"}, "recovery must be left out unless channels is spark"),
+    ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),
+    ({"fastv_layer": 0.5}, "fastv_layer must be a whole number of 1 or more"),
     ({"widths": "ragged"}, "widths must be one of uniform, adaptive"),
     ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
     ({"max_new_tokens": -3}, "max_new_tokens must be"),
@@ -209,7 +233,25 @@ def post(address: str, data: list) -> str:
 def test_no_path_no_url_and_no_odd_payload_gets_through(address: str, image: object) -> None:
     said = post(
         address,
-        [image, "Which colour?", "none", 1.0, "rotatek", 0.25, 4, "tiny", 1.0, "uniform", "model"],
+        [
+            image,
+            "Which colour?",
+            "none",
+            1.0,
+            "rotatek",
+            0.25,
+            4,
+            "tiny",
+            1.0,
+            "uniform",
+            "model",
+            2,
+            0.05,
+            "paper",
+            "subspace",
+            "full",
+            "sign",
+        ],
     )
     assert "complete" not in said and "answer" not in said
     assert "root:" not in said

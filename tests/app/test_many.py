@@ -11,16 +11,17 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 
-import app
 from rotatek import errors
+from rotatek.cache.compressed import RotateKCache
 from rotatek.engine import Engine
 from rotatek.events import Event, Token
 from rotatek.inputs import Request
 from rotatek.models import VisionLanguageModel
-from rotatek.page import serving
-from rotatek.page.choices import Example
-from rotatek.page.handlers import Handlers
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import Example
 from rotatek.page.service import Service
+from rotatek.page.site import Site
 from rotatek.settings import Settings
 from tests import wire
 from tests.app.conftest import TINY
@@ -61,9 +62,10 @@ def engine() -> Slow:
 def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
     """A page with few places in its queue."""
     service = Service([TINY], lambda source: engine)
-    page = app.build(Handlers(service, [Example(picture_file, "A square", ("Which colour?",))]))
+    examples = [Example(picture_file, "A square", ("Which colour?",))]
+    page = build(Site(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
-    _, url, _ = app.launch(page, service, **options)
+    _, url, _ = server.launch(page, service, **options)
     page._queue.max_size = WAITING
     yield url
     page.close(verbose=False)
@@ -130,11 +132,11 @@ def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[
     yield held
     for listener in held:
         listener.drop()
-    until(lambda: serving_is_idle(crowded, uploaded), 20)
+    until(lambda: is_idle(crowded, uploaded), 20)
     engine.asked.clear()
 
 
-def serving_is_idle(address: str, image: dict[str, Any]) -> bool:
+def is_idle(address: str, image: dict[str, Any]) -> bool:
     status, said = ask(address, image, "Idle?", 1)
     return status == 200 and "complete" in wire.Listener(address, said["event_id"]).rest()
 
@@ -182,8 +184,6 @@ def live(engine: Slow) -> bool:
     """Whether any answer is still being made."""
     import gc
 
-    from rotatek.compression import RotateKCache
-
     return any(type(o) is RotateKCache and any(o.tensors()) for o in gc.get_objects())
 
 
@@ -208,11 +208,12 @@ def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
     engine = Engine(tiny_qwen())
     service = Service([TINY], lambda source: engine)
     service.on_lost = told.set
-    page = app.build(Handlers(service, [Example(picture_file, "A square", ("Which?",))]))
+    examples = [Example(picture_file, "A square", ("Which?",))]
+    page = build(Site(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
-    _, url, _ = app.launch(page, service, **options)
+    _, url, _ = server.launch(page, service, **options)
     try:
-        assert health(url) == (200, serving.report_of(service))
+        assert health(url) == (200, server.report_of(service))
         assert health(url)[1]["status"] == "loading"
         client = Client(url, verbose=False)
         client.predict(handle_file(picture_file), "Good?", max_new_tokens=1, api_name="/ask")
@@ -235,8 +236,8 @@ def test_health_says_why_the_default_model_is_missing() -> None:
         raise errors.WeightsMissing
 
     service = Service([TINY], missing)
-    Handlers(service, []).prepare()
-    report = serving.report_of(service)
+    Site(service).prepare()
+    report = server.report_of(service)
     assert report["status"] == "failed" and report["reason"] == errors.WeightsMissing.sentence
 
 

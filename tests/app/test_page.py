@@ -3,22 +3,25 @@
 import threading
 import time
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
 
+from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.engine import Engine
 from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
 from rotatek.events import Failed, Finished, Token
-from rotatek.page import cards
-from rotatek.page.choices import PRESETS, Model, load_examples, models_on_offer, settings_of
-from rotatek.page.handlers import Handlers
-from rotatek.page.run import BASELINE, Run, columns_for, start, with_method
+from rotatek.page.ask import answers, readings
+from rotatek.page.ask.events import AskEvents
+from rotatek.page.catalogue import Model, load_examples, models_on_offer, presets
+from rotatek.page.form import settings_of, values_of
 from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.page.state import Run, start
 from rotatek.settings import Settings
+from viz.theme import size
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
@@ -44,14 +47,14 @@ def image() -> Image.Image:
 @pytest.fixture(scope="module")
 def run(service: Service, image: Image.Image) -> Run:
     *_, last = service.ask(
-        "tiny", image, "Which?", columns_for(CHOSEN, [with_method(CHOSEN, "think")]), 6
+        "tiny", image, "Which?", titled(CHOSEN, [CHOSEN.with_channels("think")]), 6
     )
     return last
 
 
 def test_a_run_grows_and_is_complete_at_the_end(run: Run) -> None:
-    assert list(run.columns) == [BASELINE, "FastV + RotateK", "FastV + ThinK"]
-    assert [column.method for column in run.columns.values()] == ["full", "rotatek", "think"]
+    assert list(run.columns) == [UNCOMPRESSED, "FastV + RotateK", "FastV + ThinK"]
+    assert [column.method.name for column in run.columns.values()] == ["full", "rotatek", "think"]
     for column in run.columns.values():
         assert column.finished is not None and column.failure is None
         assert column.answer.strip() == column.finished.answer.rstrip("\ufffd").strip()
@@ -60,59 +63,59 @@ def test_a_run_grows_and_is_complete_at_the_end(run: Run) -> None:
 
 def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     nasty = "<img src=x onerror=alert(1)><script>alert(1)</script>\"' &amp; </div>"
-    run = start(columns_for(CHOSEN, []), np.asarray(image), nasty)
+    run = start(titled(CHOSEN, []), np.asarray(image), nasty)
     for title in run.columns:
         run.take(Token(title, 0, 1, nasty, 1.0, False))
-        run.take(Token(title, 1, 2, nasty, 1.0, title != BASELINE))
-    html = cards.answers(run, on_cpu=True)
+        run.take(Token(title, 1, 2, nasty, 1.0, title != UNCOMPRESSED))
+    html = answers.cards(run, on_cpu=True)
     assert "<img" not in html and "<script" not in html and "alert(1)" in html
     assert not {"img", "script", "onerror", "src"} & Tags(html).names
     assert html.count("<mark") == 1
     run.take(Failed(None, nasty))
-    assert "<img" not in cards.answers(run, on_cpu=False) + cards.status(run)
+    assert "<img" not in answers.cards(run, on_cpu=False) + answers.status(run)
 
 
 def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
-    run = start(columns_for(CHOSEN, []), np.asarray(image), "?")
+    run = start(titled(CHOSEN, []), np.asarray(image), "?")
     name = run.chosen.title
     for index, (word, differs) in enumerate([("a", False), (" b", True), (" c", True)]):
         run.take(Token(name, index, index, word, 1.0, differs))
-    html = cards.answers(run, on_cpu=False)
+    html = answers.cards(run, on_cpu=False)
     assert "> b</mark> c" in html and "first differs at token 2" in html
     assert "latency proves nothing" not in html
 
 
 def test_badges_are_the_engines_figures(run: Run) -> None:
-    html = cards.answers(run, on_cpu=True)
+    html = answers.cards(run, on_cpu=True)
     assert "latency proves nothing" in html
     for column in run.columns.values():
-        assert cards.size(column.finished.metrics["kv_bytes"]) in html
+        assert size(column.finished.metrics["kv_bytes"]) in html
     assert "100 % of full" in html
 
 
 def test_readings_say_what_is_kept() -> None:
-    paper = PRESETS["25 %: tokens + channels"]
-    assert "keeps 230 of 576 tokens" in cards.token_reading(paper, 576)
-    assert "keeps 40 % of the visual tokens" in cards.token_reading(paper, None)
-    assert "keeps 32 of 128 channels" in cards.channel_reading(paper, 128)
-    assert "<b>25 %</b>" in cards.budget_reading(paper)
-    everything = settings_of("none", 0.6, "full", 0.75, "paper")
-    assert "keeps all 576 tokens" in cards.token_reading(everything, 576)
-    assert "keeps all 128 channels" in cards.channel_reading(everything, 128)
+    paper = presets()["25 %: tokens + channels"]
+    assert "keeps 230 of 576 tokens" in readings.token_reading(paper, 576)
+    assert "keeps 40 % of the visual tokens" in readings.token_reading(paper, None)
+    assert "keeps 32 of 128 channels" in readings.channel_reading(paper, 128)
+    assert "<b>25 %</b>" in readings.budget_reading(paper)
+    everything = settings_of(values_of(paper) | {"tokens": "none", "channels": "full"})
+    assert "keeps all 576 tokens" in readings.token_reading(everything, 576)
+    assert "keeps all 128 channels" in readings.channel_reading(everything, 128)
     assert everything.is_baseline
 
 
-@pytest.mark.parametrize("label", PRESETS)
+@pytest.mark.parametrize("label", presets())
 def test_presets_meet_the_budget_in_their_name(label: str) -> None:
-    settings = PRESETS[label]
-    assert round(100 * cards.settings.nominal_kv) == pytest.approx(int(label.split()[0]), abs=1)
+    settings = presets()[label]
+    assert round(100 * settings.nominal_kv) == pytest.approx(int(label.split()[0]), abs=1)
 
 
 @pytest.mark.alone
 def test_stop_ends_within_a_token_and_forgets_the_visitor(
     service: Service, image: Image.Image
 ) -> None:
-    running = service.ask("tiny", image, "Go on", columns_for(CHOSEN, []), 512, "visitor")
+    running = service.ask("tiny", image, "Go on", titled(CHOSEN, []), 512, "visitor")
     for run in running:
         if run.chosen.pieces:
             break
@@ -124,11 +127,11 @@ def test_stop_ends_within_a_token_and_forgets_the_visitor(
     assert run.stopped and len(run.chosen.pieces) <= said + 2
     assert time.monotonic() - started < 2.0
     assert not service._stops
-    assert "Stopped." in cards.status(run)
+    assert "Stopped." in answers.status(run)
 
 
 def test_a_closed_tab_ends_the_run(service: Service, image: Image.Image) -> None:
-    running = service.ask("tiny", image, "Go on", columns_for(CHOSEN, []), 512, "tab")
+    running = service.ask("tiny", image, "Go on", titled(CHOSEN, []), 512, "tab")
     next(running)
     next(running)
     running.close()
@@ -136,7 +139,7 @@ def test_a_closed_tab_ends_the_run(service: Service, image: Image.Image) -> None
 
 
 def test_greeting_is_answered_once_for_everybody(service: Service, image: Image.Image) -> None:
-    columns = columns_for(CHOSEN, [])
+    columns = titled(CHOSEN, [])
     first = service.welcome(image, "Hello?", columns)
     assert service.welcome(image, "Hello?", columns) is first
 
@@ -153,30 +156,14 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     vlm = service.engine("tiny").vlm
     broken = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Breaking(vlm))
     broken._engines["tiny"] = Breaking(vlm)
-    handlers = Handlers(broken, [])
-    visitor = SimpleNamespace(session_hash="v")
-    asked = handlers.ask(
-        image,
-        "Which?",
-        "tiny",
-        4,
-        [],
-        "none",
-        0.0,
-        "rotatek",
-        0.75,
-        "paper",
-        0.0,
-        False,
-        "model",
-        visitor,
-    )
+    request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
+    asked = AskEvents(Site(broken)).ask(**request, others=[], session="v", **values_of(Settings()))
     with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
         *_, last = asked
-    assert last[3]["interactive"] is True and last[4]["interactive"] is False
+    assert last["ask"]["interactive"] is True and last["stop"]["interactive"] is False
     assert "id " in caplog.text and secret not in caplog.text
     assert not broken._stops
-    good = list(service.ask("tiny", image, "Which?", columns_for(CHOSEN, []), 2))[-1]
+    good = list(service.ask("tiny", image, "Which?", titled(CHOSEN, []), 2))[-1]
     assert isinstance(good.chosen.finished, Finished)
 
 
@@ -186,18 +173,18 @@ def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
     def make(source: str) -> Engine:
         raise WeightsMissing
 
-    handlers = Handlers(Service([Model("tiny", "Tiny", "nowhere")], make), [])
-    handlers.prepare()
+    site = Site(Service([Model("tiny", "Tiny", "nowhere")], make))
+    site.prepare()
     assert f"not ready: {WeightsMissing.sentence}" in caplog.text
     with pytest.raises(gr.Error, match="weights were not found"):
-        handlers.count(image, "tiny")
+        AskEvents(site).count(image, "tiny")
 
 
 def test_refusals_come_before_anything_is_shown(service: Service, image: Image.Image) -> None:
     with pytest.raises(QuestionEmpty):
-        next(service.ask("tiny", image, " ", columns_for(CHOSEN, []), 4))
+        next(service.ask("tiny", image, " ", titled(CHOSEN, []), 4))
     with pytest.raises(SettingError, match="model must be one of tiny"):
-        next(service.ask("other", image, "Which?", columns_for(CHOSEN, []), 4))
+        next(service.ask("other", image, "Which?", titled(CHOSEN, []), 4))
 
 
 def test_models_load_once_even_when_many_ask(service: Service) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from rotatek.compare.columns import titled
 from rotatek.engine import Engine
-from rotatek.page.choices import Model
-from rotatek.page.run import columns_for
+from rotatek.page.catalogue import Model
 from rotatek.page.service import Service
 from rotatek.settings import Settings
 
@@ -40,7 +40,7 @@ def service() -> Service:
 @pytest.mark.slow
 def test_eight_visitors_read_their_own_code_word(service: Service, together: Callable) -> None:
     def answers(number: int) -> dict[str, str]:
-        columns = columns_for(SETTINGS[number % len(SETTINGS)], [])
+        columns = titled(SETTINGS[number % len(SETTINGS)], [])
         visitor, word = f"visitor {number}", WORDS[number]
         question = "What is the code word?"
         *_, run = service.ask("pocket", card(word), question, columns, 12, visitor)

@@ -7,9 +7,9 @@ from pathlib import Path
 import gradio as gr
 import numpy as np
 import pytest
+from rotatek.page.choices import Example, settings_of
 
 from rotatek.page import tour
-from rotatek.page.choices import Example, settings_of
 from rotatek.page.service import Service
 from tests.app.test_lens import figures
 

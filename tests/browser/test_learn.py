@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from rotatek.page.choices import load_examples
+from rotatek.page.handlers import Handlers
 
 import app
 from rotatek.page import serving
-from rotatek.page.choices import load_examples
-from rotatek.page.handlers import Handlers
 
 pytestmark = pytest.mark.browser
 

@@ -7,11 +7,12 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect
 
-import app
 from rotatek.engine import Engine
-from rotatek.page.choices import Example, Model
-from rotatek.page.handlers import Handlers
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import Example, Model
 from rotatek.page.service import Service
+from rotatek.page.site import Site
 from tests.browser.conftest import left
 from tests.browser.steps import open_drawer
 from tests.tiny import tiny_qwen
@@ -35,10 +36,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, s
     image = Image.new("RGB", (336, 224), "white")
     ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
     image.save(picture)
-    handlers = Handlers(service, [Example(picture, "A square", ("Which colour?",))])
-    handlers.prepare()
-    page = app.build(handlers)
-    _, url, _ = app.launch(
+    site = Site(service, [Example(picture, "A square", ("Which colour?",))])
+    site.prepare()
+    page = build(site, server.ASSETS)
+    _, url, _ = server.launch(
         page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
     )
     yield service, url
@@ -74,12 +75,14 @@ def test_caches_leave_with_their_visitor(
 ) -> None:
     service, url = place
     page = asked(tab.pop() if tab else browser.new_page(), url)
-    assert len(service.chats) == 1 and service.chats.bytes > 0
+    assert len(service.conversations) == 1 and service.conversations.bytes > 0
     started = time.monotonic()
     leave(page)
-    while len(service.chats) and time.monotonic() - started < 20:
+    while len(service.conversations) and time.monotonic() - started < 20:
         time.sleep(0.02)
     taken = time.monotonic() - started
-    assert len(service.chats) == 0 and taken < 5.0  # a quarter of a second on an idle machine
+    assert (
+        len(service.conversations) == 0 and taken < 5.0
+    )  # a quarter of a second on an idle machine
     if not page.is_closed():
         tab.append(left(page))

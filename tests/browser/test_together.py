@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.app.test_caution import landscape
+from tests.app.test_confidence import landscape
 from tests.browser.steps import (
     DONE,
     answered,
@@ -88,18 +88,18 @@ def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit, shoot) -> None:
     page = visit()
     ask(page, "What is the total?")
     before = held(page, 1)
-    expect(page.locator("#value-sparsity")).to_be_hidden()
+    expect(page.locator("#keep-values")).to_be_hidden()
     open_drawer(page, "beyond")
-    press(page, "value-sparsity", "End")
+    press(page, "keep-values", "End")
     expect(page.locator("#value-reading")).to_contain_text("keeps 6 of 128 Value channels")
-    page.locator("#adaptive input").check()
+    page.locator("#widths input").check()
     expect(page.locator("#value-reading")).to_contain_text("on this image")
     expect(page.locator("#presets input:checked")).to_have_count(0)
     ask(page, "What is the total?")
     assert cards_of(page)[1] == "FastV + RotateK (K + V, adaptive)"
     assert held(page, 1) < before
     page.locator("#presets label").filter(has_text="62 %").click()
-    expect(page.locator("#adaptive input")).not_to_be_checked()
+    expect(page.locator("#widths input")).not_to_be_checked()
     expect(page.locator("#value-reading")).to_contain_text("all 128 Value channels")
     shoot(page, "beyond")
 
@@ -151,17 +151,17 @@ def test_answers_are_saved_as_json_and_csv(visit) -> None:
     page = visit()
     ask(page, "What is the total?")
     follow(page, "What is the time?")
-    open_drawer(page, "away")
-    name, text = downloaded(page, "#away-json")
+    open_drawer(page, "export")
+    name, text = downloaded(page, "#export-json")
     got = json.loads(text)
     assert name == "rotatek.json" and len(got["turns"]) == 2
     shown = page.locator(DONE).nth(1).locator(".rk-answer").inner_text()
     assert got["turns"][1]["columns"]["FastV + RotateK"]["answer"] == shown.strip()
-    name, text = downloaded(page, "#away-csv")
+    name, text = downloaded(page, "#export-csv")
     assert name == "rotatek.csv" and len(list(csv.DictReader(io.StringIO(text)))) == 4
-    expect(page.locator("#away-said")).to_have_text("Saved as rotatek.csv.")
-    expect(page.locator("#away-code")).to_contain_text("engine.follow(talk, 'What is the time?'")
-    expect(page.locator("#away-code")).to_contain_text("python -m rotatek ask assets/examples/")
+    expect(page.locator("#export-said")).to_have_text("Saved as rotatek.csv.")
+    expect(page.locator("#export-code")).to_contain_text("engine.follow(talk, 'What is the time?'")
+    expect(page.locator("#export-code")).to_contain_text("python -m rotatek ask assets/examples/")
 
 
 def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
@@ -175,9 +175,9 @@ def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
     page.locator("#presets label").filter(has_text="62 %").click()
     expect(page.locator("#budget-reading")).to_contain_text("62 %")
     page.locator("#question textarea").fill("Which rows & columns?")
-    open_drawer(page, "away")
-    page.locator("#away-link").click()
-    expect(page.locator("#away-said")).to_have_text("Link copied.")
+    open_drawer(page, "export")
+    page.locator("#export-link").click()
+    expect(page.locator("#export-said")).to_have_text("Link copied.")
     link = page.url
     assert page.evaluate("navigator.clipboard.readText()") == link and link.startswith(address)
     page.goto(link)
@@ -186,7 +186,7 @@ def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
     expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 19 %"])
     expect(page.locator("#status")).to_contain_text("come from the link")
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
-    open_drawer(page, "away")
+    open_drawer(page, "export")
     shoot(page, "taken-away")
     page.locator("[data-code=client] [data-copy]").click()
     expect(page.locator("[data-code=client] [data-copy]")).to_have_text("Copied")
@@ -221,8 +221,8 @@ def test_new_things_work_by_keyboard(visit) -> None:
     expect(page.locator("#others label")).to_have_count(3)
     page.locator("#beyond").get_by_role("button").first.focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#value-sparsity")).to_be_visible()
-    page.locator("#adaptive input").focus()
+    expect(page.locator("#keep-values")).to_be_visible()
+    page.locator("#widths input").focus()
     page.keyboard.press("Space")
     expect(page.locator("#value-reading")).to_contain_text("on this image")
     ask(page, "What is the total?")
@@ -237,7 +237,7 @@ def test_new_things_work_by_keyboard(visit) -> None:
 def test_everything_open_fits_a_phone(visit: Callable[..., Page], shoot) -> None:
     page = visit(width=390, height=844)
     page.locator("#every").click()
-    for drawer in ("beyond", "more", "away"):
+    for drawer in ("beyond", "more", "export"):
         open_drawer(page, drawer)
     ask(page, "What is the total?")
     follow(page, "What is the time?")

@@ -30,8 +30,8 @@ from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import load
 from rotatek.models.memory import is_out_of_memory
-from rotatek.page import cards
-from rotatek.page.run import start
+from rotatek.page.ask.answers import status
+from rotatek.page.state import start
 from rotatek.pocket.models.config import build_model, model_config, save_model
 from rotatek.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
@@ -163,7 +163,7 @@ def test_memory_short_once_is_answered_under_tighter_limits(
     for title, column in run.columns.items():
         said = [event.text for event in again if isinstance(event, Token) and event.column == title]
         assert column.pieces == said and column.failure is None
-    assert cards.status(run).count(errors.TIGHTER) == 1
+    assert status(run).count(errors.TIGHTER) == 1
 
 
 @pytest.mark.parametrize("kind", FAILURES)

@@ -21,9 +21,8 @@ IMAGE = ROOT / "assets" / "examples" / "receipt.png"
 # the question says so.
 PROGRAM = """
 import sys, time
-import app
 from rotatek.engine import Engine
-from rotatek.page import choices, serving
+from rotatek.page import catalogue, server
 from tests.tiny import tiny_qwen
 
 class Slow(Engine):
@@ -34,9 +33,9 @@ class Slow(Engine):
             yield event
 
 vlm = tiny_qwen()
-offer = [choices.Model("tiny", "Tiny", "tiny")]
-serving.service_here = lambda: serving.Service(offer, lambda source: Slow(vlm))
-app.main()
+offer = [catalogue.Model("tiny", "Tiny", "tiny")]
+server.service_here = lambda: server.Service(offer, lambda source: Slow(vlm))
+server.main()
 """
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""What an open port needs beside the page: health, a polite full queue, an orderly end."""
+"""Serve the page: `main`, health, a polite full queue, an orderly end."""
 
 import logging
 import os
@@ -6,18 +6,25 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import gradio as gr
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 import rotatek
 from rotatek import errors
-from rotatek.page import zero
-from rotatek.page.choices import models_on_offer
+from rotatek.page import plots, zerogpu
+from rotatek.page.build import build
+from rotatek.page.catalogue import load_examples, models_on_offer
+from rotatek.page.confidence import load_bins
+from rotatek.page.look import head, theme
 from rotatek.page.service import Service
+from rotatek.page.site import Site
 
+ASSETS: Final = Path(__file__).resolve().parents[2] / "assets"
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 1.0  # for running answers to end and be sent
@@ -30,15 +37,15 @@ def service_here() -> Service:
 
     On ZeroGPU every model has to be loaded before the page is served.
     """
-    if not zero.is_here():
+    if not zerogpu.is_here():
         return Service(models_on_offer())
-    service = Service(models_on_offer(zero.offered()), zero.maker())
+    service = Service(models_on_offer(zerogpu.offered()), zerogpu.maker())
     for model in service.models:
         service.engine(model.name)
     return service
 
 
-def options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str, Any]:
+def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str, Any]:
     """Gradio's `app_kwargs`: the health route beside `routes`, and calm sentences where Gradio
     itself refuses."""
 
@@ -118,3 +125,36 @@ def leave_for_restart() -> None:
     timer = threading.Timer(FAREWELL_S, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
+    """Serve `page` with the settings that an open port needs."""
+    page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
+    return page.launch(
+        theme=theme(),
+        css_paths=ASSETS / "style.css",
+        head=head(ASSETS),
+        footer_links=["api"],
+        show_error=False,
+        max_file_size="10mb",
+        allowed_paths=[],
+        state_session_capacity=200,
+        enable_monitoring=False,
+        run_history=False,
+        ssr_mode=False,
+        mcp_server=False,
+        app_kwargs=app_options(service, plots.routes()),
+        share=False,
+        **options,
+    )
+
+
+def main() -> None:
+    """Serve the page and load the first model while visitors read it."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
+    service = service_here()
+    site = Site(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"))
+    threading.Thread(target=site.prepare, daemon=True).start()
+    guard(service)
+    launch(build(site, ASSETS), service)

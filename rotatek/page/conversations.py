@@ -17,7 +17,7 @@ IDLE_S: Final = 600.0
 
 
 @dataclass
-class Kept:
+class Waiting:
     """One waiting conversation, and the run it follows (`Run.key`)."""
 
     conversation: Conversation
@@ -31,65 +31,65 @@ class Kept:
         self.conversation.close()
 
 
-class Chats:
+class Conversations:
     """The store. The least recently used conversations make room for new ones."""
 
     def __init__(
         self, most: int = MOST, most_bytes: int = MOST_BYTES, idle_s: float = IDLE_S
     ) -> None:
         self.most, self.most_bytes, self.idle_s = most, most_bytes, idle_s
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._held: OrderedDict[str, Waiting] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, session: str, kept: Kept) -> None:
+    def keep(self, session: str, waiting: Waiting) -> None:
         """Hold a conversation until its visitor asks on, leaves, or is idle for too long."""
-        kept.timer = threading.Timer(self.idle_s, self._expire, (session, kept))
-        kept.timer.daemon = True
-        kept.timer.start()
+        waiting.timer = threading.Timer(self.idle_s, self._expire, (session, waiting))
+        waiting.timer.daemon = True
+        waiting.timer.start()
         with self._lock:
-            gone = [self._kept.pop(session)] if session in self._kept else []
-            self._kept[session] = kept
-            while self._kept and (len(self._kept) > self.most or self.bytes > self.most_bytes):
-                gone.append(self._kept.popitem(last=False)[1])
+            gone = [self._held.pop(session)] if session in self._held else []
+            self._held[session] = waiting
+            while self._held and (len(self._held) > self.most or self.bytes > self.most_bytes):
+                gone.append(self._held.popitem(last=False)[1])
         for each in gone:
             each.close()
 
-    def take(self, session: str, key: str) -> Kept | None:
+    def take(self, session: str, key: str) -> Waiting | None:
         """Hand out what the visitor's run `key` left, or None where it is gone."""
         with self._lock:
-            if session not in self._kept or self._kept[session].key != key:
+            if session not in self._held or self._held[session].key != key:
                 return None
-            kept = self._kept.pop(session)
-        if kept.timer is not None:
-            kept.timer.cancel()
-        return kept
+            waiting = self._held.pop(session)
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        return waiting
 
     def drop(self, session: str) -> None:
         """Close what a visitor left."""
         with self._lock:
-            kept = self._kept.pop(session, None)
-        if kept is not None:
-            kept.close()
+            waiting = self._held.pop(session, None)
+        if waiting is not None:
+            waiting.close()
 
     def clear(self) -> None:
         """Close everything: the memory is needed, or the process ends."""
         with self._lock:
-            gone = list(self._kept.values())
-            self._kept.clear()
-        for kept in gone:
-            kept.close()
+            gone = list(self._held.values())
+            self._held.clear()
+        for waiting in gone:
+            waiting.close()
 
     @property
     def bytes(self) -> int:
         """Live bytes of all that waits."""
-        return sum(kept.conversation.cache_bytes for kept in self._kept.values())
+        return sum(waiting.conversation.cache_bytes for waiting in self._held.values())
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._held)
 
-    def _expire(self, session: str, kept: Kept) -> None:
+    def _expire(self, session: str, waiting: Waiting) -> None:
         with self._lock:
-            if self._kept.get(session) is not kept:
+            if self._held.get(session) is not waiting:
                 return
-            del self._kept[session]
-        kept.close()
+            del self._held[session]
+        waiting.close()

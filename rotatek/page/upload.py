@@ -9,6 +9,7 @@ from gradio.data_classes import ImageData
 from PIL.Image import Image as Picture
 
 from rotatek import errors, inputs
+from rotatek.page.refusals import refusal
 
 
 class CheckedUpload:
@@ -57,11 +58,4 @@ def image_box(**options: Any) -> gr.Image:
     """An upload box for files and the clipboard; no camera, nothing recompressed with loss."""
     return SafeImage(
         type="pil", format="png", sources=["upload", "clipboard"], image_mode="RGB", **options
-    )
-
-
-def refusal(error: Exception) -> gr.Error:
-    """`error` as a message that may be shown, from the closed list."""
-    return gr.Error(
-        errors.public_message(error), title="Not possible", duration=8, print_exception=False
     )

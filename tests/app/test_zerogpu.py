@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 from rotatek import errors
+from rotatek.compare.columns import titled
 from rotatek.engine import Engine
 from rotatek.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.page import serving, zero
-from rotatek.page.choices import Model
-from rotatek.page.run import columns_for
+from rotatek.page import server, zerogpu
+from rotatek.page.catalogue import Model
 from rotatek.page.service import Service
 from rotatek.settings import BASELINE, Settings
 from tests.app.zerogpu import Spaces
@@ -54,13 +54,13 @@ def spaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spaces]:
 @pytest.fixture
 def engine(
     spaces: Spaces, vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> zero.LentEngine:
+) -> zerogpu.LentEngine:
     """A tiny model behind a lent GPU; this process is not allowed to compute with it."""
     moved: list[str] = []
-    monkeypatch.setattr(zero, "load", lambda source, device, dtype: vlm)
+    monkeypatch.setattr(zerogpu, "load", lambda source, device, dtype: vlm)
     monkeypatch.setattr(type(vlm.model), "to", lambda self, device: moved.append(device))
-    made = zero.maker()("large")
-    assert isinstance(made, zero.LentEngine) and moved == ["cuda"]
+    made = zerogpu.maker()("large")
+    assert isinstance(made, zerogpu.LentEngine) and moved == ["cuda"]
     parent = os.getpid()
     forward = type(vlm.model).forward
 
@@ -82,7 +82,7 @@ def said(events: list[Event]) -> dict[str, str]:
 
 
 def test_a_worker_answers_as_this_process_would(
-    engine: zero.LentEngine, request_: Request, vlm: VisionLanguageModel, spaces: Spaces
+    engine: zerogpu.LentEngine, request_: Request, vlm: VisionLanguageModel, spaces: Spaces
 ) -> None:
     events = list(engine.compare(request_, COLUMNS, engine.flag()))
     again = list(engine.compare(request_, COLUMNS, engine.flag()))
@@ -96,7 +96,7 @@ def test_a_worker_answers_as_this_process_would(
 
 
 def test_the_same_tokens_as_without_a_border(
-    engine: zero.LentEngine, request_: Request, monkeypatch: pytest.MonkeyPatch
+    engine: zerogpu.LentEngine, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     across = list(engine.compare(request_, COLUMNS, engine.flag()))
     monkeypatch.undo()
@@ -107,7 +107,7 @@ def test_the_same_tokens_as_without_a_border(
 
 @pytest.mark.alone
 def test_stop_reaches_the_worker_and_the_answer_so_far_comes_back(
-    engine: zero.LentEngine, picture: Callable[..., Image.Image]
+    engine: zerogpu.LentEngine, picture: Callable[..., Image.Image]
 ) -> None:
     stop, tokens, stopped_at = engine.flag(), 0, 0.0
     request = make_request(picture(160, 120), "Go on", 150)
@@ -126,7 +126,7 @@ def test_stop_reaches_the_worker_and_the_answer_so_far_comes_back(
 
 @pytest.mark.alone
 def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
-    engine: zero.LentEngine, picture: Callable[..., Image.Image], request_: Request
+    engine: zerogpu.LentEngine, picture: Callable[..., Image.Image], request_: Request
 ) -> None:
     running = engine.compare(make_request(picture(160, 120), "Go on", 150), COLUMNS, engine.flag())
     next(event for event in running if isinstance(event, Token))
@@ -136,16 +136,18 @@ def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
     assert set(said(list(engine.compare(request_, COLUMNS, engine.flag())))) == set(COLUMNS)
 
 
-def test_a_failure_in_the_worker_is_a_sentence(engine: zero.LentEngine, request_: Request) -> None:
-    wrong = {"x": Settings.of(channels="palu")}
+def test_a_failure_in_the_worker_is_a_sentence(
+    engine: zerogpu.LentEngine, request_: Request
+) -> None:
+    wrong = {"x": Settings.of(calibration="nowhere.safetensors")}
     (event,) = engine.compare(request_, wrong, engine.flag())
-    assert isinstance(event, Failed) and "channels must be one of" in event.message
+    assert isinstance(event, Failed) and errors.CalibrationUnusable.sentence in event.message
     assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
 
 
 @pytest.mark.parametrize("reason", ["quota", "killed"])
 def test_no_gpu_or_a_killed_worker_is_a_sentence(
-    reason: str, engine: zero.LentEngine, request_: Request, spaces: Spaces
+    reason: str, engine: zerogpu.LentEngine, request_: Request, spaces: Spaces
 ) -> None:
     if reason == "quota":
         spaces.refuse = "You have exceeded your GPU quota. <a href='https://example.org'>More</a>"
@@ -162,43 +164,43 @@ def test_no_gpu_or_a_killed_worker_is_a_sentence(
 
 
 def test_a_question_takes_at_most_ten_gpu_seconds(
-    engine: zero.LentEngine, picture: Callable[..., Image.Image], spaces: Spaces
+    engine: zerogpu.LentEngine, picture: Callable[..., Image.Image], spaces: Spaces
 ) -> None:
     for columns in (1, 2, 3, 4):
-        assert zero.seconds(columns, zero.longest(columns)) <= zero.QUESTION_S
-        assert zero.seconds(columns, zero.longest(columns) + 1) > zero.QUESTION_S
+        assert zerogpu.seconds(columns, zerogpu.longest(columns)) <= zerogpu.QUESTION_S
+        assert zerogpu.seconds(columns, zerogpu.longest(columns) + 1) > zerogpu.QUESTION_S
     long = make_request(picture(160, 120), "Go on", 1024)
     shorter, told = engine.terms(long, 2)
-    assert shorter.max_new_tokens == zero.longest(2) < 1024
-    assert told == f"The GPU is shared here, so answers end after {zero.longest(2)} tokens."
+    assert shorter.max_new_tokens == zerogpu.longest(2) < 1024
+    assert told == f"The GPU is shared here, so answers end after {zerogpu.longest(2)} tokens."
     brief = make_request(picture(160, 120), "?", 4)
     assert engine.terms(brief, 2) == (brief, "")
     list(engine.compare(brief, COLUMNS, engine.flag()))
-    assert spaces.seconds == [round(zero.seconds(2, 4))] and spaces.seconds[0] < 5
+    assert spaces.seconds == [round(zerogpu.seconds(2, 4))] and spaces.seconds[0] < 5
 
 
 def test_the_page_tells_of_the_shared_gpu(
-    engine: zero.LentEngine, picture: Callable[..., Image.Image]
+    engine: zerogpu.LentEngine, picture: Callable[..., Image.Image]
 ) -> None:
     service = Service([Model("large", "Large", "large")], lambda source: engine)
-    image, columns = picture(160, 120), columns_for(COLUMNS["RotateK"], [])
+    image, columns = picture(160, 120), titled(COLUMNS["RotateK"], [])
     asked = service.ask("large", image, "Go on", columns, 512, "visitor")
     for run in asked:
         if run.chosen.pieces:
             service.stop("visitor")
     assert run.stopped and run.notice.startswith("The GPU is shared here")
     assert not service.busy()
-    assert serving.report_of(service)["status"] == "ready"
+    assert server.report_of(service)["status"] == "ready"
 
 
 def test_small_models_stay_on_the_spaces_own_processor(
     spaces: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = zero.maker()("pocket")
+    made = zerogpu.maker()("pocket")
     assert type(made) is Engine and made.vlm.device.type == "cpu"
-    assert zero.offered()[0] == "pocket" and zero.is_here()
+    assert zerogpu.offered()[0] == "pocket" and zerogpu.is_here()
     monkeypatch.setenv("SPACES_ZERO_GPU", "")
-    assert not zero.is_here()
+    assert not zerogpu.is_here()
 
 
 def test_nothing_is_probed_on_import_and_spaces_is_optional() -> None:
@@ -209,7 +211,7 @@ def test_nothing_is_probed_on_import_and_spaces_is_optional() -> None:
         "def probed(*args, **options): raise SystemExit('CUDA was probed at import')\n"
         "for name in ('is_available', 'device_count', 'init', '_lazy_init', 'mem_get_info'):\n"
         "    setattr(torch.cuda, name, probed)\n"
-        "import app, rotatek.page.zero, rotatek.page.serving, rotatek.models.loading\n"
+        "import app, rotatek.page.zerogpu, rotatek.page.server, rotatek.models.loading\n"
         "assert not torch.cuda.is_initialized()\n"
         "assert 'kernels.launch' not in sys.modules and 'kernels.solver' not in sys.modules\n"
     )

@@ -10,19 +10,23 @@ import pytest
 import torch
 from PIL import Image
 
+from rotatek.compare.columns import titled
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
-from rotatek.page import cards
-from rotatek.page.chats import Chats, Kept
-from rotatek.page.choices import Model
-from rotatek.page.handlers import Handlers
-from rotatek.page.run import Run, columns_for
-from rotatek.page.service import Service
 from rotatek.limits import Limits
+from rotatek.page.ask import answers
+from rotatek.page.ask.events import AskEvents
+from rotatek.page.catalogue import Model
+from rotatek.page.conversations import Conversations, Waiting
+from rotatek.page.form import values_of
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.page.state import Run
 from rotatek.settings import Settings
+from viz.theme import size
 
-COLUMNS = columns_for(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
+COLUMNS = titled(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def place(service: Service) -> Iterator[Service]:
     engine = Engine(vlm, limits=Limits(turns=2))
     made = Service([Model("tiny", "Tiny", "nowhere")], lambda source: engine)
     yield made
-    made.chats.clear()
+    made.conversations.clear()
 
 
 def first(place: Service, image: Image.Image, session: str = "visitor", tokens: int = 4) -> Run:
@@ -52,15 +56,15 @@ def test_a_follow_up_goes_on_and_shows_the_whole_conversation(place, image) -> N
     run = first(place, image)
     *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
     assert later.previous is run and later.trace is run.trace and later.goes_on
-    html = cards.answers(later, on_cpu=False)
+    html = answers.cards(later, on_cpu=False)
     assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
     assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
     for title, column in later.columns.items():
         before, after = run.columns[title].finished.metrics, column.finished.metrics
         assert after["kv_bytes"] > before["kv_bytes"]
-        assert cards.size(after["kv_bytes"]) in html
+        assert size(after["kv_bytes"]) in html
         assert column.prefilled.visual_kept == run.columns[title].prefilled.visual_kept
-    assert "in " in cards.status(later) and len(place.chats) == 1
+    assert "in " in answers.status(later) and len(place.conversations) == 1
 
 
 def test_nobody_else_and_no_older_answer_gets_the_caches(place, image) -> None:
@@ -86,7 +90,7 @@ def test_what_is_refused_can_be_asked_another_way(place, image) -> None:
     *_, later = place.follow(run, "And then?", 4, "visitor")
     with pytest.raises(ConversationOver):
         next(place.follow(later, "One more?", 4, "visitor"))
-    assert len(place.chats) == 1
+    assert len(place.conversations) == 1
 
 
 @pytest.mark.parametrize("way", ["stop", "new image", "new question", "close"])
@@ -100,19 +104,19 @@ def test_memory_goes_when_the_visitor_does(place, image, way: str) -> None:
     before = live()
     first(place, image)
     assert live() > before + 20
-    handlers, visitor = Handlers(place, []), SimpleNamespace(session_hash="visitor")
+    events = AskEvents(Site(place))
     if way == "stop":
-        handlers.stop(visitor)
+        events.stop(session="visitor")
     elif way == "new image":
-        assert handlers.forget(visitor)["visible"] is False
+        assert events.forget(session="visitor")["follow"]["visible"] is False
     elif way == "close":
         place.close()
     else:
         first(place, image)
-        assert len(place.chats) == 1
+        assert len(place.conversations) == 1
         list(place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True))
         place.stop("visitor")
-    assert len(place.chats) == 0
+    assert len(place.conversations) == 0
     assert live() <= before
 
 
@@ -129,7 +133,7 @@ def test_a_follow_up_cut_short_is_not_kept(place, image, way: str) -> None:
         assert later.stopped and not later.goes_on
     else:
         running.close()
-    assert len(place.chats) == 0 and not place._stops
+    assert len(place.conversations) == 0 and not place._stops
 
 
 def held(most_bytes: int) -> SimpleNamespace:
@@ -140,24 +144,24 @@ def held(most_bytes: int) -> SimpleNamespace:
 
 
 def test_the_least_recent_conversation_makes_room() -> None:
-    chats, talks = Chats(most=2, most_bytes=100), [held(40) for _ in range(3)]
+    chats, talks = Conversations(most=2, most_bytes=100), [held(40) for _ in range(3)]
     for number, talk in enumerate(talks):
-        chats.keep(f"s{number}", Kept(talk, "k"))
+        chats.keep(f"s{number}", Waiting(talk, "k"))
     assert [talk.closed for talk in talks] == [True, False, False]
     again = chats.take("s1", "k")
     chats.keep("s1", again)
     large = held(70)
-    chats.keep("s3", Kept(large, "k"))
+    chats.keep("s3", Waiting(large, "k"))
     assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
     huge = held(101)
-    chats.keep("s4", Kept(huge, "k"))
+    chats.keep("s4", Waiting(huge, "k"))
     assert huge.closed and large.closed and len(chats) == 0
     assert chats.take("s4", "k") is None
 
 
 def test_an_idle_conversation_is_released() -> None:
-    chats, talk = Chats(idle_s=0.05), held(1)
-    chats.keep("visitor", Kept(talk, "k"))
+    chats, talk = Conversations(idle_s=0.05), held(1)
+    chats.keep("visitor", Waiting(talk, "k"))
     taken = chats.take("visitor", "k")
     time.sleep(0.15)
     assert not talk.closed  # it was answering
@@ -169,25 +173,25 @@ def test_an_idle_conversation_is_released() -> None:
 
 
 def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> None:
-    handlers, visitor = Handlers(place, []), SimpleNamespace(session_hash="visitor")
-    values = ("none", 0.0, "rotatek", 0.75, "paper", 0.0, False, "model")
-    *_, last = handlers.ask(image, "Which?", "tiny", 4, [], *values, visitor)
-    assert last[5]["visible"] is True and last[3]["interactive"] is True
-    *_, later = handlers.follow(last[2], "And then?", 4, visitor)
-    assert later[5]["visible"] is True and later[6]["value"] == ""
+    events = AskEvents(Site(place))
+    request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
+    *_, last = events.ask(**request, others=[], session="visitor", **values_of(Settings()))
+    assert last["follow"]["visible"] is True and last["ask"]["interactive"] is True
+    *_, later = events.follow(last["run"], "And then?", 4, "visitor")
+    assert later["follow"]["visible"] is True and later["follow_text"]["value"] == ""
     with pytest.warns(UserWarning, match="has reached its limit"):
-        *_, over = handlers.follow(later[2], "More?", 4, visitor)
-    assert "visible" not in over[5]
-    place.chats.drop("visitor")
+        *_, over = events.follow(later["run"], "More?", 4, "visitor")
+    assert "follow" not in over
+    place.conversations.drop("visitor")
     with pytest.warns(UserWarning, match="has been released to make room"):
-        *_, gone = handlers.follow(later[2], "More?", 4, visitor)
-    assert gone[5]["visible"] is False
+        *_, gone = events.follow(later["run"], "More?", 4, "visitor")
+    assert gone["follow"]["visible"] is False
 
 
 def test_caches_too_large_to_keep_are_not_offered(place, image) -> None:
-    place.chats.most_bytes = 1000
+    place.conversations.most_bytes = 1000
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
-    assert run.chosen.finished is not None and not run.goes_on and len(place.chats) == 0
+    assert run.chosen.finished is not None and not run.goes_on and len(place.conversations) == 0
 
 
 def test_memory_that_runs_out_takes_kept_caches_first(place, image, monkeypatch) -> None:
@@ -196,7 +200,7 @@ def test_memory_that_runs_out_takes_kept_caches_first(place, image, monkeypatch)
     whole, calls = engine._attempt, []
 
     def attempt(*args: object) -> Iterator[object]:
-        calls.append(len(place.chats))
+        calls.append(len(place.conversations))
         if len(calls) == 1:
             return True
         return (yield from whole(*args))
@@ -210,5 +214,5 @@ def test_programs_leave_nothing_behind(place, image, monkeypatch) -> None:
     made: list[Conversation] = []
     monkeypatch.setattr(Conversation, "hold", lambda self, *_: made.append(self))
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "program")
-    assert not run.goes_on and len(place.chats) == 0
+    assert not run.goes_on and len(place.conversations) == 0
     assert not made

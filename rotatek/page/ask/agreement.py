@@ -3,7 +3,8 @@
 import math
 from html import escape
 
-from rotatek.page.run import BASELINE, Column
+from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.page.state import Column
 from viz.theme import percent
 
 BARS = 160  # at most; longer answers share bars
@@ -16,7 +17,7 @@ def strip(column: Column) -> str:
 
     Nothing for the baseline itself, or before the first token.
     """
-    if column.title == BASELINE or not column.same:
+    if column.title == UNCOMPRESSED or not column.same:
         return ""
     bars = _bars(column)
     drawn = "".join(

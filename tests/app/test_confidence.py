@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rotatek.compare.columns import titled
 from rotatek.events import Finished
 from rotatek.inputs import open_image
-from rotatek.page import cards, caution
-from rotatek.page.caution import Bin
-from rotatek.page.choices import load_examples
-from rotatek.page.run import Run, columns_for, start
+from rotatek.page import confidence
+from rotatek.page.ask import answers
+from rotatek.page.catalogue import load_examples
+from rotatek.page.confidence import Bin
+from rotatek.page.state import Run, start
 from rotatek.pocket.generate import make_document
 from rotatek.settings import Settings
 
@@ -34,7 +36,7 @@ def landscape(seed: int) -> np.ndarray:
 
 def answered(pixels: np.ndarray, confidence: float, model: str = "pocket") -> Run:
     """A run whose uncompressed answer has this confidence."""
-    run = start(columns_for(Settings(), []), pixels, "?", model)
+    run = start(titled(Settings(), []), pixels, "?", model)
     for title in run.columns:
         run.take(Finished(title, "an answer", 4, 1.0, {"confidence": confidence}))
     return run
@@ -48,63 +50,63 @@ def document(root: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_landscapes_are_photographs(seed: int) -> None:
-    assert caution.is_photo(landscape(seed))
+    assert confidence.is_photo(landscape(seed))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_documents_are_not_even_when_harmed(seed: int) -> None:
     drawn = make_document(seed, 448, 336, "renderers" if seed % 3 == 0 else "own")
-    assert not caution.is_photo(np.asarray(drawn.image))
+    assert not confidence.is_photo(np.asarray(drawn.image))
 
 
 def test_the_gallery_is_made_of_documents(root: Path) -> None:
     for example in load_examples(root / "assets" / "examples"):
-        assert not caution.is_photo(np.asarray(open_image(example.image))), example.title
+        assert not confidence.is_photo(np.asarray(open_image(example.image))), example.title
 
 
 def test_a_sure_answer_gets_no_caution(document: np.ndarray) -> None:
-    assert caution.note(answered(document, 0.99), BINS) == ""
-    assert caution.note(answered(landscape(0), 0.99), BINS) == ""
-    assert caution.note(answered(document, 0.99, "qwen2.5-vl-7b"), BINS) == ""
+    assert confidence.note(answered(document, 0.99), BINS) == ""
+    assert confidence.note(answered(landscape(0), 0.99), BINS) == ""
+    assert confidence.note(answered(document, 0.99, "qwen2.5-vl-7b"), BINS) == ""
 
 
 def test_an_unsure_answer_says_how_often_such_are_right(document: np.ndarray) -> None:
-    said = caution.note(answered(document, 0.93), BINS)
+    said = confidence.note(answered(document, 0.93), BINS)
     assert "mean probability of its tokens is 93 %" in said and "40 % of such answers" in said
-    assert caution.note(answered(landscape(0), 0.93), BINS) == caution.PHOTO_NOTE
+    assert confidence.note(answered(landscape(0), 0.93), BINS) == confidence.PHOTO_NOTE
 
 
 def test_where_nobody_counted_low_confidence_alone_counts(document: np.ndarray) -> None:
     for bins, model in ((BINS, "qwen2.5-vl-7b"), ({}, "pocket")):
-        assert "Check the answer" in caution.note(answered(document, 0.4, model), bins)
-        assert caution.note(answered(document, 0.8, model), bins) == ""
-    assert "Check the answer" in caution.note(answered(document, 0.2), BINS)  # two were counted
-    assert "photograph" not in caution.note(answered(landscape(0), 0.4, "qwen2.5-vl-7b"), BINS)
+        assert "Check the answer" in confidence.note(answered(document, 0.4, model), bins)
+        assert confidence.note(answered(document, 0.8, model), bins) == ""
+    assert "Check the answer" in confidence.note(answered(document, 0.2), BINS)  # two were counted
+    assert "photograph" not in confidence.note(answered(landscape(0), 0.4, "qwen2.5-vl-7b"), BINS)
 
 
 def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
     run = answered(document, 0.3)
     run.stopped = True
-    assert caution.note(run, BINS) == ""
-    assert caution.note(start(columns_for(Settings(), []), document, "?"), BINS) == ""
+    assert confidence.note(run, BINS) == ""
+    assert confidence.note(start(titled(Settings(), []), document, "?"), BINS) == ""
 
 
 def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
-    html = cards.answers(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
+    html = answers.cards(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
     assert 'role="note">Take &lt;care&gt;.</p>' in html
-    assert "rk-caution" not in cards.answers(answered(document, 0.99), on_cpu=False)
+    assert "rk-caution" not in answers.cards(answered(document, 0.99), on_cpu=False)
 
 
 def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
     folder = root / "assets" / "results"
-    measured = caution.load_bins(folder)
+    measured = confidence.load_bins(folder)
     bins = measured["pocket"]
     written = json.loads((folder / "pocket.json").read_text())["calibration"]["bins"]
     assert len(bins) == len(written) > 3
     assert [b.least for b in bins] == sorted(b.least for b in bins)
-    sure = caution.share_right(0.999, bins)
-    assert sure is not None and sure > caution.DOUBT
-    assert caution.load_bins(tmp_path) == {}
+    sure = confidence.share_right(0.999, bins)
+    assert sure is not None and sure > confidence.DOUBT
+    assert confidence.load_bins(tmp_path) == {}
 
 
 @pytest.mark.parametrize("most,cut", [(4, True), (5, False)])
@@ -113,8 +115,8 @@ def test_an_answer_that_took_all_its_tokens_says_so(
 ) -> None:
     run = answered(document, 0.99)
     run.max_new_tokens = most
-    shown = cards.answers(run, on_cpu=False)
+    shown = answers.cards(run, on_cpu=False)
     assert (f"cut at {most} tokens" in shown) is cut
-    assert (cards.CUT_NOTE in shown) is cut
+    assert (answers.CUT_NOTE in shown) is cut
     run.stopped = True
-    assert cards.CUT_NOTE not in cards.answers(run, on_cpu=False)
+    assert answers.CUT_NOTE not in answers.cards(run, on_cpu=False)

@@ -1,0 +1,185 @@
+"""The settings as widgets: budgets, a method and its share each, and every other option.
+
+All of it is made from the registries: a method that another package adds is in its menu, and its
+options have widgets, without a line of this file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gradio as gr
+
+from rotatek.limits import Limits
+from rotatek.page import markup
+from rotatek.page.ask import readings
+from rotatek.page.catalogue import presets
+from rotatek.page.form import REGISTRIES, Field, shown_fields, values_of
+from rotatek.settings import Settings
+
+TOPS: Final = {"channels": 0.97}  # the most that is dropped of them; else `TOP`
+TOP: Final = 0.95
+BEYOND: Final = (
+    "The paper compresses Keys by one width for all heads. Beyond it, Values can be rotated and "
+    "cut too, each head can get the channels that its spectrum earns under the same budget, and "
+    "what is left can be stored in 8 bits. Nominal shares count channels, not bits; on a small "
+    "image the bases can weigh more than they save, which the bytes below show."
+)
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Every widget of the settings, by name.
+
+    Args:
+        methods: a menu each of token pruners and channel methods, by the registry's name.
+        options: the widget of every option that the page shows, by its flat name.
+        fields: what those options are, by the same names.
+        presets: budgets that set them all.
+        model, length: which model answers, and how long an answer may be.
+        others: further columns, as text of `links.encode`.
+        every, pin: buttons that add columns.
+        readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
+    """
+
+    methods: Mapping[str, gr.Dropdown]
+    options: Mapping[str, Any]
+    fields: Mapping[str, Field]
+    presets: gr.Radio
+    model: gr.Dropdown
+    length: gr.Slider
+    others: gr.CheckboxGroup
+    every: gr.Button
+    pin: gr.Button
+    readings: Mapping[str, gr.HTML]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The widgets that make up the settings, by the names that `form.settings_of` takes."""
+        return {**self.methods, **self.options}
+
+    @property
+    def budgeted(self) -> dict[str, Any]:
+        """Those that a preset sets: methods, their shares, and what is beyond the paper."""
+        rare = {key for key, field in self.fields.items() if field.option.place == "more"}
+        return {name: widget for name, widget in self.inputs.items() if name not in rare}
+
+    def updates(self, settings: Settings) -> dict[Any, Any]:
+        """What every widget must show for `settings`, ready for Gradio."""
+        return {self.inputs[name]: value for name, value in values_of(settings).items()}
+
+
+def is_visible(field: Field, methods: Mapping[str, str]) -> bool:
+    """Whether an option is shown while `methods` are chosen: its own, or a main share always."""
+    return field.is_main or methods[field.kind] in field.owners
+
+
+def controls_part(models: Sequence[tuple[str, str]]) -> Controls:
+    """Budgets, two methods with their shares, further columns, what is beyond the paper or rare.
+
+    Args:
+        models: (label, name) of each on offer, the default first.
+    """
+    maker = _Maker(next(iter(presets().values())))
+    budgets = gr.Radio(
+        list(presets()),
+        value=next(iter(presets())),
+        label="Budget: share of the visual KV cache that is kept",
+        elem_id="presets",
+    )
+    with gr.Row(equal_height=True):
+        maker.method_panel("tokens", readings.token_reading(maker.start, None))
+        maker.method_panel("channels", readings.channel_reading(maker.start))
+    maker.reading("budget", readings.budget_reading(maker.start))
+    with gr.Row(elem_id="columns"):
+        every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
+        pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
+    others = gr.CheckboxGroup(
+        [], label="Also answered side by side", visible=False, elem_id="others"
+    )
+    with gr.Accordion(
+        "Beyond the paper: Values, adaptive widths, 8 bits", open=False, elem_id="beyond"
+    ):
+        gr.HTML(markup.aside(BEYOND))
+        with gr.Column(elem_classes="rk-panel"):
+            maker.place("beyond")
+            maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
+    with gr.Accordion("More: model, weighting, length", open=False, elem_id="more"):
+        model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
+        maker.place("more")
+        length = _length_slider()
+    return Controls(
+        maker.methods, maker.options, maker.fields, budgets, model, length, others, every, pin,
+        maker.readings,
+    )  # fmt: skip
+
+
+def _length_slider() -> gr.Slider:
+    limits = Limits()
+    return gr.Slider(
+        16,
+        limits.max_new_tokens,
+        limits.kept_answer_tokens,
+        step=16,
+        label="Longest answer, in tokens",
+        buttons=[],
+        elem_id="length",
+    )
+
+
+class _Maker:
+    """Makes widgets that show `start`, and keeps them by name."""
+
+    def __init__(self, start: Settings) -> None:
+        self.start, self.values, self.fields = start, values_of(start), shown_fields()
+        self.methods: dict[str, gr.Dropdown] = {}
+        self.options: dict[str, Any] = {}
+        self.readings: dict[str, gr.HTML] = {}
+
+    def method_panel(self, kind: str, reading: str) -> None:
+        """A menu of methods, their main options, and what these keep."""
+        name = kind.removesuffix("s")
+        with gr.Column(min_width=230, elem_classes="rk-panel"):
+            self.methods[kind] = gr.Dropdown(
+                [(method.label, key) for key, method in REGISTRIES[kind].items()],
+                value=self.values[kind],
+                label=f"{name.capitalize()} method",
+                elem_id=kind,
+            )
+            self.place("main", kind)
+            self.reading(kind, reading, f"{name}-reading")
+
+    def place(self, place: str, kind: str | None = None) -> None:
+        """The widgets of one place, of one registry where `kind` names it; sliders come first."""
+        for key, field in sorted(self.fields.items(), key=lambda pair: not pair[1].is_share):
+            if field.option.place == place and kind in (None, field.kind):
+                self.options[key] = self.widget(field)
+
+    def reading(self, name: str, html: str, elem_id: str | None = None) -> None:
+        """Where the settings are put in words."""
+        self.readings[name] = gr.HTML(html, elem_id=elem_id or f"{name}-reading")
+
+    def widget(self, field: Field) -> Any:
+        """A slider, box, menu or number, as the option's kind asks for."""
+        one, value = field.option, self.values[field.key]
+        shown: dict[str, Any] = {
+            "label": one.label,
+            "elem_id": field.key.replace("_", "-"),
+            "visible": is_visible(field, {k: self.values[k] for k in REGISTRIES}),
+        }
+        if field.is_main:
+            shown["elem_id"] = f"{field.kind.removesuffix('s')}-sparsity"
+        if field.is_share:
+            top = TOPS.get(field.kind, TOP) if field.is_main else TOP
+            return gr.Slider(0, top, value, step=0.01, buttons=[], **shown)
+        if field.is_switch:
+            shown["label"] = f"{one.label}: {dict(one.choices)[one.values[1]]}"
+            return gr.Checkbox(value, **shown)
+        if one.kind == "choice":
+            menu = [(words, name) for name, words in one.choices]
+            return gr.Dropdown(menu, value=value, **shown)
+        if one.kind == "integer":
+            return gr.Number(value, precision=0, minimum=one.low, info=one.help, **shown)
+        low, high = one.low or 0.0, one.high or 1.0
+        step = (high - low) / 100
+        return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)

@@ -1,0 +1,195 @@
+"""Asking, asking on, stopping: what the buttons of the first tab do.
+
+Handlers take their inputs by name and return what they change by name (`page.binding`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+from PIL.Image import Image as Picture
+
+from rotatek.channels import CHANNELS
+from rotatek.compare.columns import titled
+from rotatek.errors import ConversationGone
+from rotatek.page import confidence, markup
+from rotatek.page.ask import answers
+from rotatek.page.ask.widgets import AskWidgets
+from rotatek.page.binding import (
+    AT_ONCE,
+    MODEL_WORK,
+    QUIET,
+    called_by_name,
+    listen,
+    listen_to_selection,
+)
+from rotatek.page.form import settings_of
+from rotatek.page.links import decode
+from rotatek.page.refusals import refusal, refusing, refusing_stream
+from rotatek.page.site import Site
+from rotatek.page.state import Run
+
+Shown = dict[str, Any]  # what changes, by the names of the outputs
+
+
+def most_others() -> int:
+    """Columns beside the uncompressed one and the visitor's settings: four, or as many as it takes
+    to compare every method."""
+    return max(4, len(CHANNELS))
+
+
+class AskEvents:
+    """Questions and their answers, for one site.
+
+    Streams change: cards, status, run, ask, stop, follow (whether it is shown), follow_text.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    @refusing_stream
+    def ask(
+        self,
+        image: Picture | None,
+        question: str,
+        model: str,
+        max_new_tokens: int,
+        others: Sequence[str],
+        session: str | None = None,
+        **form: Any,
+    ) -> Iterator[Shown]:
+        """Stream every column; `form` holds the settings as `settings_of` takes them."""
+        further = [decode(code) for code in others[: most_others()]]
+        columns = titled(settings_of(form), further)
+        runs = self.site.service.ask(
+            model, image, question, columns, max_new_tokens, session, talk=True
+        )
+        yield from self._stream(runs, "Looking at the image…")
+
+    @refusing_stream
+    def follow(
+        self, run: Run | None, question: str, max_new_tokens: int, session: str | None = None
+    ) -> Iterator[Shown]:
+        """A further question about the same image."""
+        if run is None:
+            raise ConversationGone
+        runs = self.site.service.follow(run, question, max_new_tokens, session)
+        yield from self._stream(runs, "Going on from the kept caches…")
+
+    def _stream(self, runs: Iterator[Run], first_words: str) -> Iterator[Shown]:
+        """A run as it grows."""
+        busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
+        yield busy | {"status": markup.line(first_words)}
+        run = None
+        try:
+            for run in runs:
+                yield busy | self._shown(run)
+        except Exception as error:
+            gr.Warning(refusal(error).message, title="Not possible", duration=8)
+            gone = isinstance(error, ConversationGone)
+            yield _idle(False if gone else None) | {"status": markup.line("")}
+        else:
+            yield _idle(run is not None and run.goes_on) | {"run": run}
+
+    def _shown(self, run: Run) -> Shown:
+        """Cards and status of a run so far."""
+        on_cpu = self.site.service.engine(run.model).vlm.device.type == "cpu"
+        caution = confidence.note(run, self.site.bins)
+        cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
+        return {"cards": cards, "status": answers.status(run)}
+
+    @refusing
+    def greet(self) -> Shown:
+        """The first example's answers. Changes: cards, status, run, count."""
+        run = self.site.greeting()
+        if run is None:
+            return {}
+        filled = run.chosen.prefilled
+        count = None if filled is None else filled.visual_tokens
+        return self._shown(run) | {"run": run, "count": count}
+
+    @refusing
+    def forget(self, session: str | None = None) -> Shown:
+        """Another image: free the caches of the last answer. Changes: follow."""
+        self.site.service.conversations.drop(session or "")
+        return {"follow": gr.update(visible=False)}
+
+    @refusing
+    def stop(self, session: str | None = None) -> None:
+        """End the visitor's run within one token."""
+        self.site.service.stop(session)
+
+    @refusing
+    def count(self, image: Picture | None, model: str) -> Shown:
+        """Visual tokens of a new image, or None. Changes: count."""
+        return {"count": None if image is None else self.site.service.visual_tokens(model, image)}
+
+    @refusing
+    def choose(self, number: int) -> Shown:
+        """A picture of the gallery. Changes: image, question, suggestions."""
+        example = self.site.examples[number]
+        first = example.questions[0]
+        suggestions = gr.update(choices=list(example.questions), value=first, visible=True)
+        return {"image": str(example.image), "question": first, "suggestions": suggestions}
+
+
+def _idle(goes_on: bool | None) -> Shown:
+    """Buttons after an answer, and whether a follow-up may be asked (None: as it was)."""
+    shown: Shown = {"ask": gr.update(interactive=True), "stop": gr.update(interactive=False)}
+    if goes_on is not None:
+        shown["follow"] = gr.update(visible=goes_on)
+    return shown | ({"follow_text": gr.update(value="")} if goes_on else {})
+
+
+def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tuple[Any, Any]:
+    """Ask streams, a follow-up goes on from its caches, Stop ends either at once.
+
+    Returns:
+        the two events after which a run is complete.
+    """
+    question, controls, follow = widgets.question, widgets.controls, widgets.follow
+    shown = {
+        "cards": widgets.answers.cards, "status": widgets.answers.status,
+        "run": widgets.answers.run, "ask": question.ask, "stop": question.stop,
+        "follow": follow.row, "follow_text": follow.text,
+    }  # fmt: skip
+    request = {
+        "image": question.image, "question": question.text, "model": controls.model,
+        "max_new_tokens": controls.length, "others": controls.others,
+    }  # fmt: skip
+    asking = [question.ask.click, question.text.submit]
+    asked = listen(asking, events.ask, request | controls.inputs, shown, **QUIET, **MODEL_WORK)
+    further = {
+        "run": widgets.answers.run, "question": follow.text, "max_new_tokens": controls.length,
+    }  # fmt: skip
+    following = [follow.button.click, follow.text.submit]
+    followed = listen(following, events.follow, further, shown, **QUIET, **MODEL_WORK)
+    listen(question.image.change, events.forget, {}, {"follow": follow.row}, **AT_ONCE)
+    listen(question.stop.click, events.stop, {}, {}, **AT_ONCE)
+    page.unload(called_by_name(events.stop, []))
+    return asked, followed
+
+
+def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
+    """Examples fill in image and question; suggestions belong to an example alone."""
+    question, model = widgets.question, widgets.controls.model
+    pictured = {"image": question.image, "model": model}
+    listen(question.image.change, events.count, pictured, {"count": widgets.answers.count}, **QUIET)
+    if question.gallery is not None:
+        filled = {
+            "image": question.image, "question": question.text,
+            "suggestions": question.suggestions,
+        }  # fmt: skip
+        listen_to_selection(question.gallery.select, events.choose, filled, **AT_ONCE)
+    question.text.input(None, None, question.suggestions, js="() => null", **QUIET)
+    question.suggestions.input(lambda text: text, question.suggestions, question.text, **AT_ONCE)
+    question.image.upload(lambda: gr.update(visible=False), None, question.suggestions, **AT_ONCE)
+
+
+def wire_greeting(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> Any:
+    """Every visitor finds the first example answered. Returns the event after which it is."""
+    place = widgets.answers
+    shown = {
+        "cards": place.cards, "status": place.status, "run": place.run, "count": place.count,
+    }  # fmt: skip
+    return listen(page.load, events.greet, {}, shown, **QUIET)

@@ -1,0 +1,132 @@
+"""Taking answers away: files, code, and a link that brings the page back."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import gradio as gr
+import numpy as np
+from PIL.Image import Image as Picture
+
+from rotatek.page import export, markup
+from rotatek.page.ask.events import Shown
+from rotatek.page.ask.settings_events import columns_shown
+from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
+from rotatek.page.binding import QUIET, listen
+from rotatek.page.form import settings_of, values_of
+from rotatek.page.links import Link, decode, read_query
+from rotatek.page.refusals import refusing
+from rotatek.page.site import Site
+from rotatek.page.state import Run
+
+FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
+
+
+def message(**content: Any) -> Shown:
+    """A message to the browser; no two are alike, so that each is heard."""
+    return {"sent": json.dumps(content | {"at": time.time_ns()})}
+
+
+@refusing
+def save_json(run: Run | None) -> Shown:
+    """Answers and figures as a file. Changes: sent."""
+    if run is None:
+        return message(said=NOTHING)
+    return message(file="rotatek.json", type="application/json", text=export.as_json(run))
+
+
+@refusing
+def save_csv(run: Run | None) -> Shown:
+    """One line a turn and column as a file. Changes: sent."""
+    if run is None:
+        return message(said=NOTHING)
+    return message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))
+
+
+class ExportEvents:
+    """Code and links, for one site's examples and models."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    @refusing
+    def code(self, run: Run | None) -> Shown:
+        """Code for a finished run. Changes: code."""
+        return {"code": code_of(run, self.picture_of(run))}
+
+    def picture_of(self, run: Run | None) -> str:
+        """What code calls the run's image: an example's path, or a stand-in."""
+        name = None if run is None else self.site.picture_name(run.pixels)
+        return export.PICTURE if name is None else f"assets/examples/{name}"
+
+    @refusing
+    def share(
+        self,
+        image: Picture | None,
+        question: str,
+        model: str,
+        max_new_tokens: int,
+        others: Sequence[str],
+        **form: Any,
+    ) -> Shown:
+        """A link to what the page is set to. Changes: sent."""
+        name = None if image is None else self.site.picture_name(np.asarray(image))
+        link = Link(
+            settings=settings_of(form),
+            others=[decode(code) for code in others],
+            question=question,
+            example=None if name is None else Path(name).stem,
+            model=model,
+            max_new_tokens=int(max_new_tokens),
+        )
+        own = image is not None and name is None
+        said = "Link copied. Your own image is not part of it." if own else "Link copied."
+        return message(query=link.query(), said=said)
+
+    @refusing
+    def restore(self, text: str) -> Shown:
+        """What the page's address says. Changes: image, question, suggestions, model,
+        max_new_tokens, others, presets, status, and `Controls.inputs`."""
+        models = [model.name for model in self.site.service.models]
+        link = read_query(text or "", self.site.examples, models)
+        named = {
+            "question": link.question, "model": link.model, "max_new_tokens": link.max_new_tokens,
+        }  # fmt: skip
+        shown: Shown = {name: value for name, value in named.items() if value}
+        for example in self.site.examples:
+            if example.image.stem == link.example:
+                choices = list(example.questions)
+                shown["image"] = str(example.image)
+                shown["suggestions"] = gr.update(choices=choices, value=None, visible=True)
+        if link.settings is not None:
+            shown |= {"others": columns_shown(link.others), "presets": None}
+            shown |= values_of(link.settings) | {"status": markup.line(FROM_LINK)}
+        return shown
+
+
+def wire_export(events: ExportEvents, widgets: AskWidgets) -> None:
+    """Buttons send files and links to the browser; code follows the run."""
+    part, question, controls = widgets.export, widgets.question, widgets.controls
+    run, sent = {"run": widgets.answers.run}, {"sent": part.sent}
+    listen(part.json.click, save_json, run, sent, **QUIET)
+    listen(part.csv.click, save_csv, run, sent, **QUIET)
+    request = {
+        "image": question.image, "question": question.text, "model": controls.model,
+        "max_new_tokens": controls.length, "others": controls.others,
+    }  # fmt: skip
+    listen(part.link.click, events.share, request | controls.inputs, sent, **QUIET)
+    listen(widgets.answers.run.change, events.code, run, {"code": part.code}, **QUIET)
+
+
+def wire_link(events: ExportEvents, widgets: AskWidgets, greeted: Any) -> None:
+    """Once the page has greeted, what its address says is set."""
+    part, question, controls = widgets.export, widgets.question, widgets.controls
+    asked = greeted.then(None, None, part.address, js="() => location.search", **QUIET)
+    shown = {
+        "image": question.image, "question": question.text, "suggestions": question.suggestions,
+        "model": controls.model, "max_new_tokens": controls.length, "others": controls.others,
+        "presets": controls.presets, "status": widgets.answers.status,
+    }  # fmt: skip
+    listen(asked.then, events.restore, {"text": part.address}, shown | controls.inputs, **QUIET)

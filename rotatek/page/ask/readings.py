@@ -1,0 +1,98 @@
+"""What the sliders keep, in a few words beside each; every number is the settings' own."""
+
+from html import escape
+from typing import Final
+
+from rotatek.budget import channels_kept, tokens_kept
+from rotatek.channels import CHANNELS, ChannelMethod
+from rotatek.options import options_of
+from rotatek.settings import Settings
+from viz.theme import percent
+
+WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in every model on offer
+
+
+def token_reading(settings: Settings, tokens: int | None) -> str:
+    """`keeps 230 of 576 tokens`; before an image is known, the share alone."""
+    if not settings.prunes_tokens:
+        return _reading(f"keeps all {tokens} tokens" if tokens else "keeps every visual token")
+    share = settings.tokens.kept_share
+    if not tokens:
+        return _reading(f"keeps {percent(share)} of the visual tokens")
+    return _reading(f"keeps {tokens_kept(tokens, share)} of {tokens} tokens")
+
+
+def channel_reading(settings: Settings, width: int = WIDTH) -> str:
+    """`keeps 32 of 128 channels`."""
+    method = settings.channels
+    if method.stores_everything:
+        return _reading(f"keeps all {width} channels")
+    mean = " on average" if method.adapts else ""
+    return _reading(f"keeps {channels_kept(width, method.key_share)} of {width} channels{mean}")
+
+
+def beyond_reading(
+    settings: Settings, width: int = WIDTH, heads: tuple[int, int] | None = None
+) -> str:
+    """`keeps 64 of 128 Value channels`, and what adaptive widths come to.
+
+    Args:
+        settings: of which the channel method counts.
+        width: channels of a head.
+        heads: the fewest and the most Key channels that a head of the present image gets, if known.
+    """
+    method = settings.channels
+    if not has_beyond(type(method)):
+        able = [one.label for one in CHANNELS.values() if has_beyond(one)]
+        return _reading(f"works with {' and '.join(able)} only")
+    parts = [f"keeps all {width} Value channels"]
+    if method.value_share < 1:
+        kept = channels_kept(width, method.value_share)
+        parts = [f"keeps {kept} of {width} Value channels"]
+    if method.adapts:
+        kept = channels_kept(width, method.key_share)
+        spread = f", {heads[0]} to {heads[1]} on this image" if heads else ""
+        parts.append(f"heads keep {kept} Key channels on average{spread}")
+    return _reading("; ".join([*parts, *storage(method)]))
+
+
+def has_beyond(method: type[ChannelMethod]) -> bool:
+    """Whether a method has options that go beyond the paper."""
+    return any(one.place == "beyond" for one in options_of(method))
+
+
+def storage(method: ChannelMethod) -> list[str]:
+    """In the words of its options, how a method stores numbers where that is not as usual."""
+    return [
+        dict(one.choices)[getattr(method, one.name)]
+        for one in options_of(method)
+        if one.place == "beyond"
+        and len(one.choices) > 2
+        and getattr(method, one.name) != one.default
+    ]
+
+
+def dropped(settings: Settings) -> str:
+    """`60 % of tokens dropped, 75 % of Key channels dropped`."""
+    shares = {
+        "tokens": settings.tokens.kept_share,
+        "Key channels": settings.channels.key_share,
+        "Value channels": settings.channels.value_share,
+    }
+    parts = [f"{percent(1 - kept)} of {what} dropped" for what, kept in shares.items() if kept < 1]
+    return ", ".join([*parts, *storage(settings.channels)]) or "nothing dropped"
+
+
+def budget_reading(settings: Settings) -> str:
+    """The nominal budget that both sliders come to."""
+    share, past = settings.nominal_kv, settings.channels.beyond
+    more = f' <span class="rk-past">beyond the paper: {escape(past)}</span>' if past else ""
+    return (
+        f'<p class="rk-budget"><b>{percent(share)}</b> of the visual KV cache, nominally {more}'
+        f'<span class="rk-meter" aria-hidden="true"><i style="width:{100 * share:.1f}%"></i></span>'
+        "</p>"
+    )
+
+
+def _reading(text: str) -> str:
+    return f'<p class="rk-reading">{escape(text)}</p>'

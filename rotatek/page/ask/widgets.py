@@ -1,0 +1,214 @@
+"""What is seen of the first tab, apart from the settings: picture, question, answers, export."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+import gradio as gr
+
+from rotatek.page import export, markup
+from rotatek.page.ask import answers
+from rotatek.page.ask.controls import Controls
+from rotatek.page.catalogue import Example
+from rotatek.page.state import Run
+from rotatek.page.upload import image_box
+
+TAKE: Final = (
+    "const take = () => window.rotatekExport.take(props.value); watch('value', take); take();"
+)
+NOTHING: Final = "There is no answer to take away yet. Ask first."
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and the buttons."""
+
+    image: gr.Image
+    text: gr.Textbox
+    suggestions: gr.Radio
+    ask: gr.Button
+    stop: gr.Button
+    gallery: gr.Gallery | None
+
+
+def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | None]:
+    """The image and the gallery it may be chosen from."""
+    image = image_box(
+        value=str(examples[0].image) if examples else None,
+        label="Image",
+        show_label=False,
+        height=340,
+        elem_id="image",
+        buttons=["fullscreen"],
+        placeholder="Drop, paste or choose a PNG, JPEG or WebP image",
+        alt_text="The image that is asked about",
+    )
+    if not examples:
+        return image, None
+    gallery = gr.Gallery(
+        [(str(example.image), example.title) for example in examples],
+        show_label=False,
+        columns=4,
+        height="auto",
+        object_fit="cover",
+        allow_preview=False,
+        interactive=False,
+        buttons=[],
+        elem_id="examples",
+    )
+    return image, gallery
+
+
+def question_part(
+    image: gr.Image, gallery: gr.Gallery | None, examples: Sequence[Example]
+) -> Question:
+    """The question and the buttons."""
+    offered = list(examples[0].questions) if examples else []
+    text = gr.Textbox(
+        offered[0] if offered else "",
+        label="Question",
+        placeholder="What would you like to know about the image?",
+        lines=1,
+        max_lines=6,
+        elem_id="question",
+    )
+    suggestions = gr.Radio(
+        offered,
+        value=offered[0] if offered else None,
+        label="Questions about this example",
+        visible=bool(offered),
+        elem_id="suggestions",
+    )
+    with gr.Row(elem_id="buttons"):
+        ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
+        stop = gr.Button("Stop", interactive=False, scale=1, min_width=90, elem_id="stop")
+    return Question(image, text, suggestions, ask, stop, gallery)
+
+
+@dataclass(frozen=True)
+class FollowUp:
+    """A further question about the same image; unseen until caches wait for one."""
+
+    row: gr.Row
+    text: gr.Textbox
+    button: gr.Button
+
+
+def follow_part() -> FollowUp:
+    """The box below the answers."""
+    with gr.Row(visible=False, elem_id="follow", equal_height=True) as row:
+        text = gr.Textbox(
+            show_label=False,
+            label="Follow-up question",
+            placeholder="Ask on: every column continues from its own cache",
+            lines=1,
+            max_lines=4,
+            scale=6,
+            container=False,
+            elem_id="follow-text",
+        )
+        button = gr.Button("Ask on", scale=1, min_width=110, elem_id="follow-ask")
+    return FollowUp(row, text, button)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Where answers appear, how far they are, and what follows from them.
+
+    Args:
+        cards: one a column.
+        status: a line that screen readers read out.
+        run: the state of the last complete run.
+        count: visual tokens of the image, a state.
+    """
+
+    cards: gr.HTML
+    status: gr.HTML
+    run: gr.State
+    count: gr.State
+
+
+def answers_part(run: gr.State, count: gr.State) -> Answers:
+    """Empty until somebody asks."""
+    status = gr.HTML(markup.line(""), elem_id="status")
+    cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
+    return Answers(cards, status, run, count)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Buttons, code, and the unseen boxes by which the browser is told and tells.
+
+    Args:
+        json, csv, link: buttons.
+        code: programs that give the answers again.
+        sent: a message to `assets/page.js`.
+        address: the query of the page's address.
+    """
+
+    json: gr.Button
+    csv: gr.Button
+    link: gr.Button
+    code: gr.HTML
+    sent: gr.HTML
+    address: gr.Textbox
+
+
+def export_part(model: str) -> Export:
+    """A closed drawer below the answers."""
+    with gr.Accordion("Take it with you: data, code, link, API", open=False, elem_id="export"):
+        with gr.Row(elem_id="export-buttons"):
+            as_json = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
+            as_csv = gr.Button("Answers as CSV", size="sm", elem_id="export-csv")
+            link = gr.Button("Copy a link to these settings", size="sm", elem_id="export-link")
+        gr.HTML('<p class="rk-said" role="status"></p>', js_on_load=None, elem_id="export-said")
+        code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
+        gr.HTML(api_words(model), js_on_load=None, elem_id="export-api")
+    sent = gr.HTML(
+        "", html_template="<i></i>", js_on_load=TAKE, elem_id="sent", elem_classes="rk-unseen"
+    )
+    address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
+    return Export(as_json, as_csv, link, code, sent, address)
+
+
+def code_of(run: Run | None, image: str = export.PICTURE) -> str:
+    """Program and command line that give the present answers again."""
+    if run is None:
+        return markup.aside(NOTHING)
+    return code_block("In Python", export.python(run, image), "python") + code_block(
+        "On the command line, your settings", export.command(run, image), "command"
+    )
+
+
+def api_words(model: str) -> str:
+    """How a program asks this page."""
+    return (
+        '<div class="rk-api"><h3>From another program</h3><p class="rk-aside">This page is a '
+        "service: <code>/ask</code> answers under one setting, <code>/compare</code> under several "
+        "channel methods at one budget, beside the uncompressed answer. Fractions say what is "
+        "kept, in (0, 1]; every option has the name it has on the command line. "
+        "<code>pip install gradio_client</code>, and:</p>"
+        + code_block("With gradio_client", export.client(model), "client")
+        + "</div>"
+    )
+
+
+def code_block(title: str, text: str, key: str) -> str:
+    """Code, and the button that copies it."""
+    return (
+        f'<figure class="rk-code" data-code="{key}"><figcaption>{escape(title)}'
+        f'<button type="button" data-copy aria-label="Copy: {escape(title, quote=True)}">Copy'
+        f'</button></figcaption><pre tabindex="0"><code>{escape(text)}</code></pre></figure>'
+    )
+
+
+@dataclass(frozen=True)
+class AskWidgets:
+    """All of the tab that its events need."""
+
+    question: Question
+    controls: Controls
+    answers: Answers
+    follow: FollowUp
+    export: Export

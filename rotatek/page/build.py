@@ -1,0 +1,83 @@
+"""The whole page, put together and wired: one call for each part."""
+
+from pathlib import Path
+from typing import Final
+
+import gradio as gr
+
+from rotatek.page import api, markup, results, tour
+from rotatek.page.ask.controls import controls_part
+from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
+from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
+from rotatek.page.ask.settings_events import wire_columns, wire_settings
+from rotatek.page.ask.widgets import (
+    AskWidgets,
+    answers_part,
+    export_part,
+    follow_part,
+    picture_part,
+    question_part,
+)
+from rotatek.page.binding import MODEL_WORK, QUIET
+from rotatek.page.lens import budget_part, lens_part, wire_lens
+from rotatek.page.lens import overview as lens_overview
+from rotatek.page.site import Site
+
+INSIDE: Final = (
+    "Look inside",
+    "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
+    "sparsity above and watch what is kept. Everything is drawn from this image and question.",
+)
+STATE_S: Final = 3600  # for which what a visitor was shown is kept
+
+
+def build(site: Site, assets: Path) -> gr.Blocks:
+    """The page for one site.
+
+    Args:
+        site: who answers, and the gallery.
+        assets: the folder of what the Learn and Results tabs show.
+    """
+    service = site.service
+    with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
+        run, count = gr.State(time_to_live=STATE_S), gr.State(time_to_live=STATE_S)
+        gr.HTML(markup.masthead([model.label for model in service.models]), elem_id="masthead")
+        with gr.Tabs(selected="ask", elem_id="parts") as tabs:
+            with gr.Tab("Ask a picture", id="ask"):
+                widgets = ask_part(site, run, count)
+                lens = lens_part()
+            with gr.Tab("Learn", id="learn") as tab:
+                tour.wire(tour.part(assets), tab, tabs, widgets.controls)
+            with gr.Tab("Results", id="results") as tab:
+                results.wire(results.part(assets / "results"), tab)
+        gr.HTML(markup.footer(), elem_id="footer")
+        api.publish(service, **MODEL_WORK)
+        events, export = AskEvents(site), ExportEvents(site)
+        wire_question(events, widgets)
+        wire_settings(widgets)
+        wire_columns(widgets)
+        wire_export(export, widgets)
+        greeted = wire_greeting(page, events, widgets)
+        overview = [lens.layer, lens.head, lens.step, lens.overview]
+        for finished in (greeted, *wire_asking(page, events, widgets)):
+            finished.then(lens_overview, run, overview, **QUIET)
+        wire_link(export, widgets, greeted)
+        wire_lens(lens, widgets.controls, run)
+    return page
+
+
+def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
+    """The first tab down to where its figures begin."""
+    service = site.service
+    with gr.Row(elem_id="desk"):
+        with gr.Column(scale=5, min_width=300):
+            image, gallery = picture_part(site.examples)
+        with gr.Column(scale=6, min_width=300):
+            question = question_part(image, gallery, site.examples)
+            controls = controls_part([(m.label, m.name) for m in service.models])
+    answers = answers_part(run, count)
+    follow = follow_part()
+    budget_part()
+    export = export_part(service.models[0].name)
+    gr.HTML(markup.section(*INSIDE), elem_id="inside")
+    return AskWidgets(question, controls, answers, follow, export)

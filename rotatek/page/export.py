@@ -1,0 +1,155 @@
+"""What a visitor takes away of a run: JSON, CSV, and code that gives the answers again."""
+
+import csv
+import hashlib
+import io
+import json
+import shlex
+from typing import Any, Final
+
+import numpy as np
+
+import rotatek
+from rotatek.channels import CHANNELS
+from rotatek.compare.report import METRICS, report
+from rotatek.page.catalogue import presets
+from rotatek.page.form import changed, fields
+from rotatek.page.state import Column, Run
+from rotatek.settings import Settings
+from rotatek.tokens import TOKENS
+
+PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
+COLUMNS: Final = (
+    "turn", "question", "column", "answer", "failure", "new_tokens", "visual_tokens",
+    "visual_tokens_kept", "decode_ms_per_token", "attention", *METRICS,
+)  # fmt: skip
+
+
+def digest(pixels: np.ndarray) -> str:
+    """What tells one picture from another: SHA-256 of its RGB bytes, and its size."""
+    height, width = pixels.shape[:2]
+    return f"{width}x{height}:{hashlib.sha256(pixels.tobytes()).hexdigest()}"
+
+
+def record(run: Run) -> dict[str, Any]:
+    """The whole conversation: what was asked under which settings, and all that was measured."""
+    height, width = run.pixels.shape[:2]
+    return {
+        "rotatek": rotatek.__version__,
+        "model": run.model,
+        "image": {"width": width, "height": height, "sha256": digest(run.pixels).split(":")[1]},
+        "max_new_tokens": run.max_new_tokens,
+        "turns": [
+            {
+                "question": turn.question,
+                "columns": {title: _column(column) for title, column in turn.columns.items()},
+            }
+            for turn in run.turns
+        ],
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    """One answer, its figures, and how it went token by token."""
+    found = report(column.settings, column.prefilled, column.finished, column.answer)
+    return found | {
+        "failure": column.failure,
+        "new_tokens": len(column.pieces),
+        "kl_by_token": column.kl,
+        "same_token": column.same,
+    }
+
+
+def as_json(run: Run) -> str:
+    """`record` as text."""
+    return json.dumps(record(run), ensure_ascii=False, indent=2)
+
+
+def as_csv(run: Run) -> str:
+    """One line a turn and column: `COLUMNS`, then every method's options by their flat names;
+    empty where a column's methods have no such option."""
+    names = ("tokens", *TOKENS.options(), "channels", *CHANNELS.options())
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([*COLUMNS, *names])
+    for number, turn in enumerate(record(run)["turns"], 1):
+        for title, column in turn["columns"].items():
+            known = column | {"turn": number, "question": turn["question"], "column": title}
+            row = [known[name] for name in COLUMNS]
+            row += [column["settings"].get(name, "") for name in names]
+            writer.writerow([plain(cell) for cell in row])
+    return out.getvalue()
+
+
+def plain(cell: Any) -> Any:
+    """Text that a spreadsheet would take for a formula, made plain text."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+
+
+def python(run: Run, image: str) -> str:
+    """A program that gives these answers again."""
+    first, *later = run.turns
+    talk = ", conversation=talk" if later else ""
+    lines = [
+        "from pathlib import Path",
+        "",
+        "from rotatek import Engine, Settings, make_request, open_image",
+        *(["from rotatek.conversation import Conversation"] if later else []),
+        "from rotatek.events import Finished",
+        "",
+        f"engine = Engine({run.model!r})",
+        f"picture = open_image(Path({image!r}))",
+        f"request = make_request(picture, {first.question!r}, {run.max_new_tokens})",
+        "columns = {",
+        *(f"    {title!r}: {_call(c.settings)}," for title, c in run.columns.items()),
+        "}",
+        *(["talk = Conversation()"] if later else []),
+        f"for event in engine.compare(request, columns{talk}):",
+        *_PRINT,
+    ]
+    for turn in later:
+        lines.append(f"for event in engine.follow(talk, {turn.question!r}, {turn.max_new_tokens}):")
+        lines += _PRINT
+    return "\n".join([*lines, *(["talk.close()"] if later else [])])
+
+
+_PRINT: Final = (
+    "    if isinstance(event, Finished):",
+    "        print(f\"{event.column}: {event.answer} ({event.metrics['kv_bytes']} bytes)\")",
+)
+
+
+def _call(settings: Settings) -> str:
+    """`Settings.of(tokens='fastv', keep_tokens=0.4)`, which needs no method's own module."""
+    given = ", ".join(f"{name}={value!r}" for name, value in changed(settings).items())
+    return f"Settings.of({given})"
+
+
+def command(run: Run, image: str) -> str:
+    """The command line that gives the visitor's own column of the first turn again."""
+    first = run.turns[0]
+    words = ["python", "-m", "rotatek", "ask", image, first.question]
+    for name, value in changed(run.chosen.settings).items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--model", run.model, "--max-new-tokens", str(first.max_new_tokens), "--json"]
+    return shlex.join(words)
+
+
+def client(model: str) -> str:
+    """A program that asks this very page as it begins; `ADDRESS` stands for where it is served."""
+    known, settings = fields(), next(iter(presets().values())).as_dict()
+    main = {name for name in settings if name not in known or known[name].is_main}
+    given = ", ".join(f"{name}={json.dumps(settings[name])}" for name in settings if name in main)
+    return "\n".join(
+        [
+            "from gradio_client import Client, handle_file",
+            "",
+            'client = Client("ADDRESS")',
+            "result = client.predict(",
+            f'    handle_file("{PICTURE}"), "What is the title?",',
+            f"    {given},",
+            f'    max_new_tokens=64, model={json.dumps(model)}, api_name="/ask",',
+            ")",
+            'print(result["answer"], result["kv_bytes"], result["kv_bytes_full"])',
+        ]
+    )

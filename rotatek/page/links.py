@@ -1,0 +1,98 @@
+"""Settings as short text, and the page's address as a link that brings everything back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode
+
+from rotatek.errors import SettingError
+from rotatek.inputs import MAX_NEW_TOKENS, MAX_QUESTION
+from rotatek.page.catalogue import Example
+from rotatek.page.form import changed, checked, fields
+from rotatek.settings import Settings
+
+MAX_CODE: Final = 400  # characters of an encoded setting
+MAX_QUERY: Final = 8_000  # characters of a link's query
+
+
+def encode(settings: Settings) -> str:
+    """Settings as short text for links and buttons: `tokens:fastv,keep_tokens:0.4`.
+
+    Only what differs from the defaults; never a path.
+    """
+    known = fields()
+    return ",".join(
+        f"{name}:{value}"
+        for name, value in changed(settings).items()
+        if name not in known or known[name].is_shared
+    )
+
+
+def decode(text: str) -> Settings:
+    """The inverse of `encode`, for text from anywhere.
+
+    Raises:
+        SettingError: for a name or a value that there is not.
+    """
+    if len(text) > MAX_CODE:
+        raise SettingError("the setting", f"at most {MAX_CODE} characters", text)
+    known, given = fields(), {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition(":")
+        given[name] = known[name].option.parse(value) if name in known else value
+    return checked(given)
+
+
+@dataclass
+class Link:
+    """What a link says; what it does not say is None, or empty.
+
+    Args:
+        settings: the visitor's own column.
+        others: further columns.
+        example: the name of an example's file, without its ending; other images are not shared.
+        max_new_tokens: the longest answer.
+    """
+
+    settings: Settings | None = None
+    others: Sequence[Settings] = field(default_factory=tuple)
+    question: str = ""
+    example: str | None = None
+    model: str | None = None
+    max_new_tokens: int | None = None
+
+    def query(self) -> str:
+        """The part of an address after the question mark."""
+        pairs = [] if self.settings is None else [("s", encode(self.settings))]
+        pairs += [("x", encode(other)) for other in self.others]
+        rest: dict[str, Any] = {
+            "q": self.question, "model": self.model, "length": self.max_new_tokens,
+            "image": self.example,
+        }  # fmt: skip
+        pairs += [(name, str(value)) for name, value in rest.items() if value is not None]
+        return urlencode(pairs)
+
+
+def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) -> Link:
+    """What an address says, checked; names that this page does not have are left out.
+
+    Raises:
+        SettingError: for settings that there are not.
+    """
+    try:
+        given = parse_qs(text[:MAX_QUERY].lstrip("?"), keep_blank_values=True, max_num_fields=20)
+    except ValueError as error:
+        raise SettingError("the link", "one that this page has made", text) from error
+    one = {name: values[0] for name, values in given.items()}
+    link = Link(question=one.get("q", "")[:MAX_QUESTION])
+    if "s" in one:
+        link.settings = decode(one["s"])
+        link.others = [decode(other) for other in given.get("x", [])]
+    if one.get("model") in models:
+        link.model = one["model"]
+    length = one.get("length", "")
+    if length.isdecimal() and len(length) < 6 and 1 <= int(length) <= MAX_NEW_TOKENS:
+        link.max_new_tokens = int(length)
+    if one.get("image") in [example.image.stem for example in examples]:
+        link.example = one["image"]
+    return link

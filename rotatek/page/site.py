@@ -1,0 +1,64 @@
+"""What one page is made for: who answers, the gallery, and how sure each model can be."""
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import gradio as gr
+import numpy as np
+
+from rotatek import inputs
+from rotatek.compare.columns import titled
+from rotatek.page.catalogue import Example, presets
+from rotatek.page.confidence import Bin
+from rotatek.page.export import digest
+from rotatek.page.refusals import refusal
+from rotatek.page.service import Service
+from rotatek.page.state import Run
+
+log = logging.getLogger("rotatek")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that the page's events share.
+
+    Args:
+        service: answers questions.
+        examples: the gallery.
+        bins: how right each embedded model is at each confidence, by its name.
+    """
+
+    service: Service
+    examples: Sequence[Example] = ()
+    bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def pictures(self) -> dict[str, str]:
+        """File names of the examples, by what tells their pixels apart."""
+        paths = [example.image for example in self.examples]
+        return {digest(np.asarray(inputs.open_image(path))): path.name for path in paths}
+
+    def picture_name(self, pixels: np.ndarray) -> str | None:
+        """Which example uint8 [height, width, 3] is, by file name; None for any other picture."""
+        return self.pictures.get(digest(pixels))
+
+    def greeting(self) -> Run | None:
+        """The first example under the first preset, answered once for everybody."""
+        if not self.examples:
+            return None
+        example, columns = self.examples[0], titled(next(iter(presets().values())), [])
+        return self.service.welcome(inputs.open_image(example.image), example.questions[0], columns)
+
+    def prepare(self) -> None:
+        """Load the default model and answer the greeting ahead of the first visitor.
+
+        A failure is logged here, and shown to whoever asks.
+        """
+        try:
+            self.service.engine(self.service.models[0].name)
+            self.greeting()
+        except Exception as error:
+            said = error if isinstance(error, gr.Error) else refusal(error)
+            log.warning("the default model is not ready: %s", said.message)

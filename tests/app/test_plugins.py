@@ -1,0 +1,120 @@
+"""A method that another package adds has its controls, its API fields, and its columns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+
+from rotatek.cache.store import Store
+from rotatek.channels import CHANNELS, ChannelMethod, LayerStates
+from rotatek.channels.base import full_visual
+from rotatek.compare.columns import titled
+from rotatek.options import choice, option
+from rotatek.page import api, export
+from rotatek.page.ask import answers, settings_events
+from rotatek.page.ask.controls import Controls, controls_part
+from rotatek.page.catalogue import presets
+from rotatek.page.form import settings_of, values_of
+from rotatek.page.links import decode, encode
+from rotatek.page.service import Service
+from rotatek.settings import Settings
+
+
+@dataclass(frozen=True)
+class Leading(ChannelMethod):
+    """Keeps the first channels of every head, which nobody should."""
+
+    name: ClassVar[str] = "leading"
+    label: ClassVar[str] = "Leading"
+    summary: ClassVar[str] = "The first channels of every head."
+    colour: ClassVar[str] = "#123456"
+
+    keep: float = option(
+        0.5, "Channel sparsity", "share of the channels that stays, in (0, 1]", kind="fraction",
+        key="keep_channels", place="main",
+    )  # fmt: skip
+    order: str = choice(
+        "up", "Order of the channels", "from the first, or from the last",
+        [("up", "from the first"), ("down", "from the last")], key="leading_order", place="beyond",
+    )  # fmt: skip
+    rounds: int = option(
+        1, "Rounds", "how often it looks", kind="integer", low=1, key="leading_rounds"
+    )
+    table: str | None = option(None, "Table", "a file", kind="path", key="leading_table")
+
+    def compress(self, states: LayerStates) -> Store:
+        """Zeroes stand for what is not kept."""
+        kept = int(self.keep * states.keys.shape[-1])
+        keys = states.keys.clone()
+        keys[..., kept:] = 0
+        return Store(full_visual(states)._replace(keys=keys))
+
+    @classmethod
+    def presets(cls) -> MappingProxyType[str, ChannelMethod]:
+        """Half of the channels."""
+        return MappingProxyType({"75 %: the leading half": cls()})
+
+
+@pytest.fixture
+def leading() -> Iterator[type[Leading]]:
+    """Registered as by an entry point, for one test."""
+    before = CHANNELS.all
+    vars(CHANNELS)["all"] = MappingProxyType({**before, "leading": Leading})
+    yield Leading
+    vars(CHANNELS)["all"] = before
+
+
+def controls() -> Controls:
+    with gr.Blocks():
+        return controls_part([("Tiny", "tiny")])
+
+
+def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) -> None:
+    made = controls()
+    assert ("Leading", "leading") in made.methods["channels"].choices
+    assert isinstance(made.options["leading_order"], gr.Checkbox)
+    assert isinstance(made.options["leading_rounds"], gr.Number)
+    assert "leading_table" not in made.options and not made.options["leading_order"].visible
+    shown = settings_events.choose_methods("none", "leading")
+    visible = {key for key, update in shown.items() if update["visible"]}
+    assert visible == {"leading_order", "leading_rounds"}
+    assert shown.keys() <= made.options.keys()
+    assert "75 %: the leading half" in [value for _, value in made.presets.choices]
+
+
+def test_what_it_is_set_to_survives_form_link_and_exports(leading: type[Leading]) -> None:
+    settings = Settings(channels=Leading(keep=0.25, order="down", rounds=3))
+    form = values_of(settings)
+    assert (form["keep_channels"], form["leading_order"], form["leading_rounds"]) == (0.75, True, 3)
+    assert settings_of(form) == settings == decode(encode(settings))
+    assert "leading_table" not in encode(Settings(channels=Leading(table="/etc/passwd")))
+    with pytest.raises(Exception, match="one that can be shared"):
+        decode("channels:leading,leading_table:/etc/passwd")
+    assert settings_of(values_of(presets()["75 %: the leading half"])).channels == Leading()
+
+
+def test_programs_can_ask_for_it(leading: type[Leading]) -> None:
+    assert [field.key for field in api.option_fields()][-2:] == ["leading_order", "leading_rounds"]
+    columns = api.one_budget(["leading", "think"], {"leading_order": "down", "keep_channels": 0.5})
+    first, second = list(columns.values())[1:]
+    assert first.channels == Leading(keep=0.5, order="down")
+    assert second.nominal_kv == pytest.approx(first.nominal_kv)
+
+
+def test_its_column_answers_in_its_colour(leading: type[Leading], service: Service) -> None:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((168, 112))
+    columns = titled(Settings(channels=Leading()), [])
+    assert list(columns) == ["Uncompressed", "Leading"]
+    *_, run = service.ask("tiny", image, "Which?", columns, 2)
+    assert run.chosen.finished is not None
+    assert "#123456" in answers.cards(run, on_cpu=False)
+    row = export.as_csv(run).splitlines()[-1]
+    assert row.endswith(",leading,0.5,,,,,,,,,up,1,")
+    others = settings_events.every(**values_of(Settings(channels=Leading())))["others"]["value"]
+    assert len(others) == len(CHANNELS) - 1  # tokens alone, and all methods but itself and full
