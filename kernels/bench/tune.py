@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..cases import FP8
-from ..launch import Config, configuration, device_facts, plan_splits
+from ..plan import Config, configuration, device_facts, plan_splits
 from . import arms
 from .arms import Layer, Shape
 from .linear import TILES, streamed

@@ -8,8 +8,9 @@ import torch
 from kernels.cases import PACKS, Case, attend_plain, grid, make
 from kernels.check import errors, families, passes
 from kernels.dispatch import Dispatcher
-from kernels.launch import Config, Single, _one_tile, _plan, attend_triton, plan_splits
+from kernels.launch import attend_triton
 from kernels.paper import attend_paper
+from kernels.plan import Config, Single, one_tile, plan_of, plan_splits
 from kernels.reference import attend_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,7 +100,7 @@ def test_plans_cover_every_token_once(groups: int, N: int, M: int) -> None:
     assert (plan.text_splits - 1) * plan.text_size < max(M, 1) or M == 0
     assert plan.visual_size % Config().block_n == 0
     assert dataclasses.asdict(plan) == dataclasses.asdict(
-        _plan(N, M, plan.visual_splits, Config(), 320, 512)
+        plan_of(N, M, plan.visual_splits, Config(), 320, 512)
     )
 
 
@@ -111,19 +112,19 @@ def test_small_batches_take_single_tiles_where_the_table_says(
     single: Single, tokens: int, warps: int, splits: int
 ) -> None:
     config = Config(block_n=64, warps=1, single=single)
-    found, count = _one_tile(config, 90, 8, 2880, 132)
+    found, count = one_tile(config, 90, 8, 2880, 132)
     assert (found.block_n, found.warps, count) == (tokens, warps, splits)
     most = single.per_sm * 132 // (splits + 1)
-    assert _one_tile(config, 90, most, 2880, 132)[1] == splits
-    assert _one_tile(config, 90, most + 1, 2880, 132) == (config, None)
+    assert one_tile(config, 90, most, 2880, 132)[1] == splits
+    assert one_tile(config, 90, most + 1, 2880, 132) == (config, None)
 
 
 def test_single_tiles_are_for_rows_and_architectures_that_have_them() -> None:
     for arch, config in ((90, Config(single=None)), (120, Config())):
-        assert _one_tile(config, arch, 8, 2880, 132) == (config, None)
+        assert one_tile(config, arch, 8, 2880, 132) == (config, None)
 
 
-def test_text_takes_room_in_the_plan() -> None:
+def test_text_takes_room_in_theplan_of() -> None:
     """64 groups, 528 places: eight splits each fit alone, seven beside half a place of text."""
     config = Config(64, 1, 3, per_sm=4, tail=1.0, partials=16)
     with_text, without = (plan_splits(64, 16384, M, 132, config, 160, 512) for M in (64, 0))

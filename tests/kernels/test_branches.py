@@ -10,7 +10,8 @@ import torch
 from kernels import launch
 from kernels.cases import Case, branches, make
 from kernels.check import errors, passes, sampled
-from kernels.launch import Config, _merge_block, _one_tile, attend_triton, configuration
+from kernels.launch import _merge_block, attend_triton
+from kernels.plan import Config, configuration, one_tile
 from kernels.reference import Visual
 from rotatek.channels.spark import SparkStore, pack_bits
 
@@ -26,7 +27,7 @@ def path(case: Case) -> tuple[int, int, str]:
     row = {"fp8": case.k + case.d, "int8": case.k + case.d, "fp8 values": 2 * case.k + case.d}
     row_bytes = row.get(case.pack, 2 * (case.k + (case.r or case.d)))
     found = configuration(H200[0], case.d, case.k, row_bytes)
-    config, splits = _one_tile(found, H200[0], case.B * case.Hkv, case.N, H200[1])
+    config, splits = one_tile(found, H200[0], case.B * case.Hkv, case.N, H200[1])
     if splits is None:
         return case.k, row_bytes, "planned"
     alone = case.B * case.Hkv * (splits + 1) <= H200[1]
