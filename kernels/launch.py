@@ -255,7 +255,7 @@ def _shared(call: _Call) -> _Shared:
         "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
         "TEXT_STAGES": 2, "KEY_PAIRS": key_pairs, "PACKED": packed,
-        "ALIGN": visual.width_multiple, "PDL": call.pdl, "WIDEN": not q.is_cuda,
+        "ALIGN": visual.width_multiple, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
         "num_warps": config.warps, **call.extra,
     }  # fmt: skip
     if config.regs is not None:

@@ -1,9 +1,9 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
-tune, small, splits (candidates for `kernels.launch`) and products (for a step's matrix products),
-all (but these four). Every arm of a table runs interleaved in one process and is refused when it
-disagrees with the reference.
+all of these (all); and candidates for `kernels.plan` (tune, small, splits, joined) and for a step's
+matrix products (products). Every arm of a table runs interleaved in one process and is refused when
+it disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import attention, efficiency, prefill, solver, step, tune
+from . import attention, efficiency, joined, prefill, solver, step, tune
 from .goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -35,9 +35,10 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "tune": lambda o: tune.tune(o.packs),
     "small": lambda o: tune.small(o.packs),
     "splits": lambda o: tune.splits(o.packs),
+    "joined": lambda o: joined.joined(o.packs),
     "products": lambda o: tune.products(),
 }
-CANDIDATES = ("tune", "small", "splits", "products")
+CANDIDATES = ("tune", "small", "splits", "joined", "products")
 
 
 def main() -> int:
