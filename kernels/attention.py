@@ -67,13 +67,12 @@ def _attend_visual(
     K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     KT: tl.constexpr, VT: tl.constexpr, PT: tl.constexpr, KPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, STAGES: tl.constexpr, ONE_TILE: tl.constexpr,
-    KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr, EARLY: tl.constexpr,
+    KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr,
     PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Visual tiles of one head from token lo, lo < hi, every `visual_step`: (max, sum, accs).
 
-    accs: as `weigh_values` takes them, in the Values' own basis. EARLY: the first tile's loads
-    leave before the query is ready; otherwise the loop has every whole tile.
+    accs: as `weigh_values` takes them, in the Values' own basis.
     """
     PACK: tl.constexpr = 1 if PACKED is None else 2
     k = K if KEY_PAIRS is None else K // 2
@@ -111,15 +110,14 @@ def _attend_visual(
     K1_FULL: tl.constexpr = (p_key_widths is None) and (KP1 * STRIDE <= K)
     K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
     R_FULL: tl.constexpr = (p_value_widths is None) and (R == RP)
-    FIRST: tl.constexpr = 1 if EARLY else 0
     o_n = tl.arange(0, BLOCK_N)
-    if EARLY:
-        b_k1 = load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
-        b_k2 = b_k1
-        if LOAD2:
-            o_k2 = KP1 + tl.arange(0, KP2)
-            b_k2 = load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
-        b_v = load_columns(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+    # the first tile's loads leave before the query is ready
+    b_k1 = load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+    b_k2 = b_k1
+    if LOAD2:
+        o_k2 = KP1 + tl.arange(0, KP2)
+        b_k2 = load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
+    b_v = load_columns(p_v, o_n, s_vn, o_r, r, left, R_FULL)
     if PDL:
         gdc_wait()
     if KEY_PAIRS is None:
@@ -153,16 +151,15 @@ def _attend_visual(
     b_accs = (b_zero,) if PACK == 1 else (b_zero, b_zero)
     b_m = tl.full([GP], float("-inf"), tl.float32)
     b_l = tl.zeros([GP], tl.float32)
-    if EARLY:
-        b_m, b_l, b_accs = tile_step(
-            b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left,
-            p_value_scale, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
-        )  # fmt: skip
+    b_m, b_l, b_accs = tile_step(
+        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left,
+        p_value_scale, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
+    )  # fmt: skip
     if not ONE_TILE:
         tiles = tl.cdiv(left, visual_step)
         whole = (left + visual_step - BLOCK_N) // visual_step
         row = i_bh * N + lo
-        for i_t in tl.range(FIRST, whole, num_stages=STAGES):
+        for i_t in tl.range(1, whole, num_stages=STAGES):
             start = i_t * visual_step
             p_kt = p_k + start.to(tl.int64) * s_kn
             p_vt = p_v + start.to(tl.int64) * s_vn
@@ -184,7 +181,7 @@ def _attend_visual(
                 p_st, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
             )  # fmt: skip
         start = (tiles - 1) * visual_step
-        if (tiles > FIRST) & (start + BLOCK_N > left):
+        if (tiles > 1) & (start + BLOCK_N > left):
             p_k += start.to(tl.int64) * s_kn
             p_v += start.to(tl.int64) * s_vn
             p_st = p_value_scale
@@ -277,7 +274,7 @@ def split_kernel(
                 s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn, s_rb, s_rh, s_rd, s_rk,
                 i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
                 GP, D, DP, K, KP1, KP2, R, RP, KT, VT, PT, KPREC, BLOCK_N, STAGES, ONE_TILE,
-                KEY_PAIRS, PACKED, ALIGN, True, PDL, WIDEN,
+                KEY_PAIRS, PACKED, ALIGN, PDL, WIDEN,
             )  # fmt: skip
             tl.store(p_max + o_slot, b_m, mask=m_g)
             tl.store(p_sum + o_slot, b_l, mask=m_g)
@@ -338,7 +335,7 @@ def joined_kernel(
     PT: tl.constexpr, KPREC: tl.constexpr, UPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr, TEXT_STAGES: tl.constexpr,
     KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr,
-    SINGLE: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
+    SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
 
@@ -370,7 +367,7 @@ def joined_kernel(
             s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn, s_rb, s_rh, s_rd, s_rk,
             i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
             GP, D, DP, K, KP1, KP2, R, RP, KT, VT, PT, KPREC, BLOCK_N, STAGES, False,
-            KEY_PAIRS, PACKED, ALIGN, EARLY, PDL, WIDEN,
+            KEY_PAIRS, PACKED, ALIGN, PDL, WIDEN,
         )  # fmt: skip
         if p_value_basis is not None:
             p_value_basis += i_b.to(tl.int64) * s_ub + i_h.to(tl.int64) * s_uh

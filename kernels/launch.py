@@ -199,8 +199,8 @@ def _launch(
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
     k, r = _widths(visual)
     row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
-    work = Work(B * Hkv, N, M, d, k, row_bytes, 2 * d * q.element_size())
-    config, plan = layout(work, *device_facts(q.device), config, splits)
+    work = Work(B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k)
+    config, plan = layout(work, device_facts(q.device), config, splits)
     q, visual, text, pdl = _ready(q, visual, text, pdl)
     call = _Call(q, visual, text, scale, config, plan, pdl)
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
@@ -292,7 +292,7 @@ def _attend_joined(call: _Call, parts: Parts) -> None:
         _tokens(visual), M, *plan.tiles(call.config.block_n), plan.text_size,
         Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         UPREC="ieee" if call.q.dtype == torch.float32 else "tf32x3",
-        SINGLE=plan.splits == 1, EARLY=call.config.early, **given.options,
+        SINGLE=plan.splits == 1, **given.options,
     )  # fmt: skip
 
 

@@ -6,12 +6,16 @@ the number of splits follows from shapes and the multiprocessor count alone, nev
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
 MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
+SM_BYTES_US = 4.6e6 / 132  # bytes a us that each multiprocessor of an H200 can read
+CROWDED = 1.06  # time of a nearly full multiprocessor, against the model
+APART, APART_US = 1.03, 2.0  # text splits beside visual ones: us against the model, and us added
+PROGRAMS = 6  # most programs a multiprocessor with splits that read the text too
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -27,6 +31,20 @@ class Single(NamedTuple):
     per_sm: int = 4
 
 
+class Joined(NamedTuple):
+    """What a call takes whose splits read the text too, as fitted to an H200's times.
+
+    saturate: programs a multiprocessor that stream at its full share of the bandwidth; overhead:
+    tiles that starting and ending a program are worth; partials: us that partial results take,
+    written and merged, for a program a multiprocessor; least: fewest heads a multiprocessor.
+    """
+
+    saturate: float = 2.0
+    overhead: float = 1.0
+    partials: float = 1.0
+    least: float = 0.5
+
+
 @dataclass(frozen=True)
 class Config:
     """How one architecture reads one cache width.
@@ -37,8 +55,8 @@ class Config:
     of a whole wave's time that a partly filled one takes; partials: tiles that a wave's partial
     results are worth, written and merged; single: splits of one tile at small batches; regs: the
     most registers a thread may take, so that per_sm programs do fit; joined: every split reads a
-    share of the text too, so that a single one writes the output itself; early: the first tile's
-    loads leave before the query is ready.
+    share of the text too, so that a single one writes the output itself (`tail`, `partials`,
+    `single` and `regs` are then unused); large: such configurations, for batches that fill the GPU.
     """
 
     block_n: int = 64
@@ -52,8 +70,8 @@ class Config:
     partials: float = 2.0
     single: Single | None = Single()
     regs: int | None = None
-    joined: bool = False
-    early: bool = True
+    joined: Joined | None = None
+    large: tuple["Config", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,24 +98,48 @@ class Plan:
         return self.visual_size, block, self.visual_size
 
 
+# for batches that fill the GPU: by `python -m kernels.bench joined` on an H200
+BF16 = (Config(64, 2, 3, 4, block_m=64, tma=True, joined=Joined(2.1, 2.7, 0.6)),)
+DENSE = (Config(64, 2, 4, 2, tma=True, joined=Joined(1.2, 0.7, 2.3)),)
+DENSE_EIGHT = (Config(64, 2, 3, 4, joined=Joined(3.7, 0.2, 1.4, least=0.3)),)
+EIGHT = (
+    Config(64, 1, 3, 6, joined=Joined(4.1, 0.3, 1.0, least=0.9)),
+    Config(128, 2, 3, 4, joined=Joined(3.6, 0.6, 1.3, least=0.9)),
+)
+EIGHT_VALUES = (
+    Config(64, 1, 3, 6, joined=Joined(3.6, 3.4, 0.3, least=0.9)),
+    Config(128, 2, 3, 4, joined=Joined(3.5, 1.9, 0.9, least=0.9)),
+)
+NARROW = (
+    Config(256, 2, 3, 3, tma=True, joined=Joined(1.8, 1.0, 1.2, least=0.3)),
+    Config(128, 2, 4, 4, joined=Joined(3.7, 1.9, 0.9, least=0.3)),
+)
+NARROWEST = (Config(128, 2, 4, 5, joined=Joined(3.9, 0.4, 5.1, least=0.4)),)
+
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
 # an H200: by `python -m kernels.bench tune` and `splits` (assets/results/kernels-tune.json), those
 # of 288, 352 and 384 bytes in an earlier sweep
-CONFIGS: dict[tuple[int, int, int, int], Config] = {
-    (90, 128, 16, 288): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 32, 320): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 48, 352): Config(block_n=128, warps=4, stages=2, per_sm=3, regs=168),  # 186 without
-    (90, 128, 64, 384): Config(block_n=128, warps=4, stages=2, per_sm=3, tma=True),
-    (90, 128, 128, 512): Config(64, warps=4, stages=2, per_sm=3, tail=0.9, partials=1),
+CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
+    (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 32, 320): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 48, 352): Config(  # 186 registers without
+        128, warps=4, stages=2, per_sm=3, regs=168, large=BF16
+    ),
+    (90, 128, 64, 384): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 128, 512): Config(64, 4, 2, per_sm=3, tail=0.9, partials=1, large=DENSE),
     (90, 128, 32, 128): Config(
-        128, 1, 4, per_sm=4, tma=True, tail=0.9, partials=12, single=Single(256, 4, 2)
+        128, 1, 4, 4, tma=True, tail=0.9, partials=12, single=Single(256, 4, 2), large=NARROW
     ),
-    (90, 128, 16, 64): Config(128, 1, 4, per_sm=4, tail=0.8, partials=12, single=Single(256, 4, 2)),
+    (90, 128, 16, 64): Config(
+        128, 1, 4, 4, tail=0.8, partials=12, single=Single(256, 4, 2), large=NARROWEST
+    ),
     (90, 128, 32, 160): Config(  # 8 bits
-        64, 1, 3, per_sm=8, tail=0.75, partials=3, single=Single(256, 4)
+        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT
     ),
-    (90, 128, 32, 192): Config(64, 1, 3, per_sm=8, tail=0.75, partials=3, single=Single(256, 4)),
-    (90, 128, 128, 256): Config(block_n=128, warps=2, stages=3, per_sm=3, tma=True),
+    (90, 128, 32, 192): Config(
+        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT_VALUES
+    ),
+    (90, 128, 128, 256): Config(128, warps=2, stages=3, per_sm=3, tma=True, large=DENSE_EIGHT),
 }
 
 
@@ -131,68 +173,121 @@ def _rounded(tokens: int, block: int) -> int:
     return -(-tokens // block) * block
 
 
-@lru_cache(maxsize=4096)
-def plan_splits(
-    groups: int, N: int, M: int, sms: int, config: Config, row_bytes: int, text_bytes: int
-) -> Plan:
-    """The count of splits of least modelled time, for B * Hkv `groups`.
-
-    Time counts in tiles: whole waves of programs take their largest share, the last one at least
-    the configuration's tail, since a few programs do not stream at full speed. A group's text takes
-    the place of half a split, or more by its bytes. Over 85 measured shapes its choice is 2.8 %
-    from the best, most where a layer takes 10 us.
-    """
-    slots, tiles = sms * config.per_sm, -(-N // config.block_n)
-
-    def cost(splits: int) -> float:
-        size = -(-tiles // splits) * config.block_n
-        text = max(0.5, M * text_bytes / (size * row_bytes)) if M else 0.0
-        waves, last = divmod(groups * (splits + text), slots)
-        filled = waves + (max(last / slots, config.tail) if last else 0.0)
-        partials = config.partials * groups * splits / slots
-        return -(-tiles // splits) * filled + partials + MERGE_TILES * splits
-
-    counts = range(1, max(1, min(tiles, 5 * slots // groups)) + 1)
-    return plan_of(N, M, min(counts, key=cost), config, row_bytes, text_bytes)
-
-
-def plan_of(N: int, M: int, wanted: int, config: Config, row_bytes: int, text_bytes: int) -> Plan:
-    """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
-    size = _rounded(-(-N // wanted), config.block_n)
-    splits = -(-N // size)
-    if config.joined:
-        text_size = max(_rounded(-(-M // splits), config.block_m), config.block_m)
-        return Plan(0, text_size, splits, size, config.interleaved)
-    text_size = max(_rounded(size * row_bytes // text_bytes, config.block_m), 2 * config.block_m)
-    return Plan(-(-M // text_size), text_size, splits, size, config.interleaved)
-
-
 class Work(NamedTuple):
     """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token."""
 
     groups: int
     N: int
     M: int
-    d: int
-    k: int
     row_bytes: int
     text_bytes: int
+    d: int = 128
+    k: int = 32
 
 
 def layout(
-    work: Work, arch: int, sms: int, config: Config | None = None, splits: int | None = None
+    work: Work, facts: tuple[int, int], config: Config | None = None, splits: int | None = None
 ) -> tuple[Config, Plan]:
-    """The configuration and splits of a call; `config` and (visual) `splits` override them."""
+    """The configuration and splits of a call; `config` and (visual) `splits` override them.
+
+    facts: as `device_facts` finds them.
+    """
+    arch, sms = facts
+    wide = work.text_bytes == 8 * work.d  # float32
     if config is None:
         config = configuration(arch, work.d, work.k, work.row_bytes)
         if splits is None:
             config, splits = one_tile(config, arch, work.groups, work.N, sms)
-    if work.text_bytes == 8 * work.d and arch:  # float32
+            if splits is None and config.large and not wide:
+                config, splits = joined_splits(work, sms, config)
+    if wide and arch:
         config = replace(config, block_n=32 if arch in LARGE else 16, block_m=16, stages=2)
-    if splits is not None:
-        return config, plan_of(work.N, work.M, splits, config, work.row_bytes, work.text_bytes)
-    groups, N, M, _, _, row_bytes, text_bytes = work
-    return config, plan_splits(groups, N, M, sms, config, row_bytes, text_bytes)
+    if splits is None:
+        splits = plan_splits(work, sms, config)
+    return config, plan_of(work, splits, config)
+
+
+def plan_of(work: Work, wanted: int, config: Config) -> Plan:
+    """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
+    size = _rounded(-(-work.N // wanted), config.block_n)
+    splits = -(-work.N // size)
+    if config.joined:
+        text_size = max(_rounded(-(-work.M // splits), config.block_m), config.block_m)
+        return Plan(0, text_size, splits, size, config.interleaved)
+    text_size = _rounded(size * work.row_bytes // work.text_bytes, config.block_m)
+    text_size = max(text_size, 2 * config.block_m)
+    return Plan(-(-work.M // text_size), text_size, splits, size, config.interleaved)
+
+
+def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
+    """Modelled time of visual splits with text splits beside them, in tiles.
+
+    Whole waves of programs take their largest share, the last one at least the configuration's
+    tail, since a few programs do not stream at full speed. A group's text takes the place of half a
+    split, or more by its bytes.
+    """
+    slots, tiles = sms * config.per_sm, -(-work.N // config.block_n)
+    size = -(-tiles // splits) * config.block_n
+    text = max(0.5, work.M * work.text_bytes / (size * work.row_bytes)) if work.M else 0.0
+    waves, last = divmod(work.groups * (splits + text), slots)
+    filled = waves + (max(last / slots, config.tail) if last else 0.0)
+    partials = config.partials * work.groups * splits / slots
+    return -(-tiles // splits) * filled + partials + MERGE_TILES * splits
+
+
+@lru_cache(maxsize=4096)
+def plan_splits(work: Work, sms: int, config: Config) -> int:
+    """The count of visual splits of least `split_tiles`.
+
+    Over 85 measured shapes its choice is 2.8 % from the best, most where a layer takes 10 us.
+    """
+    counts = _counts(work, config, 5 * sms * config.per_sm)
+    return min(counts, key=lambda splits: split_tiles(work, sms, config, splits))
+
+
+def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
+    """Modelled us, on an H200, of splits that read the text too.
+
+    The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
+    reads its tiles and its text. A multiprocessor that is more than half but not quite full takes
+    programs of the next launch unevenly.
+    """
+    fit, tile_us = config.joined or Joined(), config.block_n * work.row_bytes / SM_BYTES_US
+    plan = plan_of(work, splits, config)
+    tiles = -(-work.N // config.block_n)
+    text = min(plan.text_size, work.M) * work.text_bytes / (config.block_n * work.row_bytes)
+    longest = max(-(-tiles // splits), tiles // splits + text) + fit.overhead
+    programs = work.groups * splits
+    full, rest = divmod(programs, config.per_sm * sms)
+    last = -(-rest // sms)
+    crowd = CROWDED if last < config.per_sm < 2 * last and not full else 1.0
+    busy = full * config.per_sm + (max(last, fit.saturate) if last else 0)
+    merge = fit.partials * programs / sms if splits > 1 else 0.0
+    return longest * busy * crowd * tile_us + merge
+
+
+@lru_cache(maxsize=4096)
+def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | None]:
+    """The configuration of least modelled time, with its splits if it is one of `config.large`.
+
+    Over 200 measured shapes its choice is 1 to 4 % from the best of both kinds.
+    """
+    apart = split_tiles(work, sms, config, plan_splits(work, sms, config)) * config.per_sm
+    apart_us = APART * apart * config.block_n * work.row_bytes / SM_BYTES_US + APART_US
+    found = [
+        (joined_us(work, sms, each, splits), each, splits)
+        for each in config.large
+        for splits in _counts(work, each, PROGRAMS * sms)
+        if each.joined and work.groups >= each.joined.least * sms
+    ]
+    us, each, splits = min(found, key=lambda row: row[0], default=(apart_us, config, 0))
+    return (each, splits) if us < apart_us else (config, None)
+
+
+def _counts(work: Work, config: Config, programs: int) -> range:
+    """Numbers of visual splits, of a tile each at least, that make at most so many programs."""
+    most = min(-(-work.N // config.block_n), programs // work.groups)
+    return range(1, max(1, most) + 1)
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..cases import FP8
-from ..plan import Config, configuration, device_facts, plan_splits
+from ..plan import Config, Work, configuration, device_facts, plan_of, plan_splits
 from . import arms
 from .arms import Layer, Shape
 from .linear import TILES, streamed
@@ -198,8 +198,7 @@ def name_of(config: Config) -> str:
     """Tokens a tile, warps, stages, programs a multiprocessor, loads by T(MA) or c(p.async)."""
     loads = ("T" if config.tma else "c") + ("" if config.regs is None else str(config.regs))
     if config.joined:
-        late = "" if config.early else ",late"
-        return f"{config.block_n},{config.warps},{config.stages},{loads},m{config.block_m}{late}"
+        return f"{config.block_n},{config.warps},{config.stages},{loads},m{config.block_m}"
     return f"{config.block_n},{config.warps},{config.stages},{config.per_sm},{loads}"
 
 
@@ -249,6 +248,5 @@ def _splits(shape: Shape, config: Config) -> list[int]:
 
 def _planned(shape: Shape, config: Config, sms: int) -> int:
     """The visual splits that a launch takes."""
-    groups, text_bytes = shape.B * shape.Hkv, 4 * shape.d
-    plan = plan_splits(groups, shape.N, shape.M, sms, config, shape.row_bytes, text_bytes)
-    return plan.visual_splits
+    work = Work(shape.B * shape.Hkv, shape.N, shape.M, shape.row_bytes, 4 * shape.d)
+    return plan_of(work, plan_splits(work, sms, config), config).visual_splits

@@ -8,11 +8,11 @@ import torch
 from kernels.cases import PACKS, Case
 from kernels.check import errors, passes
 from kernels.launch import attend_triton
-from kernels.plan import Config
+from kernels.plan import Config, Joined
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
-JOINED = Config(block_n=16, warps=4, stages=2, block_m=16, joined=True)
+JOINED = Config(block_n=16, warps=4, stages=2, block_m=16, joined=Joined())
 CASES = [
     Case(F32, N=1, M=1, k=8, G=1),
     Case(F32, N=40, M=37, k=48, G=7, ragged=True),
@@ -31,8 +31,6 @@ CASES = [
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_way_to_store_the_cache(case: Case, splits: int) -> None:
-    for early in (True, False):
-        config = Config(16, 4, 2, block_m=16, joined=True, early=early)
-        attend = partial(attend_triton, config=config, splits=splits)
-        gap, plain = errors(case, attend, DEVICE)
-        assert passes(case, gap, plain), (gap, plain)
+    attend = partial(attend_triton, config=JOINED, splits=splits)
+    gap, plain = errors(case, attend, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)
