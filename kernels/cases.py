@@ -10,6 +10,11 @@ from .reference import Text, Visual, pad_heads, value_scales
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 FP8 = torch.float8_e4m3fn
+FULL = (  # (pack, k, r) of batches that fill the GPU
+    ("rotated", 32, None), ("rotated", 48, None), ("dense", 128, None), ("fp8", 32, None),
+    ("int8", 32, None), ("fp8 values", 32, None), ("values", 32, 32), ("values", 16, 16),
+    ("values", 32, 128),
+)  # fmt: skip
 PACKS = ("rotated", "dense", "index", "values", "flat", "fp8", "int8", "fp8 values")
 
 
@@ -58,6 +63,7 @@ def branches() -> list[Case]:
 
     8-bit and narrow caches: splits of one tile, to themselves or several a multiprocessor, and just
     beyond; 16 Value channels: sliced merges at any batch; text alone, and text beside single tiles.
+    Batches that fill the GPU: splits that read the text too, one or several a head.
     """
     narrow = Case(torch.bfloat16, Hkv=8, N=2880, M=40, pack="values", r=32)
     narrowest = replace(narrow, k=16, r=16)
@@ -69,6 +75,13 @@ def branches() -> list[Case]:
         eight = Case(torch.bfloat16, Hkv=8, N=2880, M=40, pack=pack, ragged=True, strided=True)
         found += [replace(eight, B=B) for B in (1, 4, 6)]
         found += [replace(eight, B=3, N=N, M=M) for N, M in ((1, 1), (257, 1024))]
+    full = Case(torch.bfloat16, Hkv=8, M=40, G=7)
+    for pack, k, r in FULL:
+        case = replace(full, pack=pack, k=k, r=r, ragged=pack != "fp8", strided=pack == "int8")
+        found += [
+            replace(case, B=64 if "8" in pack else 32, N=576),
+            replace(case, B=16, N=2880, M=300),
+        ]
     return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True)]
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import LARGE, device_facts
+from .plan import LARGE, device_facts
 
 
 @triton.jit

@@ -1,10 +1,12 @@
 """`python -m kernels.bench NAME [--json FILE] [--full]`: one benchmark, a table and JSON.
 
 Names: attention, latency, ragged, quant, solver, prefill, step, capacity, baselines, efficiency,
-tune, small, splits (candidates for `kernels.launch`) and products (for a step's matrix products),
-all (but these four). Every arm of a table runs interleaved in one process and is refused when it
-disagrees with the reference.
+all of these (all); and candidates for `kernels.plan` (tune, small, splits, joined) and for a step's
+matrix products (products). Every arm of a table runs interleaved in one process and is refused when
+it disagrees with the reference.
 `table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
+`compare OLD NEW` prints what changed between two files beyond the spread; its exit status is 1
+where a time of ours became slower, and 2 where the files do not measure the same.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import attention, efficiency, prefill, solver, step, tune
+from . import attention, compare, efficiency, joined, prefill, solver, step, tune
 from .goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -35,27 +37,34 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "tune": lambda o: tune.tune(o.packs),
     "small": lambda o: tune.small(o.packs),
     "splits": lambda o: tune.splits(o.packs),
+    "joined": lambda o: joined.joined(o.packs),
     "products": lambda o: tune.products(),
 }
-CANDIDATES = ("tune", "small", "splits", "products")
+CANDIDATES = ("tune", "small", "splits", "joined", "products")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=[*RUNS, "all", "table", "goals"])
-    parser.add_argument("file", nargs="?", type=Path, help="the JSON that `table` and `goals` read")
+    parser.add_argument("name", choices=[*RUNS, "all", "table", "goals", "compare"])
+    parser.add_argument("file", nargs="*", type=Path, help="the JSON to read, two to compare")
     parser.add_argument("--json", type=Path, help="write (or extend) this file")
     parser.add_argument("--full", action="store_true", help="the whole grid of benchmark A")
     parser.add_argument("--transformers", action="store_true", help="time transformers' step too")
     parser.add_argument("--packs", help="ways to store the cache, divided by semicolons")
     parser.add_argument("--rounds", type=int, default=11)
     options = parser.parse_args()
-    if options.name == "table":
-        print(table(json.loads(options.file.read_text())))
+    if options.name == "compare":
+        text, status = compare.run(options.file)
+        print(text)
+        return status
+    if options.name in ("table", "goals"):
+        if len(options.file) != 1:
+            parser.error(f"{options.name} reads one file")
+        render = table if options.name == "table" else goals
+        print(render(json.loads(options.file[0].read_text())))
         return 0
-    if options.name == "goals":
-        print(goals(json.loads(options.file.read_text())))
-        return 0
+    if options.file:
+        parser.error(f"{options.name} reads no file; --json names the one to write")
     names = [n for n in RUNS if n not in CANDIDATES] if options.name == "all" else [options.name]
     found = json.loads(options.json.read_text()) if _exists(options.json) else {}
     found |= {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__}

@@ -4,6 +4,7 @@ Llama3-8B's shapes with random weights. Rows have the columns of `COLUMNS`; a de
 CUDA graph, a prefill runs eagerly. Times are medians.
 """
 
+from dataclasses import asdict
 from typing import Any, Final
 
 import torch
@@ -38,7 +39,7 @@ def efficiency(rounds: int = 5) -> Row:
     """Rows over length at batch 1 and over batch at 2,880 visual tokens."""
     decoder = Decoder(LLAMA)
     prefills = {shape: _prefill(decoder, *shape) for shape in PREFILLS}
-    rows = []
+    rows, spreads = [], []
     for B, N in (*LENGTHS, *BATCHES, (8, 16384)):
         for method in METHODS:
             row = _decode(decoder, method, B, N, rounds)
@@ -46,8 +47,10 @@ def efficiency(rounds: int = 5) -> Row:
             row["prefill_ms"] = prefill
             row["compress_ms"] = 0.0 if method == "dense" and prefill else compress
             rows.append({name: row[name] for name in COLUMNS})
+            shape = {name: row[name] for name in COLUMNS[:4]}
+            spreads.append({"shape": shape, "times": row["times"]})
             torch.cuda.empty_cache()
-    return {"columns": list(COLUMNS), "text_tokens": M // 2, "rows": rows}
+    return {"columns": list(COLUMNS), "text_tokens": M // 2, "rows": rows, "spreads": spreads}
 
 
 def _caches(decoder: Decoder, method: str, B: int, N: int) -> list[Cache]:
@@ -76,6 +79,7 @@ def _decode(decoder: Decoder, method: str, B: int, N: int, rounds: int) -> Row:
         "decode_ms": ms["step"], "attention_ms": ms["attention"],
         "other_ms": ms["step"] - ms["attention"], "tokens_per_s": 1e3 * B / ms["step"],
         "kv_mib": held / 2**20, "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
+        "times": {name: asdict(timing) for name, timing in times.items()},
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ..launch import device_facts
+from ..plan import device_facts
 
 
 class Tile(NamedTuple):

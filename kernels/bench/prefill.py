@@ -8,6 +8,7 @@ the flatter a spectrum is, and longest on noise; small models may differ from th
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -65,14 +66,16 @@ def _row(sizes: Sizes, rounds: int, N: int) -> Row:
             f"{kind}: beside": capture([_beside(run, apart)]),
             f"{kind}: a layer at a time": capture([apart]),
         }
-    us = {name: timing.us for name, timing in interleaved(graphs, 1, rounds, 20000).items()}
+    times = interleaved(graphs, 1, rounds, 20000)
+    us = {name: timing.us for name, timing in times.items()}
     for name in us:
         if name.endswith(("difference", "beside")):
             us[name] -= us["prefill"]
     share = {name: us[name] / us["prefill"] for name in us if name != "prefill"}
     del decoder, graphs, run
     torch.cuda.empty_cache()
-    return {"model": sizes.name, "N": N, "us": us, "share": share}
+    spread = {name: asdict(timing) for name, timing in times.items()}  # nothing subtracted
+    return {"model": sizes.name, "N": N, "us": us, "share": share, "spread_us": spread}
 
 
 def _curve(points: Sequence[float], d: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -59,6 +60,7 @@ def solver(rounds: int = 15, slow: bool = True) -> Row:
         row["refused"] = f"paper's loop: {str(error)[:80]}"
     times = interleaved(graphs, 1, rounds)
     row["ms"] = {name: timing.us / 1e3 for name, timing in times.items()}
+    row["spread_us"] = {name: asdict(timing) for name, timing in times.items()}
     if slow:
         row["ms"] |= _slow_arms(matrices)
     row["spectra"] = solver_report("cuda")

@@ -109,18 +109,19 @@ def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
     rows = []
     for sizes in (LLAMA, QWEN):
         decoder = Decoder(sizes)
-        speeds, batches = {}, {}
+        speeds, batches, spread = {}, {}, {}
         for name, k in (("dense", sizes.d), ("k=32", 32)):
             B = budget // cache_bytes(sizes, 1, N, k, M)
             caches = decoder.caches(B, N, M, k)
             graph, _ = captured_step(decoder, torch.zeros(B, dtype=torch.int64).cuda(), caches)
-            us = interleaved({name: graph}, 1, rounds, 60000)[name].us
-            speeds[name], batches[name] = B / us * 1e6, B
+            found = interleaved({name: graph}, 1, rounds, 60000)[name]
+            speeds[name], batches[name], spread[name] = B / found.us * 1e6, B, asdict(found)
             del caches, graph
             torch.cuda.empty_cache()
         rows.append(
             {"model": sizes.name, "N": N, "kv_gib": budget / GIB, "batch": batches,
-             "tokens_per_s": speeds, "gain": speeds["k=32"] / speeds["dense"]}
+             "tokens_per_s": speeds, "gain": speeds["k=32"] / speeds["dense"],
+             "spread_us": spread}
         )  # fmt: skip
         del decoder
         torch.cuda.empty_cache()

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..cases import FP8
-from ..launch import Config, configuration, device_facts, plan_splits
+from ..plan import Config, Work, configuration, device_facts, plan_of, plan_splits
 from . import arms
 from .arms import Layer, Shape
 from .linear import TILES, streamed
@@ -80,7 +80,7 @@ def tune(packs: str | None = None, rounds: int = 5) -> Row:
     """
     chosen = packs.split(";") if packs else list(PACKS)
     jobs = [(pack, config, 6) for pack in chosen for config in candidates(pack)]
-    refused = _refusals(jobs)
+    refused = refusals(jobs)
     rows = []
     for where, base in SHAPES.items():
         for pack in chosen:
@@ -88,7 +88,7 @@ def tune(packs: str | None = None, rounds: int = 5) -> Row:
             us = _times(replace(base, **PACKS[pack]), good, rounds)
             rows.append({"shape": where, "pack": pack, "us": us})
             torch.cuda.empty_cache()
-    return {"rows": rows, "refused": _named(refused)}
+    return {"rows": rows, "refused": named(refused)}
 
 
 def small(packs: str | None = None, rounds: int = 5) -> Row:
@@ -96,27 +96,27 @@ def small(packs: str | None = None, rounds: int = 5) -> Row:
     chosen = packs.split(";") if packs else list(PACKS)
     one = [Config(n, warps, 2) for n, warps in ONE_TILES]
     _, sms = device_facts(torch.device("cuda"))
-    refused = _refusals(
+    refused = refusals(
         [(pack, config, -(-4096 // config.block_n)) for pack in chosen for config in one]
     )
     rows = []
     for pack, (B, N) in itertools.product(chosen, SMALL):
         shape = replace(Shape(32, 8, B, N), **PACKS[pack])
-        layers = _layers(shape)
+        layers = layers_of(shape)
         graphs = {"planned": capture([arms.ours(layer, shape) for layer in layers])}
         for config in one:
             splits = -(-N // config.block_n)
             fits = B * shape.Hkv * (splits + 1) * config.warps <= 32 * sms
             if fits and not refused[pack, config, -(-4096 // config.block_n)]:
                 name = f"{config.block_n},{config.warps}"
-                graphs[name] = _graph(layers, shape, config, splits)
+                graphs[name] = graph_of(layers, shape, config, splits)
         us = interleaved(graphs, len(layers), rounds, 300)
         rows.append(
             {"pack": pack, "B": B, "N": N, "us": {n: round(t.us, 2) for n, t in us.items()}}
         )
         del graphs, layers
         torch.cuda.empty_cache()
-    return {"rows": rows, "refused": _named(refused)}
+    return {"rows": rows, "refused": named(refused)}
 
 
 def products(rounds: int = 5) -> Row:
@@ -156,15 +156,16 @@ def _product_calls() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
 Job = tuple[str, Config, int]
 
 
-def _refusals(jobs: list[Job]) -> dict[Job, str]:
+def refusals(jobs: list[Job]) -> dict[Job, str]:
     """Compile and check every job beside the others; why it is out, or nothing."""
     workers = max(1, min(len(jobs), (os.cpu_count() or 2) - 2))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return dict(zip(jobs, pool.map(_refusal, *zip(*jobs, strict=True)), strict=True))
 
 
-def _named(refused: dict[Job, str]) -> dict[str, str]:
-    return {f"{pack}: {_name(config)}": why for (pack, config, _), why in refused.items() if why}
+def named(refused: dict[Job, str]) -> dict[str, str]:
+    """The refusals with a reason, for the JSON."""
+    return {f"{pack}: {name_of(config)}": why for (pack, config, _), why in refused.items() if why}
 
 
 def splits(packs: str | None = None, rounds: int = 3) -> Row:
@@ -187,18 +188,22 @@ def _split_times(shape: Shape, rounds: int) -> tuple[dict[int, float], int]:
     tiles = -(-shape.N // config.block_n)
     wanted = {-(-tiles // -(-tiles // n)) for n in (*range(1, 13), 14, 16, 20, 24, 32, 43, 64)}
     wanted = {n for n in wanted if n * groups <= 5 * sms * config.per_sm} | {1, planned}
-    layers = _layers(shape)
-    graphs = {str(n): _graph(layers, shape, config, n) for n in sorted(wanted)}
+    layers = layers_of(shape)
+    graphs = {str(n): graph_of(layers, shape, config, n) for n in sorted(wanted)}
     times = interleaved(graphs, len(layers), rounds, 300)
     return {int(n): round(t.us, 2) for n, t in times.items()}, planned
 
 
-def _name(config: Config) -> str:
+def name_of(config: Config) -> str:
+    """Tokens a tile, warps, stages, programs a multiprocessor, loads by T(MA) or c(p.async)."""
     loads = ("T" if config.tma else "c") + ("" if config.regs is None else str(config.regs))
+    if config.joined:
+        return f"{config.block_n},{config.warps},{config.stages},{loads},m{config.block_m}"
     return f"{config.block_n},{config.warps},{config.stages},{config.per_sm},{loads}"
 
 
-def _layers(shape: Shape) -> list[Layer]:
+def layers_of(shape: Shape) -> list[Layer]:
+    """Layers enough that a replay finds nothing in the L2."""
     count = layers_for(shape.cache_bytes)
     return [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
 
@@ -219,17 +224,18 @@ def _refusal(pack: str, config: Config, splits: int) -> str:
 
 def _times(shape: Shape, configs: list[Config], rounds: int) -> dict[str, float]:
     """us by candidate and visual splits, fastest first, with a read-only launch as the floor."""
-    layers = _layers(shape)
+    layers = layers_of(shape)
     buffers = [torch.ones(shape.cache_bytes // 4, dtype=torch.int32, device="cuda") for _ in layers]
     graphs = {"floor": capture([read_only(buffer) for buffer in buffers])}
     for config in configs:
         for splits in _splits(shape, config):
-            graphs[f"{_name(config)},S{splits}"] = _graph(layers, shape, config, splits)
+            graphs[f"{name_of(config)},S{splits}"] = graph_of(layers, shape, config, splits)
     times = interleaved(graphs, len(layers), rounds, 800)
     return {name: t.us for name, t in sorted(times.items(), key=lambda item: item[1].us)}
 
 
-def _graph(layers: list[Layer], shape: Shape, config: Config, splits: int) -> Captured:
+def graph_of(layers: list[Layer], shape: Shape, config: Config, splits: int) -> Captured:
+    """One replay of all layers with this configuration."""
     return capture([arms.ours(layer, shape, config=config, splits=splits) for layer in layers])
 
 
@@ -242,6 +248,5 @@ def _splits(shape: Shape, config: Config) -> list[int]:
 
 def _planned(shape: Shape, config: Config, sms: int) -> int:
     """The visual splits that a launch takes."""
-    groups, text_bytes = shape.B * shape.Hkv, 4 * shape.d
-    plan = plan_splits(groups, shape.N, shape.M, sms, config, shape.row_bytes, text_bytes)
-    return plan.visual_splits
+    work = Work(shape.B * shape.Hkv, shape.N, shape.M, shape.row_bytes, 4 * shape.d)
+    return plan_of(work, plan_splits(work, sms, config), config).visual_splits

@@ -1,15 +1,14 @@
 """Decode attention against float64, over a representative part of the hardware grid."""
 
-import dataclasses
-
 import pytest
 import torch
 
 from kernels.cases import PACKS, Case, attend_plain, grid, make
 from kernels.check import errors, families, passes
 from kernels.dispatch import Dispatcher
-from kernels.launch import Config, Single, _one_tile, _plan, attend_triton, plan_splits
+from kernels.launch import attend_triton
 from kernels.paper import attend_paper
+from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
 from kernels.reference import attend_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -95,14 +94,13 @@ def test_quantised_values_of_tiny_scale_keep_their_precision() -> None:
 @pytest.mark.parametrize("groups", [4, 8, 64, 256])
 @pytest.mark.parametrize("N, M", [(1, 0), (576, 64), (2880, 1024), (16384, 64)])
 def test_plans_cover_every_token_once(groups: int, N: int, M: int) -> None:
-    plan = plan_splits(groups, N, M, 132, Config(), 320, 512)
+    work = Work(groups, N, M, 320, 512)
+    plan = plan_of(work, plan_splits(work, 132, Config()), Config())
     assert (plan.visual_splits - 1) * plan.visual_size < N <= plan.visual_splits * plan.visual_size
     assert plan.text_splits * plan.text_size >= M
     assert (plan.text_splits - 1) * plan.text_size < max(M, 1) or M == 0
     assert plan.visual_size % Config().block_n == 0
-    assert dataclasses.asdict(plan) == dataclasses.asdict(
-        _plan(N, M, plan.visual_splits, Config(), 320, 512)
-    )
+    assert plan == plan_of(work, plan.visual_splits, Config())
 
 
 @pytest.mark.parametrize(
@@ -113,23 +111,24 @@ def test_small_batches_take_single_tiles_where_the_table_says(
     single: Single, tokens: int, warps: int, splits: int
 ) -> None:
     config = Config(block_n=64, warps=1, single=single)
-    found, count = _one_tile(config, 90, 8, 2880, 132)
+    found, count = one_tile(config, 90, 8, 2880, 132)
     assert (found.block_n, found.warps, count) == (tokens, warps, splits)
     most = single.per_sm * 132 // (splits + 1)
-    assert _one_tile(config, 90, most, 2880, 132)[1] == splits
-    assert _one_tile(config, 90, most + 1, 2880, 132) == (config, None)
+    assert one_tile(config, 90, most, 2880, 132)[1] == splits
+    assert one_tile(config, 90, most + 1, 2880, 132) == (config, None)
 
 
 def test_single_tiles_are_for_rows_and_architectures_that_have_them() -> None:
     for arch, config in ((90, Config(single=None)), (120, Config())):
-        assert _one_tile(config, arch, 8, 2880, 132) == (config, None)
+        assert one_tile(config, arch, 8, 2880, 132) == (config, None)
 
 
-def test_text_takes_room_in_the_plan() -> None:
+def test_text_takes_room_in_theplan_of() -> None:
     """64 groups, 528 places: eight splits each fit alone, seven beside half a place of text."""
     config = Config(64, 1, 3, per_sm=4, tail=1.0, partials=16)
-    with_text, without = (plan_splits(64, 16384, M, 132, config, 160, 512) for M in (64, 0))
-    assert (with_text.visual_splits, without.visual_splits) == (7, 8)
+    works = [Work(64, 16384, M, 160, 512) for M in (64, 0)]
+    splits = [plan_of(work, plan_splits(work, 132, config), config) for work in works]
+    assert [plan.visual_splits for plan in splits] == [7, 8]
 
 
 def test_families_hold_every_case_once_with_its_number() -> None:

@@ -111,7 +111,7 @@ def test_layers_together_are_rotated_as_one_by_one() -> None:
 
 @pytest.mark.parametrize("pack", tune.PACKS)
 def test_candidates_have_names_of_their_own(pack: str) -> None:
-    names = [tune._name(config) for config in tune.candidates(pack)]
+    names = [tune.name_of(config) for config in tune.candidates(pack)]
     assert len(set(names)) == len(names) >= 5
 
 

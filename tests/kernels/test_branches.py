@@ -10,7 +10,8 @@ import torch
 from kernels import launch
 from kernels.cases import Case, branches, make
 from kernels.check import errors, passes, sampled
-from kernels.launch import Config, _merge_block, _one_tile, attend_triton, configuration
+from kernels.launch import _merge_block, attend_triton
+from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
 from rotatek.channels.spark import SparKStore, pack_bits
 
@@ -24,12 +25,18 @@ TURNED = replace(EIGHT, pack="values")
 def path(case: Case) -> tuple[int, int, str]:
     """(kept Key channels, bytes of a token, how its splits are laid) on an H200."""
     row = {"fp8": case.k + case.d, "int8": case.k + case.d, "fp8 values": 2 * case.k + case.d}
+    row["dense"] = 4 * case.d
     row_bytes = row.get(case.pack, 2 * (case.k + (case.r or case.d)))
-    found = configuration(H200[0], case.d, case.k, row_bytes)
-    config, splits = _one_tile(found, H200[0], case.B * case.Hkv, case.N, H200[1])
+    groups = case.B * case.Hkv
+    k = case.d if case.pack == "dense" else case.k
+    found = configuration(H200[0], case.d, k, row_bytes)
+    config, splits = one_tile(found, H200[0], groups, case.N, H200[1])
     if splits is None:
-        return case.k, row_bytes, "planned"
-    alone = case.B * case.Hkv * (splits + 1) <= H200[1]
+        work = Work(groups, case.N, case.M, row_bytes, 4 * case.d, case.d, k)
+        config, plan = layout(work, H200)
+        several = "one" if plan.splits == 1 else "several"
+        return case.k, row_bytes, f"joined, {several}" if config.joined else "planned"
+    alone = groups * (splits + 1) <= H200[1]
     return case.k, row_bytes, f"{config.block_n}, {'alone' if alone else 'shared'}"
 
 
@@ -43,6 +50,9 @@ def test_a_sample_of_the_grid_always_has_every_path() -> None:
     seen = {path(case) for case in branches()}
     for row in ((32, 128), (16, 64)):
         assert {(*row, how) for how in ("256, alone", "256, shared", "planned")} <= seen
+    for row in ((32, 320), (48, 352), (128, 512), (32, 160), (32, 192), (32, 128)):
+        assert {(*row, f"joined, {how}") for how in ("one", "several")} & seen, row
+    assert {how for *_, how in seen} >= {"joined, one", "joined, several"}
     assert any(case.r == 16 and case.B * case.Hkv * case.G > launch.SLICED for case in branches())
 
 

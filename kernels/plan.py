@@ -1,0 +1,299 @@
+"""How one call of decode attention is laid out: configurations by architecture and cache, splits.
+
+No autotuning at run time and no state: a configuration is looked up by architecture and widths, and
+the number of splits follows from shapes and the multiprocessor count alone, never from lengths.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import torch
+
+MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
+LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
+SM_BYTES_US = 4.6e6 / 132  # bytes a us that each multiprocessor of an H200 can read
+CROWDED = 1.06  # time of a nearly full multiprocessor, against the model
+APART, APART_US = 1.03, 2.0  # text splits beside visual ones: us against the model, and us added
+PROGRAMS = 6  # most programs a multiprocessor with splits that read the text too
+INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
+
+
+class Single(NamedTuple):
+    """Splits of a single tile, for small batches: its tokens, its warps, programs a multiprocessor.
+
+    With more programs than per_sm the plan decides. Where each has a multiprocessor to itself, four
+    warps.
+    """
+
+    tokens: int = 128
+    warps: int = 2
+    per_sm: int = 4
+
+
+class Joined(NamedTuple):
+    """What a call takes whose splits read the text too, as fitted to an H200's times.
+
+    saturate: programs a multiprocessor that stream at its full share of the bandwidth; overhead:
+    tiles that starting and ending a program are worth; partials: us that partial results take,
+    written and merged, for a program a multiprocessor; least: fewest heads a multiprocessor.
+    """
+
+    saturate: float = 2.0
+    overhead: float = 1.0
+    partials: float = 1.0
+    least: float = 0.9
+
+
+@dataclass(frozen=True)
+class Config:
+    """How one architecture reads one cache width.
+
+    block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fill one
+    multiprocessor; tma: load whole tiles with the bulk copy engine; interleaved: a split
+    takes every n-th tile, so that rows of any length spread over all splits; tail: the least share
+    of a whole wave's time that a partly filled one takes; partials: tiles that a wave's partial
+    results are worth, written and merged; single: splits of one tile at small batches; regs: the
+    most registers a thread may take, so that per_sm programs do fit; joined: every split reads a
+    share of the text too, so that a single one writes the output itself (`tail`, `partials`,
+    `single` and `regs` are then unused); large: such configurations, for batches that fill the GPU.
+    """
+
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 3
+    per_sm: int = 3
+    block_m: int = 32
+    tma: bool = False
+    interleaved: bool = True
+    tail: float = 0.8
+    partials: float = 2.0
+    single: Single | None = Single()
+    regs: int | None = None
+    joined: Joined | None = None
+    large: tuple["Config", ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Token ranges of one launch: split i < text_splits reads text, the rest visual tokens.
+
+    Without text splits, every visual one reads `text_size` tokens of the text as well.
+    """
+
+    text_splits: int
+    text_size: int
+    visual_splits: int
+    visual_size: int
+    interleaved: bool = False
+
+    @property
+    def splits(self) -> int:
+        return self.text_splits + self.visual_splits
+
+    def tiles(self, block: int) -> tuple[int, int, int]:
+        """(first token of split 1, step between a split's tiles, span of a split) in tokens."""
+        if self.interleaved:
+            return block, self.visual_splits * block, 1 << 30
+        return self.visual_size, block, self.visual_size
+
+
+# for batches that fill the GPU: by `python -m kernels.bench joined` on an H200
+BF16 = (Config(64, 2, 3, 4, block_m=64, tma=True, joined=Joined(1.9, 0.3, 3.8)),)
+DENSE = (Config(64, 2, 4, 2, tma=True, joined=Joined(1.2, 0.3, 4.6)),)
+DENSE_EIGHT = (Config(64, 2, 3, 4, joined=Joined(3.7, 0.2, 1.4, least=0.3)),)
+EIGHT = (
+    Config(64, 1, 3, 6, joined=Joined(4.1, 0.3, 1.0)),
+    Config(128, 2, 3, 4, joined=Joined(3.6, 0.6, 1.3)),
+)
+EIGHT_VALUES = (
+    Config(64, 1, 3, 6, joined=Joined(3.6, 3.4, 0.3)),
+    Config(128, 2, 3, 4, joined=Joined(3.5, 1.9, 0.9)),
+)
+NARROW = (
+    Config(256, 2, 3, 3, tma=True, joined=Joined(2.6, 0.6, 4.0, least=0.3)),
+    Config(128, 2, 4, 4, joined=Joined(4.3, 4.7, 1.3, least=0.3)),
+)
+NARROWEST = (Config(128, 2, 4, 5, joined=Joined(3.9, 0.4, 5.1, least=0.4)),)
+
+# (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
+# an H200: by `python -m kernels.bench tune` and `splits` (assets/results/kernels-tune.json), those
+# of 288, 352 and 384 bytes in an earlier sweep
+CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
+    (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 32, 320): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 48, 352): Config(  # 186 registers without
+        128, warps=4, stages=2, per_sm=3, regs=168, large=BF16
+    ),
+    (90, 128, 64, 384): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
+    (90, 128, 128, 512): Config(64, 4, 2, per_sm=3, tail=0.9, partials=1, large=DENSE),
+    (90, 128, 32, 128): Config(
+        128, 1, 4, 4, tma=True, tail=0.9, partials=12, single=Single(256, 4, 2), large=NARROW
+    ),
+    (90, 128, 16, 64): Config(
+        128, 1, 4, 4, tail=0.8, partials=12, single=Single(256, 4, 2), large=NARROWEST
+    ),
+    (90, 128, 32, 160): Config(  # 8 bits
+        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT
+    ),
+    (90, 128, 32, 192): Config(
+        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT_VALUES
+    ),
+    (90, 128, 128, 256): Config(128, warps=2, stages=3, per_sm=3, tma=True, large=DENSE_EIGHT),
+}
+
+
+@lru_cache(maxsize=256)
+def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
+    """The table's row; else one sized from a token's bytes.
+
+    Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
+    """
+    if (arch, d, k, row_bytes) in CONFIGS:
+        return CONFIGS[arch, d, k, row_bytes]
+    large = arch in LARGE
+    tile_bytes, stages = (24 << 10, 3) if large else (16 << 10, 2)
+    block = max(16, min(256, 1 << ((tile_bytes // row_bytes).bit_length() - 1)))
+    return Config(block_n=block, warps=4, stages=stages, per_sm=3 if large else 2, block_m=16)
+
+
+def one_tile(config: Config, arch: int, groups: int, N: int, sms: int) -> tuple[Config, int | None]:
+    """For small batches on sm_90: every split a single tile, loaded before the query is ready."""
+    if arch != 90 or config.single is None:
+        return config, None
+    tokens, warps, per_sm = config.single
+    splits = -(-N // tokens)
+    programs = groups * (splits + 1)
+    if programs > per_sm * sms:
+        return config, None
+    return Config(tokens, warps if programs > sms else 4, stages=2), splits
+
+
+def _rounded(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
+class Work(NamedTuple):
+    """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token."""
+
+    groups: int
+    N: int
+    M: int
+    row_bytes: int
+    text_bytes: int
+    d: int = 128
+    k: int = 32
+
+
+def layout(
+    work: Work, facts: tuple[int, int], config: Config | None = None, splits: int | None = None
+) -> tuple[Config, Plan]:
+    """The configuration and splits of a call; `config` and (visual) `splits` override them.
+
+    facts: as `device_facts` finds them.
+    """
+    arch, sms = facts
+    wide = work.text_bytes == 8 * work.d  # float32
+    if config is None:
+        config = configuration(arch, work.d, work.k, work.row_bytes)
+        if splits is None:
+            config, splits = one_tile(config, arch, work.groups, work.N, sms)
+            if splits is None and config.large and not wide:
+                config, splits = joined_splits(work, sms, config)
+    if wide and arch:
+        config = replace(config, block_n=32 if arch in LARGE else 16, block_m=16, stages=2)
+    if splits is None:
+        splits = plan_splits(work, sms, config)
+    return config, plan_of(work, splits, config)
+
+
+def plan_of(work: Work, wanted: int, config: Config) -> Plan:
+    """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
+    size = _rounded(-(-work.N // wanted), config.block_n)
+    splits = -(-work.N // size)
+    if config.joined:
+        text_size = max(_rounded(-(-work.M // splits), config.block_m), config.block_m)
+        return Plan(0, text_size, splits, size, config.interleaved)
+    text_size = _rounded(size * work.row_bytes // work.text_bytes, config.block_m)
+    text_size = max(text_size, 2 * config.block_m)
+    return Plan(-(-work.M // text_size), text_size, splits, size, config.interleaved)
+
+
+def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
+    """Modelled time of visual splits with text splits beside them, in tiles.
+
+    Whole waves of programs take their largest share, the last one at least the configuration's
+    tail, since a few programs do not stream at full speed. A group's text takes the place of half a
+    split, or more by its bytes.
+    """
+    slots, tiles = sms * config.per_sm, -(-work.N // config.block_n)
+    size = -(-tiles // splits) * config.block_n
+    text = max(0.5, work.M * work.text_bytes / (size * work.row_bytes)) if work.M else 0.0
+    waves, last = divmod(work.groups * (splits + text), slots)
+    filled = waves + (max(last / slots, config.tail) if last else 0.0)
+    partials = config.partials * work.groups * splits / slots
+    return -(-tiles // splits) * filled + partials + MERGE_TILES * splits
+
+
+@lru_cache(maxsize=4096)
+def plan_splits(work: Work, sms: int, config: Config) -> int:
+    """The count of visual splits of least `split_tiles`.
+
+    Over 85 measured shapes its choice is 2.8 % from the best, most where a layer takes 10 us.
+    """
+    counts = _counts(work, config, 5 * sms * config.per_sm)
+    return min(counts, key=lambda splits: split_tiles(work, sms, config, splits))
+
+
+def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
+    """Modelled us, on an H200, of splits that read the text too.
+
+    The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
+    reads its tiles and its text. Multiprocessors that are more than half but not quite full take
+    programs of the next launch unevenly.
+    """
+    fit, tile_us = config.joined or Joined(), config.block_n * work.row_bytes / SM_BYTES_US
+    plan = plan_of(work, splits, config)
+    tiles = -(-work.N // config.block_n)
+    text = min(plan.text_size, work.M) * work.text_bytes / (config.block_n * work.row_bytes)
+    longest = max(-(-tiles // splits), tiles // splits + text) + fit.overhead
+    programs = work.groups * splits
+    full, rest = divmod(programs, config.per_sm * sms)
+    last = -(-rest // sms)
+    crowd = CROWDED if 3 <= last < config.per_sm < 2 * last and not full else 1.0
+    busy = full * config.per_sm + (max(last, fit.saturate) if last else 0)
+    merge = fit.partials * programs / sms if splits > 1 else 0.0
+    return longest * busy * crowd * tile_us + merge
+
+
+@lru_cache(maxsize=4096)
+def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | None]:
+    """The configuration of least modelled time, with its splits if it is one of `config.large`.
+
+    Over 250 measured shapes its choice is .3 to 3.4 % from the best of both kinds, by the row.
+    """
+    apart = split_tiles(work, sms, config, plan_splits(work, sms, config)) * config.per_sm
+    apart_us = APART * apart * config.block_n * work.row_bytes / SM_BYTES_US + APART_US
+    found = [
+        (joined_us(work, sms, each, splits), each, splits)
+        for each in config.large
+        for splits in _counts(work, each, PROGRAMS * sms)
+        if each.joined and work.groups >= each.joined.least * sms
+    ]
+    us, each, splits = min(found, key=lambda row: row[0], default=(apart_us, config, 0))
+    return (each, splits) if us < apart_us else (config, None)
+
+
+def _counts(work: Work, config: Config, programs: int) -> range:
+    """Numbers of visual splits, of a tile each at least, that make at most so many programs."""
+    most = min(-(-work.N // config.block_n), programs // work.groups)
+    return range(1, max(1, most) + 1)
+
+
+@lru_cache(maxsize=16)
+def device_facts(device: torch.device) -> tuple[int, int]:
+    """(architecture as 90, multiprocessors); architecture 0 is the interpreter."""
+    if device.type != "cuda":
+        return 0, INTERPRETED
+    found = torch.cuda.get_device_properties(device)
+    return 10 * found.major + found.minor, found.multi_processor_count
