@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
@@ -23,8 +22,9 @@ from rotatek.page.confidence import load_bins
 from rotatek.page.look import head, theme
 from rotatek.page.service import Service
 from rotatek.page.site import Site
+from rotatek.paths import assets
 
-ASSETS: Final = Path(__file__).resolve().parents[2] / "assets"
+ASSETS: Final = assets()
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 1.0  # for running answers to end and be sent
