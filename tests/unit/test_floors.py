@@ -44,6 +44,7 @@ FLOORS = {
     "rotatek.cache.compressed": 5,
     "rotatek.cache.shared": 5,
     "rotatek.trace": 5,
+    "rotatek.looks": 5,
     "rotatek.analysis": 6,
     "rotatek.events": 6,
     "rotatek.models": 6,
