@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rotatek.config import Settings
+from rotatek.settings import Settings
 from transformers import LlavaNextForConditionalGeneration
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
