@@ -1,6 +1,6 @@
 """RotateK: rotate each head's visual Keys onto their query-weighted principal axes, keep k of them.
 
-LayerStates stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
+Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
   weighting="paper":      F = B = R_k of the covariance weighted by sigma sigma^T;
   weighting="none":       F = B = R_k of the plain covariance;
   weighting="consistent": F = S R_k and B = S^-1 R_k, S = diag sigma: the same weighted basis in the
