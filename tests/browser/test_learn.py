@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from rotatek.page.choices import load_examples
-from rotatek.page.handlers import Handlers
 
-import app
-from rotatek.page import serving
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import load_examples
+from rotatek.page.site import Site
 
 pytestmark = pytest.mark.browser
 
@@ -63,12 +63,12 @@ def test_results_fit_a_phone_and_their_table_scrolls_inside(visit, shoot) -> Non
 def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """The program's page with a model that is not there, served by this process."""
     monkeypatch.setenv("ROTATEK_MODELS", str(tmp_path / "none"))
-    service = serving.service_here()
-    handlers = Handlers(service, load_examples(app.ASSETS / "examples"))
-    handlers.prepare()
+    service = server.service_here()
+    site = Site(service, load_examples(server.ASSETS / "examples"))
+    site.prepare()
     assert service.failure and not service.loaded()
-    page = app.build(handlers)
-    _, url, _ = app.launch(
+    page = build(site, server.ASSETS)
+    _, url, _ = server.launch(
         page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
     )
     yield url
