@@ -206,7 +206,7 @@ class ChannelMethod(ABC):
 
     def at(self, keep: float) -> Self:
         """The same method keeping another share of the Key channels, where it has one."""
-        return replace(self, **({"keep": keep} if self.has_keep else {}))  # type: ignore[arg-type]
+        return replace(self, **({"keep": keep} if self.has_keep else {}))
 
     @property
     def has_keep(self) -> bool:
@@ -293,6 +293,13 @@ class ChannelMethod(ABC):
 def variation(keys: Tensor) -> Tensor:
     """Sum of squares of keys [n, d] around their mean."""
     return (keys - keys.mean(0)).square().sum()
+
+
+def running_share(amounts: Tensor) -> Tensor:
+    """[d + 1] float64: share of amounts [d] in the first 0 to d of them; 1 where all are zero."""
+    total = amounts.double().cumsum(0)
+    held = torch.where(total[-1] > 0, total / total[-1].clamp(min=1e-300), 1.0)
+    return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
 
 
 def interpolated(points: Mapping[int, float], size: int) -> Tensor:
