@@ -120,9 +120,8 @@ def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
     assert all(first[name] is again[name] for name in first)
     other = curves(weighting="none")
     assert all(other[name] is not first[name] for name in first)
-    for name, curve in first.items():
+    for curve in first.values():
         assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
-        assert CHANNELS[name]().rotates or curve[8] <= first[CHANNELS.default.name][8] + 5e-3
 
 
 def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:

@@ -97,17 +97,16 @@ def mask_frames() -> Mapping[str, str]:
 
 def energy_curves(view: View, k: int) -> list[energy.Curve]:
     """A line a method. Kept in the run's memory: they do not change with what else is set."""
+    return [energy.Curve(method, _held(view, method, k)) for method in view.methods.values()]
+
+
+def _held(view: View, method: ChannelMethod, k: int) -> np.ndarray:
+    """A method's curve, [d + 1]."""
     at, weighing = view.at, basis_of(view.method)
-    curves = []
-    for method in view.methods.values():
-        held = view.run.remember(
-            ("curve", at.layer, at.head, basis_of(method), weighing, k),
-            lambda one=method: analysis.energy_curve(
-                view.trace, at.layer, at.head, one, view.method, k
-            ),
-        )
-        curves.append(energy.Curve(method, held))
-    return curves
+    return view.run.remember(
+        ("curve", at.layer, at.head, basis_of(method), weighing, k),
+        lambda: analysis.energy_curve(view.trace, at.layer, at.head, method, view.method, k),
+    )
 
 
 def attention_drawings(view: View) -> Drawings:
