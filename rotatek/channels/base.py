@@ -303,6 +303,13 @@ def variation(keys: Tensor) -> Tensor:
     return (keys - keys.mean(0)).square().sum()
 
 
+def running_share(amounts: Tensor) -> Tensor:
+    """[d + 1] float64: share of amounts [d] in the first 0 to d of them; 1 where all are zero."""
+    total = amounts.double().cumsum(0)
+    held = torch.where(total[-1] > 0, total / total[-1].clamp(min=1e-300), 1.0)
+    return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
+
+
 def interpolated(points: Mapping[int, float], size: int) -> Tensor:
     """[size]: straight lines through (index, value) points that hold the first and the last."""
     at = torch.tensor(sorted(points), dtype=torch.float64)

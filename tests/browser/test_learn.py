@@ -1,4 +1,4 @@
-"""The tour and the results: drawn from files, with or without a model."""
+"""The lessons and the results: drawn from files, with or without a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +21,9 @@ def open_tab(page: Page, name: str) -> None:
 def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit, shoot) -> None:
     page = visit()
     open_tab(page, "Learn")
-    expect(page.locator("#tour-6-2-plot .js-plotly-plot")).to_be_visible()
+    expect(page.locator("#learn-figure-6-2-plot .js-plotly-plot")).to_be_visible()
     assert page.locator("[id^=lesson-]").count() == 6
-    assert page.locator("[id^=tour-] .rk-see:empty").count() == 0
+    assert page.locator("[id^=learn-figure-] .rk-see:empty").count() == 0
     shoot(page, "learn")
     page.locator("#try-5").click()
     expect(page.locator("#ask")).to_be_visible()
@@ -77,10 +77,10 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 # Gradio leaves event loops to the collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_the_tour_needs_no_model(empty: str, browser: Browser) -> None:
+def test_the_lessons_need_no_model(empty: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(empty)
     open_tab(page, "Learn")
-    expect(page.locator("#tour-1-1-plot .heatmaplayer image")).to_be_visible()
-    expect(page.locator("#tour-6-1-plot .barlayer")).to_be_visible()
+    expect(page.locator("#learn-figure-1-1-plot .heatmaplayer image")).to_be_visible()
+    expect(page.locator("#learn-figure-6-1-plot .barlayer")).to_be_visible()
     page.close()
