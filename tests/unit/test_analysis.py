@@ -135,7 +135,9 @@ def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMeth
 def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -> None:
     states = trace.head(2, 1)
     masks = analysis.masks(trace, 2, 1, analysis.compared(RotateK()), 8)
-    index = ThinK(0.25).compress(states.as_layer()).visual.index[0, 0]
+    index = ThinK(0.25).compress(states.as_layer()).visual.index
+    assert index is not None
+    index = index[0, 0]
     assert np.flatnonzero(masks["think"][0]).tolist() == index.tolist()
     dense = SparK(0.25).compress(states.as_layer()).read().keys[0, 0]
     kept = torch.from_numpy(masks["spark"])
@@ -320,9 +322,10 @@ def test_maps_say_what_the_heads_say(trace: Trace) -> None:
 
 def test_figures_rotate_also_where_the_chosen_method_does_not(trace: Trace) -> None:
     assert analysis.rotating(ThinK(keep=0.5)) == RotateK(keep=0.5)
-    assert analysis.rotating(RotateK(keep=0.1, weighting="none")).weighting == "none"
+    unweighted = RotateK(keep=0.1, weighting="none")
+    assert analysis.rotating(unweighted) == unweighted
     shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
     assert list(shown) == [kind.name for kind in CHANNELS.values() if kind is not Full]
-    assert (shown["spark"].recovery, shown["rotatek"].keep) == ("mean", 0.1)
+    assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)
     with pytest.raises(ValueError, match="does not rotate"):
         analysis.spectra(trace, ThinK())

@@ -30,8 +30,11 @@ from viz import (
     wire,
 )
 
-METHODS = (*CHANNELS.own.values(), *TOKENS.own.values())
-COLOURS = sorted({theme.NEUTRAL, *(method.colour for method in METHODS)})
+COLOURS = sorted(
+    {theme.NEUTRAL}
+    | {method.colour for method in CHANNELS.own.values()}
+    | {pruner.colour for pruner in TOKENS.own.values()}
+)
 BASIC_TRACES = {"heatmap", "scatter", "bar"}
 DARK_GROUND = "#0d1117"
 
@@ -199,7 +202,8 @@ def test_energy_reads_the_chosen_width_and_what_the_other_would_need() -> None:
 def test_every_method_can_be_drawn_and_so_can_what_is_no_method() -> None:
     mask = np.eye(8, dtype=bool)
     curve = np.linspace(0, 1, 9)
-    for style in (*CHANNELS.values(), theme.PlainStyle("Ours"), theme.UNCOMPRESSED):
+    styles: list[theme.Style] = [*CHANNELS.values(), theme.PlainStyle("Ours"), theme.UNCOMPRESSED]
+    for style in styles:
         drawn = masks.draw(mask, style)
         assert drawn.figure.data[0]["colorscale"][1][1] == style.colour
         assert drawn.reading == style.reading or style.label in drawn.reading
@@ -358,7 +362,11 @@ def test_dots_show_every_row_with_its_interval() -> None:
 def test_lines_of_one_method_differ_in_their_dashes() -> None:
     part = frontier.Points(*(np.array([0.2, 0.4]) for _ in range(4)))
     fastv = theme.PlainStyle(FastV.label, colour=FastV.colour)
-    named = {"RotateK .5": RotateK, "RotateK .25": RotateK, "FastV only": fastv}
+    named: dict[str, theme.Style] = {
+        "RotateK .5": RotateK,
+        "RotateK .25": RotateK,
+        "FastV only": fastv,
+    }
     drawing = frontier.draw([frontier.Line(name, style, part) for name, style in named.items()])
     drawn = [trace["line"] for trace in drawing.figure.data if trace["mode"] == "lines+markers"]
     assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]

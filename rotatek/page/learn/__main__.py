@@ -6,18 +6,17 @@ made from what it stores.
 """
 
 import sys
-from pathlib import Path
 
 from rotatek.page.catalogue import load_examples, models_on_offer
 from rotatek.page.learn.story import NAME, make
 from rotatek.page.service import Service
+from rotatek.paths import assets
 
 
 def main() -> None:
     """Make the lessons' example anew."""
-    assets = Path(__file__).resolve().parents[3] / "assets"
-    path = assets / "traces" / NAME
-    story = make(Service(models_on_offer()[:1]), load_examples(assets / "examples")[0], path)
+    path = assets() / "traces" / NAME
+    story = make(Service(models_on_offer()[:1]), load_examples(assets() / "examples")[0], path)
     sys.stdout.write(
         f"{path.name}: layer {story.layer}, head {story.head}, {path.stat().st_size:,} bytes\n"
     )
