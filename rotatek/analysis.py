@@ -40,8 +40,6 @@ class HeadView:
 
     Args:
         raw, rotated: |K| [n, d] before and after the full rotation (channels by falling energy).
-        masks: [n, d] bool of every method that leaves channels out: what it stores at this k.
-        curves: [d + 1] of the same methods: share of the variation that k channels hold.
         spectrum: [d] eigenvalues as shares.
         k: kept channels.
         token: [n] number of each among all visual tokens.
@@ -49,11 +47,14 @@ class HeadView:
 
     raw: Floats
     rotated: Floats
-    masks: Mapping[str, NDArray[np.bool_]]
-    curves: Mapping[str, NDArray[np.float64]]
     spectrum: Floats
     k: int
     token: NDArray[np.int32]
+
+    @property
+    def tokens(self) -> int:
+        """Visual tokens that the rows stand for."""
+        return int(self.token[-1]) + 1
 
 
 def rotating(method: ChannelMethod) -> ChannelMethod:
@@ -61,9 +62,13 @@ def rotating(method: ChannelMethod) -> ChannelMethod:
     return method if method.rotates else CHANNELS.default().at(method.key_share)
 
 
-def compared(method: ChannelMethod) -> dict[str, ChannelMethod]:
-    """`method` beside every other registered one that leaves channels out, by name."""
-    every = {name: kind() for name, kind in CHANNELS.items()} | {method.name: method}
+def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
+    """Every registered method that leaves channels out, by name, in the order of the registry.
+
+    Args:
+        own: methods whose options are taken as they are; the others have their defaults.
+    """
+    every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
     return {name: one for name, one in every.items() if not one.stores_everything}
 
 
@@ -72,18 +77,46 @@ def head_view(
 ) -> HeadView:
     """One head at the method's width, or at `k` channels."""
     states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
-    k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
-    weights, every = method.weights(states.queries), compared(method)
     total = axes.spectrum.sum().clamp(min=1e-30)
     return HeadView(
         raw=states.keys.abs().numpy(),
         rotated=((states.keys - states.mean) @ axes.forward).abs().numpy(),
-        masks={name: one.mask(states, k).numpy() for name, one in every.items()},
-        curves={name: one.energy(states, weights, k).numpy() for name, one in every.items()},
         spectrum=(axes.spectrum / total).numpy(),
-        k=k,
+        k=channels_kept(len(axes.spectrum), method.key_share) if k is None else k,
         token=trace.layers[layer].token,
     )
+
+
+def masks(
+    trace: Trace, layer: int, head: int, methods: Mapping[str, ChannelMethod], k: int
+) -> dict[str, NDArray[np.bool_]]:
+    """By the names of `methods`: which numbers of each token they store at k, [n, d] bool."""
+    states = trace.head(layer, head)
+    return {name: one.mask(states, k).numpy() for name, one in methods.items()}
+
+
+def energy_curve(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, weighing: ChannelMethod, k: int
+) -> NDArray[np.float64]:
+    """[d + 1]: share of the variation between tokens that survives under `method`.
+
+    With 0 to d channels, exactly at `k`; variation counts as `weighing` weighs the channels.
+    """
+    states = trace.head(layer, head)
+    held = method.energy(states, weighing.weights(states.queries), k)
+    return held.clamp(0, 1).double().numpy()
+
+
+def energy_curves(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """`energy_curve` of `compared(method)`, as `method` weighs the channels."""
+    d = trace.layers[layer].keys.shape[-1]
+    k = channels_kept(d, method.key_share) if k is None else k
+    return {
+        name: energy_curve(trace, layer, head, one, method, k)
+        for name, one in compared(method).items()
+    }
 
 
 def attention_view(

@@ -28,7 +28,8 @@ class Option:
         help: one sentence for the command line, the page and the API.
         kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
             least low; "choice" is one of `choices`; "path" is a file, or None.
-        low, high: bounds of a number.
+        low: the least that a number may be.
+        high: the most.
         choices: (value, words) pairs.
         place: where the page shows it: beside the slider of its kind, among what is beyond the
             paper, among what is rarely changed, or not at all. A path is never shared in a link.

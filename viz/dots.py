@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .theme import GRID, INK, Drawing, colour, compose
+from .theme import GRID, INK, NEUTRAL, Drawing, compose
 
 ROW = 26  # pixels a row; a label of two lines takes half as much again
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
 
 
 class Dot(NamedTuple):
-    """One measurement. method gives the colour, series the symbol; low and high are its interval,
-    equal to the value where there is none."""
+    """One measurement.
+
+    row: the words beside it; low, high: its interval, equal to the value where there is none;
+    colour: as "#rrggbb"; series: what gives the symbol.
+    """
 
     row: str
     value: float
     low: float
     high: float
-    method: str = "full"
+    colour: str = NEUTRAL
     series: str = ""
 
 
@@ -66,7 +69,7 @@ def draw(dots: Sequence[Dot], scale: Scale, rule: tuple[float, str] | None = Non
 def _trace(dots: Sequence[Dot], name: str, rows: list[str], scale: Scale, symbol: str) -> dict:
     """The dots of one series."""
     mine = [dot for dot in dots if dot.series == name]
-    fills = [colour(dot.method) for dot in mine]
+    fills = [dot.colour for dot in mine]
     return {
         "type": "scatter", "mode": "markers", "name": name,
         "x": [dot.value for dot in mine], "y": [rows.index(dot.row) for dot in mine],

@@ -2,19 +2,10 @@
 
 import numpy as np
 
-from .theme import VEIL, Drawing, colour, compose, label, percent
+from .theme import VEIL, Drawing, Style, compose, percent
 
 MAX_ROWS = 320
 HEIGHT = 300
-
-SEE = {
-    "think": "ThinK keeps the same channels for every token: easy to store, but a token whose "
-    "weight lies elsewhere loses it.",
-    "spark": "SparK lets each token choose its own channels: faithful, but so ragged that the "
-    "Keys must be rebuilt before they can be used.",
-    "rotatek": "RotateK rotates first, so the same few channels serve every token and the cut "
-    "is one straight line.",
-}
 
 
 def agreement(mask: np.ndarray) -> float:
@@ -28,12 +19,12 @@ def agreement(mask: np.ndarray) -> float:
     return float(mask[:, common].sum() / (kept * len(mask)))
 
 
-def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing:
+def draw(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> Drawing:
     """A mask, kept cells in the colour of its method.
 
     Args:
         mask: True where the channel of that token is kept, bool [n, d].
-        method: name of the channel method, as in the registry.
+        style: the method's.
         tokens: visual tokens that the n rows stand for; n where nothing was left out.
     """
     n, d = mask.shape
@@ -41,7 +32,6 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
     rows = 1 if shared_by_all else min(n, MAX_ROWS)
     shown = mask[np.linspace(0, max(n - 1, 0), rows).astype(int)]
     step = (tokens or n) / max(len(shown), 1)
-    rotated = method == "rotatek"
     cells = {
         "type": "heatmap",
         "z": shown.astype(np.uint8),
@@ -50,7 +40,7 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
         "zmin": 0,
         "zmax": 1,
         "showscale": False,
-        "colorscale": [(0, VEIL), (1, colour(method))],
+        "colorscale": [(0, VEIL), (1, style.colour)],
         "hovertemplate": "channel %{x}, "
         + ("every token" if shared_by_all else "token %{y:.0f}")
         + "<extra></extra>",
@@ -58,15 +48,19 @@ def draw(mask: np.ndarray, method: str, *, tokens: int | None = None) -> Drawing
     figure = compose(
         [cells],
         HEIGHT,
-        x={"title": "rotated channel" if rotated else "channel", "showgrid": False, "nticks": 9},
+        x={
+            "title": "rotated channel" if style.rotates else "channel",
+            "showgrid": False,
+            "nticks": 9,
+        },
         y={"title": "visual token", "autorange": "reversed", "showgrid": False, "nticks": 5},
     )
     kept = percent(float(mask.mean()) if mask.size else 0.0)
     shared = percent(agreement(mask))
+    basis = "rotated channels" if style.rotates else "channels"
     return Drawing(
         figure,
-        SEE.get(method, f"Filled cells are the channels that {label(method)} keeps."),
-        f"{label(method)} mask over {n} visual tokens and {d} "
-        f"{'rotated ' if rotated else ''}channels: {kept} of the cells are kept, and tokens agree "
-        f"on {shared} of their kept channels.",
+        style.reading or f"Filled cells are the channels that {style.label} keeps.",
+        f"{style.label} mask over {n} visual tokens and {d} {basis}: {kept} of the cells are kept, "
+        f"and tokens agree on {shared} of their kept channels.",
     )

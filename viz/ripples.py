@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .theme import ACCENT, Drawing, colour, compose
+from .theme import ACCENT, SECOND, Drawing, compose
 
 HEIGHT = 380
 
@@ -34,7 +34,7 @@ def draw(keys: np.ndarray, columns: int) -> Drawing:
             "y": np.asarray(keys[:, channel], dtype=np.float32),
             "line": {"color": fill, "width": 2}, "hovertemplate": "token %{x}: %{y:.2f}",
         }
-        for channel, fill in zip(pair, (ACCENT, colour("think")), strict=True)
+        for channel, fill in zip(pair, (ACCENT, SECOND), strict=True)
     ]  # fmt: skip
     figure = compose(
         traces,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .theme import GRID, Drawing, colour, compose, label, percent
+from .theme import GRID, Drawing, Style, compose, percent
 
 HEIGHT = 320
 MAX_POINTS = 1024
@@ -15,13 +15,13 @@ def relative_error(exact: np.ndarray, approximate: np.ndarray) -> float:
     return float(np.sqrt(np.square(error).sum() / max(np.square(spread).sum(), 1e-300)))
 
 
-def draw(exact: np.ndarray, approximate: np.ndarray, method: str) -> Drawing:
+def draw(exact: np.ndarray, approximate: np.ndarray, style: Style) -> Drawing:
     """A scatter plot around the diagonal on which nothing would be lost.
 
     Args:
         exact: scores q.k / sqrt(d) of visual tokens with full Keys, float [n].
         approximate: the same scores from the compressed cache, float [n].
-        method: name of the channel method.
+        style: of the method that holds them.
     """
     pick = np.linspace(0, len(exact) - 1, min(len(exact), MAX_POINTS)).astype(int)
     x, y = np.asarray(exact)[pick], np.asarray(approximate)[pick]
@@ -34,21 +34,21 @@ def draw(exact: np.ndarray, approximate: np.ndarray, method: str) -> Drawing:
     }  # fmt: skip
     points = {
         "type": "scatter", "mode": "markers", "x": x.astype(np.float32), "y": y.astype(np.float32),
-        "marker": {"color": colour(method), "size": 6, "opacity": 0.55},
+        "marker": {"color": style.colour, "size": 6, "opacity": 0.55},
         "hovertemplate": "exact %{x:.2f}, compressed %{y:.2f}<extra></extra>",
     }  # fmt: skip
     figure = compose(
         [diagonal, points],
         HEIGHT,
         x={"title": "exact score", "range": ends},
-        y={"title": f"score with {label(method)}", "range": ends},
+        y={"title": f"score with {style.label}", "range": ends},
         left=58,
     )
     error = relative_error(exact, approximate)
     return Drawing(
         figure,
-        f"Each point is one visual token; on the diagonal nothing is lost. {label(method)} is off "
+        f"Each point is one visual token; on the diagonal nothing is lost. {style.label} is off "
         f"by {percent(error)} of the spread of the scores.",
-        f"Scatter plot of {len(pick)} exact against {label(method)} attention scores: relative "
+        f"Scatter plot of {len(pick)} exact against {style.label} attention scores: relative "
         f"error {percent(error)}, scores between {low:.1f} and {high:.1f}.",
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .theme import ACCENT, Drawing, colour, compose, faded, percent
+from .theme import ACCENT, NEUTRAL, Drawing, compose, faded, percent
 
 HEIGHT = 320
 FLOOR = 1e-6  # of all energy; smaller eigenvalues are drawn at this height
@@ -39,7 +39,7 @@ def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
         }
         for name, part, fill in (
             (f"kept ({kept})", slice(0, kept), ACCENT),
-            (f"dropped ({d - kept})", slice(kept, d), faded(colour("full"), 0.5)),
+            (f"dropped ({d - kept})", slice(kept, d), faded(NEUTRAL, 0.5)),
         )
         if part.stop > part.start
     ]  # fmt: skip

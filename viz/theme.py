@@ -1,5 +1,8 @@
 """The one look of every figure: colours, type, and what a figure carries beside its picture.
 
+No method is named here: a figure takes what it draws with its `Style`, which a method's own class
+attributes satisfy.
+
 A figure is drawn on a transparent ground, because the page may be light or dark and the figure
 is not told. Every colour below therefore keeps a contrast of at least 3:1 against both white and
 the page's dark ground, and no two methods look alike to a colour-blind reader; both are tested.
@@ -9,7 +12,8 @@ import base64
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,35 +21,10 @@ FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica 
 INK = "#78818f"  # axis and annotation text: 4.0:1 on white, 4.6:1 on the dark ground
 GRID = "rgba(120, 129, 143, 0.20)"
 VEIL = "rgba(120, 129, 143, 0.13)"
-ACCENT = "#0ca38a"  # RotateK, and nothing else
-
-METHOD_COLOURS = {
-    "full": "#667080",
-    "none": "#667080",
-    "rotatek": ACCENT,
-    "think": "#d9780f",
-    "spark": "#b04fb2",
-    "fastv": "#2b66d9",
-    "visionzip": "#3e93dd",
-}
-METHOD_LABELS = {
-    "full": "Uncompressed",
-    "none": "All tokens",
-    "rotatek": "RotateK",
-    "think": "ThinK",
-    "spark": "SparK",
-    "fastv": "FastV",
-    "visionzip": "VisionZip",
-}
-METHOD_MARKERS = {
-    "full": "circle",
-    "none": "circle",
-    "rotatek": "circle",
-    "think": "square",
-    "spark": "diamond",
-    "fastv": "triangle-up",
-    "visionzip": "triangle-down",
-}
+NEUTRAL = "#667080"  # what nothing was done to
+ACCENT = "#0ca38a"  # of the page, and of what stays after a rotation
+SECOND = "#d9780f"  # beside the accent, where no method is meant
+THICK, THIN = 3, 2  # pixels: a line that rotates, and any other
 
 # |K|: luminance rises steadily from ink through the accent to pale straw.
 KEY_SCALE = (
@@ -89,19 +68,56 @@ class Drawing(NamedTuple):
     summary: str
 
 
-def colour(method: str) -> str:
-    """The fixed colour of `method`; a method this file does not know is drawn in ink."""
-    return METHOD_COLOURS.get(method, INK)
+class Style(Protocol):
+    """How something compared is drawn, and its words.
+
+    Every channel method has them as class attributes; `PlainStyle` is one for anything else.
+
+    Attributes:
+        label: its name as the literature writes it.
+        title: of the figure that shows its mask; may be empty.
+        reading: what to see in that mask; may be empty.
+        colour: "#rrggbb", at least 3:1 against white and the page's dark ground.
+        marker: a plotly symbol, so that colour is never the only difference.
+        dash: a plotly line style.
+        rotates: whether it stores rotated channels; such lines are drawn thicker.
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def reading(self) -> str: ...
+    @property
+    def colour(self) -> str: ...
+    @property
+    def marker(self) -> str: ...
+    @property
+    def dash(self) -> str: ...
+    @property
+    def rotates(self) -> bool: ...
 
 
-def label(method: str) -> str:
-    """The name of `method` as it is written in the literature."""
-    return METHOD_LABELS.get(method, method)
+@dataclass(frozen=True)
+class PlainStyle:
+    """A `Style` of its own, in ink unless it says otherwise; attributes as there."""
+
+    label: str
+    title: str = ""
+    reading: str = ""
+    colour: str = INK
+    marker: str = "x"
+    dash: str = "dash"
+    rotates: bool = False
 
 
-def marker(method: str) -> str:
-    """The fixed plotly marker symbol of `method`, so that colour is never the only difference."""
-    return METHOD_MARKERS.get(method, "x")
+UNCOMPRESSED: Final = PlainStyle("Uncompressed", colour=NEUTRAL, marker="circle", dash="dot")
+
+
+def thickness(style: Style) -> int:
+    """Pixels of a method's line."""
+    return THICK if style.rotates else THIN
 
 
 def faded(hex_colour: str, alpha: float) -> str:

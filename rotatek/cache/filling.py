@@ -1,4 +1,4 @@
-"""How a cache's layers fill themselves: full attention at prefill, compressed attention after it."""
+"""How a cache's layers fill themselves: full attention at prefill, compressed attention after."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

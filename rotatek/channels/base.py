@@ -28,7 +28,8 @@ class LayerStates:
     """One layer's visual tokens and recent queries, when its prefill attention has run.
 
     Args:
-        keys, values: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
+        keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
+        values: [B, Hkv, N, d], zero there, too.
         lengths: [B] visual tokens of each sample.
         queries: [B, Hq, W, d], the most recent prompt rows.
         window_alive: [B, W] bool, the rows that are real.
@@ -99,7 +100,8 @@ class Study:
     """Settings of one method that its evaluation compares, beside the tables every method is in.
 
     Args:
-        name, title: of the table.
+        name: by which the command line knows the table.
+        title: its heading.
         rows: label -> (flat options of the pruner, the method).
         claims: (first label, second label, relation) that the literature leads one to expect;
             "Uncompressed" names the reference.
@@ -146,7 +148,7 @@ class ChannelMethod(ABC):
     def compress(self, states: LayerStates) -> Store:
         """Store one layer's visual tokens."""
 
-    def settle(self, stores: Sequence[Store], last: bool) -> None:
+    def settle(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
         """Called after every layer with the stores so far, `last` when it was the last one."""
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
@@ -287,7 +289,8 @@ class ChannelMethod(ABC):
         """Bytes of every head, int64 [layers, heads].
 
         Args:
-            keys, values: channels of every head, [layers, heads].
+            keys: Key channels that every head stores, [layers, heads].
+            values: Value channels, in the same shape.
             tokens: visual tokens of each layer, [layers, 1].
             d: head width.
             itemsize: bytes of a cached number.
@@ -298,6 +301,13 @@ class ChannelMethod(ABC):
 def variation(keys: Tensor) -> Tensor:
     """Sum of squares of keys [n, d] around their mean."""
     return (keys - keys.mean(0)).square().sum()
+
+
+def running_share(amounts: Tensor) -> Tensor:
+    """[d + 1] float64: share of amounts [d] in the first 0 to d of them; 1 where all are zero."""
+    total = amounts.double().cumsum(0)
+    held = torch.where(total[-1] > 0, total / total[-1].clamp(min=1e-300), 1.0)
+    return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
 
 
 def interpolated(points: Mapping[int, float], size: int) -> Tensor:

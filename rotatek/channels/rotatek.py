@@ -1,6 +1,6 @@
 """RotateK: rotate each head's visual Keys onto their query-weighted principal axes, keep k of them.
 
-LayerStates stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
+Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
   weighting="paper":      F = B = R_k of the covariance weighted by sigma sigma^T;
   weighting="none":       F = B = R_k of the plain covariance;
   weighting="consistent": F = S R_k and B = S^-1 R_k, S = diag sigma: the same weighted basis in the
@@ -33,6 +33,7 @@ from rotatek.channels.base import (
     Relation,
     Study,
     full_visual,
+    running_share,
 )
 from rotatek.channels.rotated import (
     ADAPTIVE_CAP,
@@ -232,9 +233,7 @@ class RotateK(ChannelMethod):
 
     def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
         """Exact at every width: the spectrum's running share."""
-        spectrum = self.axes(head).spectrum.double()
-        held = spectrum.cumsum(0) / spectrum.sum().clamp(min=1e-30)
-        return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
+        return running_share(self.axes(head).spectrum)
 
     def key_widths(self, spectra: Tensor) -> Tensor:
         """One budget for all heads where widths adapt."""

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from rotatek.budget import channels_kept
 from rotatek.cache.store import Store
-from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates, Relation, full_visual
+from rotatek.channels.base import (
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    Relation,
+    full_visual,
+    running_share,
+)
 from rotatek.options import option
 
 
@@ -70,8 +77,7 @@ class ThinK(ChannelMethod):
         """Exact at every width: channels are added in the order of their scores."""
         spread = ((head.keys - head.mean) * weights).double().square().sum(0)
         order = self._scores(head).argsort(descending=True, stable=True)
-        held = spread[order].cumsum(0) / spread.sum().clamp(min=1e-30)
-        return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
+        return running_share(spread[order])
 
     @staticmethod
     def _scores(head: HeadStates) -> Tensor:

@@ -94,8 +94,6 @@ def table(reports: Sequence[Report]) -> str:
 
 
 def _line(report: Report) -> tuple[str, ...]:
-    if "error" in report:
-        return (report["error"],)
     return (
         report["method"],
         f"{report['visual_tokens_kept']}/{report['visual_tokens']}",

@@ -1,7 +1,6 @@
 """`rotatek page`: serve the web page."""
 
 import argparse
-from importlib import import_module
 from importlib.util import find_spec
 
 from rotatek.errors import UserError
@@ -20,5 +19,6 @@ def run(args: argparse.Namespace) -> None:
     """
     if find_spec("gradio") is None or find_spec("plotly") is None:
         raise UserError("The web page is not installed. Install rotatek[app].")
-    home = "rotatek.page.server" if find_spec("rotatek.page.server") else "app"
-    import_module(home).main()
+    from rotatek.page.server import main  # noqa: PLC0415  # gradio takes seconds
+
+    main()

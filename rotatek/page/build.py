@@ -5,7 +5,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.page import api, markup, results, tour
+from rotatek.page import api, markup
 from rotatek.page.ask.controls import controls_part
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
@@ -18,9 +18,13 @@ from rotatek.page.ask.widgets import (
     picture_part,
     question_part,
 )
-from rotatek.page.binding import MODEL_WORK, QUIET
-from rotatek.page.lens import budget_part, lens_part, wire_lens
-from rotatek.page.lens import overview as lens_overview
+from rotatek.page.binding import MODEL_WORK
+from rotatek.page.inspect.events import wire_inspect
+from rotatek.page.inspect.widgets import budget_part, inspect_part
+from rotatek.page.learn.events import wire_learn
+from rotatek.page.learn.widgets import learn_part
+from rotatek.page.results.events import wire_results
+from rotatek.page.results.widgets import results_part
 from rotatek.page.site import Site
 
 INSIDE: Final = (
@@ -45,11 +49,11 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         with gr.Tabs(selected="ask", elem_id="parts") as tabs:
             with gr.Tab("Ask a picture", id="ask"):
                 widgets = ask_part(site, run, count)
-                lens = lens_part()
+                inspection = inspect_part()
             with gr.Tab("Learn", id="learn") as tab:
-                tour.wire(tour.part(assets), tab, tabs, widgets.controls)
+                wire_learn(learn_part(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
-                results.wire(results.part(assets / "results"), tab)
+                wire_results(results_part(assets / "results"), tab)
         gr.HTML(markup.footer(), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(site), ExportEvents(site)
@@ -58,11 +62,9 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         wire_columns(widgets)
         wire_export(export, widgets)
         greeted = wire_greeting(page, events, widgets)
-        overview = [lens.layer, lens.head, lens.step, lens.overview]
-        for finished in (greeted, *wire_asking(page, events, widgets)):
-            finished.then(lens_overview, run, overview, **QUIET)
+        finished = [greeted, *wire_asking(page, events, widgets)]
+        wire_inspect(inspection, widgets.controls.inputs, run, finished)
         wire_link(export, widgets, greeted)
-        wire_lens(lens, widgets.controls, run)
     return page
 
 

@@ -15,13 +15,13 @@ from starlette.routing import BaseRoute, Route
 
 import rotatek
 from rotatek import errors
-from rotatek.page import plots, zerogpu
+from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples, models_on_offer
 from rotatek.page.confidence import load_bins
-from rotatek.page.look import head, theme
 from rotatek.page.service import Service
 from rotatek.page.site import Site
+from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 
 ASSETS: Final = assets()
@@ -143,7 +143,7 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
         run_history=False,
         ssr_mode=False,
         mcp_server=False,
-        app_kwargs=app_options(service, plots.routes()),
+        app_kwargs=app_options(service, figures.routes()),
         share=False,
         **options,
     )

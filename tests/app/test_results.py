@@ -5,8 +5,11 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from rotatek.page import results
-from tests.app.test_lens import figures
+from rotatek.channels import CHANNELS
+from rotatek.page.results import answers, events, files, measurements, styles, widgets
+from rotatek.tokens import TOKENS
+from tests.app.test_inspect import figures
+from viz import theme
 
 COMMITTED = Path(__file__).resolve().parents[2] / "assets" / "results"
 ROW = {"label": "Uncompressed", "actual_kv": 1.0, "score": 0.9, "interval": [0.8, 0.95]}
@@ -39,22 +42,22 @@ EVALUATION = {
 
 @pytest.fixture
 def committed() -> dict:
-    return results.load(COMMITTED)
+    return files.load(COMMITTED)
 
 
 def test_every_committed_measurement_is_drawn(committed: dict) -> None:
-    drawn = figures(results.draw(committed, None, None))
-    assert {table["name"] for table in results.tables_of(committed)} <= drawn.keys()
-    assert all(drawing["reading"] != results.UNCOUNTED for drawing in drawn.values())
+    drawn = figures(events.draw(committed, None, None))
+    assert {table["name"] for table in files.tables_of(committed)} <= drawn.keys()
+    assert all(drawing["reading"] != events.UNCOUNTED for drawing in drawn.values())
     assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
     assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
 
 
 def test_figures_hold_the_files_numbers(committed: dict) -> None:
     for row in committed["kernels"]["capacity"]["rows"]:
-        (_, drawing) = results.kernels(committed)["capacity"]
+        (_, drawing) = measurements.kernels(committed)["capacity"]
         assert f"{row['tokens_per_s']['k=32']:,.0f}" in drawing.summary
-    (_, frontier) = results.answers({"results": EVALUATION}, results.Question("score"))["channels"]
+    (_, frontier) = answers.answers({"results": EVALUATION}, files.Asked("score"))["channels"]
     line = frontier.figure.data[1]
     assert (line["x"].tolist(), line["y"].tolist()) == ([25.0], [85.0])
 
@@ -64,27 +67,27 @@ def test_figures_hold_the_files_numbers(committed: dict) -> None:
     [("score", "all", 85), ("agreement", "all", 93), ("score", "charts", 60)],
 )
 def test_answers_can_be_counted_otherwise(measure: str, category: str, value: float) -> None:
-    sent = results.draw({"results": EVALUATION}, measure, category)
+    sent = events.draw({"results": EVALUATION}, measure, category)
     assert f"{value} %" in figures(sent)["channels"]["summary"]
-    assert results.categories({"results": EVALUATION}) == ["charts", "signs"]
+    assert files.categories({"results": EVALUATION}) == ["charts", "signs"]
     counted = {"all": "15 questions of charts, signs. ", "charts": "10 questions of charts. "}
     assert figures(sent)["channels"]["reading"].startswith(counted[category])
 
 
 def test_whole_pages_are_a_kind_of_question(committed: dict) -> None:
-    assert "transcription" in results.categories(committed)
-    whole, pages = (figures(results.draw(committed, "score", c)) for c in ("all", "transcription"))
+    assert "transcription" in files.categories(committed)
+    whole, pages = (figures(events.draw(committed, "score", c)) for c in ("all", "transcription"))
     assert whole.keys() == pages.keys() and not any(name.endswith("-long") for name in whole)
     assert whole["frontier-fastv"]["summary"] != pages["frontier-fastv"]["summary"]
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "kernels.json").write_text("{")
-    assert results.load(tmp_path) == {} == figures(results.draw({}, "score", "nothing"))
+    assert files.load(tmp_path) == {} == figures(events.draw({}, "score", "nothing"))
     with gr.Blocks() as page:
-        results.part(tmp_path)
+        widgets.results_part(tmp_path)
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
-    assert any(results.MISSING in str(value) for value in words)
+    assert any(widgets.MISSING in str(value) for value in words)
 
 
 def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
@@ -92,11 +95,25 @@ def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
         {"method": name, "batch": 1, "visual_tokens": 2880, "decode_ms": ms, "prefill_ms": None}
         for name, ms in (("dense", 9.5), ("<k>", 1.23456))
     ]
-    for files in ({"efficiency": {"rows": rows}}, {"efficiency": {"efficiency": {"rows": rows}}}):
-        drawn = figures(results.draw(files, None, None))
+    for found in ({"efficiency": {"rows": rows}}, {"efficiency": {"efficiency": {"rows": rows}}}):
+        drawn = figures(events.draw(found, None, None))
         assert drawn.keys() == {"eff-decode-ms"}
         assert "1 x 2,880 tokens: 9.50 ms, dense" in drawn["eff-decode-ms"]["summary"]
-        html = results.table(results.efficiency_rows(files))
+        html = widgets.table(files.efficiency_rows(found))
     assert "&lt;k&gt;" in html and "<k>" not in html and "1.235" in html
     assert html.count("<th ") == 5 and "decode ms" in html
-    assert results.efficiency({"efficiency": {"rows": ["?"]}}) == {}
+    assert measurements.efficiency({"efficiency": {"rows": ["?"]}}) == {}
+
+
+def test_rows_are_drawn_as_the_methods_that_the_data_names() -> None:
+    both = {"tokens": "fastv", "channels": "think"}
+    assert styles.style_of("anything", both) is CHANNELS["think"]
+    alone = styles.style_of("anything", {"tokens": "fastv", "channels": "full"})
+    assert (alone.label, alone.colour) == ("FastV", TOKENS["fastv"].colour)
+    assert styles.style_of("SparK (mean)") is CHANNELS["spark"]
+    assert styles.style_of("VisionZip .35 + RotateK k=32") is CHANNELS["rotatek"]
+    for label in ("Uncompressed", "full width, our cache", "dense"):
+        assert styles.style_of(label) is theme.UNCOMPRESSED
+    assert styles.style_of("x", {"tokens": "none", "channels": "full"}) is theme.UNCOMPRESSED
+    for unknown in ({"tokens": "none", "channels": "gone"}, {"tokens": "gone", "channels": "full"}):
+        assert styles.style_of("x", unknown).colour == styles.style_of("?").colour == theme.INK

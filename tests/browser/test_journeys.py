@@ -31,7 +31,8 @@ def test_page_greets_with_an_answer_and_every_figure(visit, shoot) -> None:
     page = visit()
     assert not page.evaluate("document.body.classList.contains('dark')")
     expect(page.locator(DONE)).to_have_count(2)
-    for name in ("map", "raw", "rotated", "think", "spark", "rotatek", "energy", "spectrum"):
+    masks = [f"mask-{name}" for name in ("think", "spark", "rotatek")]
+    for name in ("map", "raw", "rotated", *masks, "energy", "spectrum"):
         figure = page.locator(f"#{name}-plot .js-plotly-plot")
         expect(figure).to_be_visible()
         expect(figure).to_have_attribute("role", "img")

@@ -1,15 +1,15 @@
-"""The tour and the results: drawn from files, with or without a model."""
+"""The lessons and the results: drawn from files, with or without a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from rotatek.page.choices import load_examples
-from rotatek.page.handlers import Handlers
 
-import app
-from rotatek.page import serving
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import load_examples
+from rotatek.page.site import Site
 
 pytestmark = pytest.mark.browser
 
@@ -21,9 +21,9 @@ def open_tab(page: Page, name: str) -> None:
 def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit, shoot) -> None:
     page = visit()
     open_tab(page, "Learn")
-    expect(page.locator("#tour-6-2-plot .js-plotly-plot")).to_be_visible()
+    expect(page.locator("#learn-figure-6-2-plot .js-plotly-plot")).to_be_visible()
     assert page.locator("[id^=lesson-]").count() == 6
-    assert page.locator("[id^=tour-] .rk-see:empty").count() == 0
+    assert page.locator("[id^=learn-figure-] .rk-see:empty").count() == 0
     shoot(page, "learn")
     page.locator("#try-5").click()
     expect(page.locator("#ask")).to_be_visible()
@@ -63,12 +63,12 @@ def test_results_fit_a_phone_and_their_table_scrolls_inside(visit, shoot) -> Non
 def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """The program's page with a model that is not there, served by this process."""
     monkeypatch.setenv("ROTATEK_MODELS", str(tmp_path / "none"))
-    service = serving.service_here()
-    handlers = Handlers(service, load_examples(app.ASSETS / "examples"))
-    handlers.prepare()
+    service = server.service_here()
+    site = Site(service, load_examples(server.ASSETS / "examples"))
+    site.prepare()
     assert service.failure and not service.loaded()
-    page = app.build(handlers)
-    _, url, _ = app.launch(
+    page = build(site, server.ASSETS)
+    _, url, _ = server.launch(
         page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
     )
     yield url
@@ -77,10 +77,10 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 # Gradio leaves event loops to the collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_the_tour_needs_no_model(empty: str, browser: Browser) -> None:
+def test_the_lessons_need_no_model(empty: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(empty)
     open_tab(page, "Learn")
-    expect(page.locator("#tour-1-1-plot .heatmaplayer image")).to_be_visible()
-    expect(page.locator("#tour-6-1-plot .barlayer")).to_be_visible()
+    expect(page.locator("#learn-figure-1-1-plot .heatmaplayer image")).to_be_visible()
+    expect(page.locator("#learn-figure-6-1-plot .barlayer")).to_be_visible()
     page.close()

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rotatek.analysis import attention_view, energy_map, head_view, spectra
+from rotatek.analysis import (
+    attention_view,
+    compared,
+    energy_curves,
+    energy_map,
+    head_view,
+    masks,
+    spectra,
+)
 from rotatek.channels import RotateK
 from rotatek.engine import Engine
 from rotatek.errors import CalibrationUnusable
@@ -209,8 +217,10 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
         look = attention_view(trace, layer, 1, method, 0)
         n, d = view.raw.shape
         assert d == 32 and view.k == 8 and view.rotated.shape == (n, d)
-        assert view.masks["think"][0].sum() == 8 and (view.masks["spark"].sum(1) == 8).all()
-        energy = view.curves["rotatek"]
+        kept_channels = masks(trace, layer, 1, compared(method), 8)
+        assert kept_channels["think"][0].sum() == 8
+        assert (kept_channels["spark"].sum(1) == 8).all()
+        energy = energy_curves(trace, layer, 1, method)["rotatek"]
         assert np.all(np.diff(energy) >= -1e-6) and energy[-1] == pytest.approx(1)
         assert np.isfinite(look.score_error)
         assert look.attention.sum() == pytest.approx(1, abs=1e-4)
@@ -221,7 +231,7 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
         assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
     shares = energy_map(method, spectra(trace, method))
     assert shares.shape == (4, 2)
-    curve = head_view(trace, 2, 1, method).curves["rotatek"]
+    curve = energy_curves(trace, 2, 1, method)["rotatek"]
     assert shares[2, 1] == pytest.approx(curve[8], abs=1e-4)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rotatek.config import Settings
 from transformers import LlavaNextForConditionalGeneration
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
@@ -34,6 +33,7 @@ from rotatek.pocket.training.data import BatchOptions
 from rotatek.pocket.training.echoing import retouched, uses
 from rotatek.pocket.training.llava_data import curriculum, make_tiles
 from rotatek.pocket.training.packing import pack
+from rotatek.settings import Settings
 
 ASSETS = Path(__file__).parents[2] / "assets"
 SHIPPED = ASSETS / "pocket-llava"

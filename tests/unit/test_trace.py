@@ -1,9 +1,10 @@
-"""A trace: its queries are the answer's, its bytes the cache's, and its size is capped."""
+"""A trace: its queries are the answer's, its ingredients one head's own, its size capped."""
 
 import pytest
 import torch
 from PIL import Image
 
+from rotatek import analysis
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
@@ -24,7 +25,7 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     torch.manual_seed(0)
     image = Image.effect_noise((168, 112), 90).convert("RGB")
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
-    embedded = engine.vlm.embed(prompt, settings.tokens)
+    embedded = engine.vlm.embed(prompt, settings.pruning)
     recorder = TraceRecorder(16)
     cache = RotateKCache(
         engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics
@@ -36,39 +37,12 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     return recorder.finish(((4, 6),), prompt.visual_tokens, kept), cache
 
 
-BYTES = [
-    Settings.of(keep_channels=0.25),
-    Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.5),
-    Settings.of(keep_channels=0.25, widths="adaptive"),
-    Settings.of(keep_channels=0.5, values="rotate", keep_values=0.25),
-    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
-    Settings.of(keep_channels=0.25, cache_dtype="int8"),
-    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", cache_dtype="int8"),
-]
-
-
-@pytest.mark.parametrize("settings", BYTES)
-def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Settings) -> None:
-    trace, cache = traced(engine, settings, 2)
-    parts = cache.bytes().parts
-    held = parts["visual_keys"] + parts["visual_values"] + parts["bases"]
-    assert trace.bytes_map(settings).sum() == held
-
-
-def test_adaptive_widths_are_the_cache_s_own(engine: Engine) -> None:
-    settings = Settings.of(keep_channels=0.25, widths="adaptive")
-    trace, cache = traced(engine, settings, 2)
-    stored = [layer.store.visual.key_widths[0].tolist() for layer in cache.layers]
-    assert trace.widths(settings).tolist() == stored
-    assert (trace.widths(Settings.of(keep_channels=0.25)) == 8).all()
-
-
 def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> None:
     settings = Settings.of(keep_channels=0.25, solver="eigh")  # as the figures find their axes
     trace, cache = traced(engine, settings, 4)
     assert trace.steps == (0, 1, 2, 3)
     for layer, head, step in ((0, 0, 1), (2, 1, 3)):
-        look = trace.look(layer, head, settings, step)
+        view = analysis.attention_view(trace, layer, head, settings.channels, step)
         visual = cache.layers[layer].store.visual
         group = trace.layers[layer].answer.shape[1] // trace.shape[1]
         rows = trace.layers[layer].answer[step - 1, head * group : (head + 1) * group]
@@ -76,9 +50,23 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
         small = (query @ visual.basis[0, head].float()) @ visual.keys[0, head].float().T
         scores = (small + (query @ visual.mean[0, head])[:, None]) * query.shape[-1] ** -0.5
         seen = scores.mean(0)[torch.from_numpy(trace.layers[layer].token).long()]
-        assert torch.allclose(torch.from_numpy(look.approximate), seen, atol=1e-2)
-        assert look.attention.sum() == pytest.approx(1, abs=1e-4)
-        assert look.score_error > 0
+        assert torch.allclose(torch.from_numpy(view.approximate), seen, atol=1e-2)
+        assert view.attention.sum() == pytest.approx(1, abs=1e-4)
+        assert view.score_error > 0
+
+
+def test_a_head_s_ingredients_are_its_group_s_and_its_own(engine: Engine) -> None:
+    trace, cache = traced(engine, Settings.of(channels="full"), 3)
+    assert trace.shape == (4, 2)
+    for layer, head in ((0, 0), (3, 1)):
+        states, whole = trace.head(layer, head), cache.layers[layer].store.visual.keys[0, head]
+        seen = whole[torch.from_numpy(trace.layers[layer].token).long()]
+        assert torch.allclose(states.keys, seen, rtol=2e-3, atol=2e-3)
+        assert states.queries.shape == (7, trace.layers[layer].queries.shape[1], 32)
+        assert torch.allclose(states.mean, whole.mean(0), atol=1e-4)
+        centred = whole - whole.mean(0)
+        assert torch.allclose(states.covariance, centred.T @ centred, rtol=1e-3, atol=1e-2)
+        assert torch.equal(trace.query(layer, head, 0), states.queries[:, -1])
 
 
 def test_a_long_answer_is_thinned_and_the_size_stays_capped() -> None:

@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 import viz
+from rotatek.channels import CHANNELS, RotateK, SparK, ThinK
+from rotatek.tokens import TOKENS, FastV
 from viz import (
     budget,
     dots,
@@ -28,6 +30,11 @@ from viz import (
     wire,
 )
 
+COLOURS = sorted(
+    {theme.NEUTRAL}
+    | {method.colour for method in CHANNELS.own.values()}
+    | {pruner.colour for pruner in TOKENS.own.values()}
+)
 BASIC_TRACES = {"heatmap", "scatter", "bar"}
 DARK_GROUND = "#0d1117"
 
@@ -60,18 +67,23 @@ def every_drawing() -> dict[str, theme.Drawing]:
     return {
         "raw": before,
         "rotated": after,
-        "mask": masks.draw(noise.random((200, 128)) < 0.25, "spark"),
-        "energy": energy.draw({"rotatek": curve**0.2, "think": curve}, 32),
+        "mask": masks.draw(noise.random((200, 128)) < 0.25, SparK),
+        "energy": energy.draw([energy.Curve(RotateK, curve**0.2), energy.Curve(ThinK, curve)], 32),
         "spectrum": spectrum.draw(values, 32),
         "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
         "kept": picture.draw_kept(under, noise.random((6, 10)) < 0.5),
         "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
-        "scores": scores.draw(curve, curve + 0.1, "rotatek"),
+        "scores": scores.draw(curve, curve + 0.1, RotateK),
         "ripples": ripples.draw(raw, 20),
         "dots": dots.draw([dots.Dot(row, 1, 0, 2) for row in "abc"], dots.Scale("ms"), (1, "goal")),
         "frontier": frontier.draw(
-            {"rotatek": frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)}, 0.95
+            [
+                frontier.Line(
+                    "a", RotateK, frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)
+                )
+            ],
+            0.95,
         ),
     }
 
@@ -99,7 +111,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("fill", [theme.INK, keys.LOUD, *theme.METHOD_COLOURS.values()])
+@pytest.mark.parametrize("fill", [theme.INK, theme.SECOND, keys.LOUD, *COLOURS])
 @pytest.mark.parametrize("ground", ["#ffffff", DARK_GROUND])
 def test_colours_can_be_read_on_both_grounds(fill: str, ground: str) -> None:
     assert contrast(fill, ground) >= 3.0
@@ -129,8 +141,7 @@ def lab(hex_colour: str, view: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("view", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
 def test_methods_look_different_to_everyone(view: np.ndarray) -> None:
-    shown = set(theme.METHOD_COLOURS.values())
-    seen = [lab(fill, view) for fill in shown]
+    seen = [lab(fill, view) for fill in COLOURS]
     closest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
     assert closest >= 14.0, closest
 
@@ -171,16 +182,35 @@ def test_masks_tell_shared_from_ragged() -> None:
     ragged[np.arange(50), np.arange(50) % 8] = True
     assert masks.agreement(shared) == 1.0
     assert masks.agreement(ragged) == pytest.approx(7 / 50)
-    assert "25 % of the cells" in masks.draw(shared, "think").summary
+    assert "25 % of the cells" in masks.draw(shared, ThinK).summary
     assert masks.agreement(np.zeros((0, 8), dtype=bool)) == 1.0
 
 
 def test_energy_reads_the_chosen_width_and_what_the_other_would_need() -> None:
     ours = np.array([0.0, 0.8, 0.9, 0.95, 1.0])
     theirs = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
-    drawing = energy.draw({"rotatek": ours, "think": theirs}, 1)
+    curves = [energy.Curve(RotateK, ours), energy.Curve(ThinK, theirs)]
+    drawing = energy.draw(curves, 1)
     assert "With 1 of 4 channels RotateK captures 80 %" in drawing.reading
     assert "ThinK 30 %" in drawing.reading and "need 3 channels" in drawing.reading
+    assert [trace["line"]["width"] for trace in drawing.figure.data[::2]] == [3, 2]
+    alone = energy.draw(curves[1:], 1)
+    assert alone.reading == "With 1 of 4 channels ThinK captures 30 %."
+    assert energy.draw(curves[:1], 1).reading.endswith("captures 80 % of the energy.")
+
+
+def test_every_method_can_be_drawn_and_so_can_what_is_no_method() -> None:
+    mask = np.eye(8, dtype=bool)
+    curve = np.linspace(0, 1, 9)
+    styles: list[theme.Style] = [*CHANNELS.values(), theme.PlainStyle("Ours"), theme.UNCOMPRESSED]
+    for style in styles:
+        drawn = masks.draw(mask, style)
+        assert drawn.figure.data[0]["colorscale"][1][1] == style.colour
+        assert drawn.reading == style.reading or style.label in drawn.reading
+        assert ("rotated" in drawn.figure.layout["xaxis"]["title"]["text"]) == style.rotates
+        assert energy.draw([energy.Curve(style, curve)], 2).figure.data[0]["name"] == style.label
+    assert theme.PlainStyle("Ours").colour == theme.INK
+    assert CHANNELS.default.colour == theme.ACCENT
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
@@ -301,7 +331,7 @@ def test_words_and_nothing_at_all_travel_as_lists() -> None:
 def test_a_mask_that_tokens_share_is_one_row() -> None:
     shared = np.zeros((300, 16), dtype=bool)
     shared[:, 3] = True
-    cells = masks.draw(shared, "think", tokens=600).figure.data[0]
+    cells = masks.draw(shared, ThinK, tokens=600).figure.data[0]
     assert cells["z"].shape == (1, 16)
     assert (cells["y0"] - cells["dy"] / 2, cells["y0"] + cells["dy"] / 2) == (-0.5, 599.5)
 
@@ -319,7 +349,7 @@ def test_public_names() -> None:
 
 
 def test_dots_show_every_row_with_its_interval() -> None:
-    rows = [dots.Dot("a<br>b", 2.0, 1.5, 3.0, "rotatek", "one"), dots.Dot("c", 1.0, 1.0, 1.0)]
+    rows = [dots.Dot("a<br>b", 2.0, 1.5, 3.0, theme.ACCENT, "one"), dots.Dot("c", 1.0, 1.0, 1.0)]
     drawing = dots.draw(rows, dots.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal"))
     assert drawing.reading.startswith("Further left is better: from c: 1.0 ms")
     assert "a b: 2.0 ms (1.5 ms to 3.0 ms), one" in drawing.summary
@@ -331,12 +361,17 @@ def test_dots_show_every_row_with_its_interval() -> None:
 
 def test_lines_of_one_method_differ_in_their_dashes() -> None:
     part = frontier.Points(*(np.array([0.2, 0.4]) for _ in range(4)))
-    lines = {"RotateK .5": part, "RotateK .25": part, "FastV only": part}
-    methods = {"RotateK .5": "rotatek", "RotateK .25": "rotatek", "FastV only": "fastv"}
-    drawing = frontier.draw(lines, methods=methods)
+    fastv = theme.PlainStyle(FastV.label, colour=FastV.colour)
+    named: dict[str, theme.Style] = {
+        "RotateK .5": RotateK,
+        "RotateK .25": RotateK,
+        "FastV only": fastv,
+    }
+    drawing = frontier.draw([frontier.Line(name, style, part) for name, style in named.items()])
     drawn = [trace["line"] for trace in drawing.figure.data if trace["mode"] == "lines+markers"]
     assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]
     assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT
+    assert [line["width"] for line in drawn] == [3, 2, 2]
 
 
 def test_ripples_show_the_pair_that_position_turns_most() -> None:

@@ -36,9 +36,11 @@ class Controls:
         options: the widget of every option that the page shows, by its flat name.
         fields: what those options are, by the same names.
         presets: budgets that set them all.
-        model, length: which model answers, and how long an answer may be.
+        model: which model answers.
+        length: how long an answer may be.
         others: further columns, as text of `links.encode`.
-        every, pin: buttons that add columns.
+        every: the button that adds a column of every method.
+        pin: the button that adds the present settings as one.
         readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
     """
 

@@ -141,7 +141,9 @@ class Export:
     """Buttons, code, and the unseen boxes by which the browser is told and tells.
 
     Args:
-        json, csv, link: buttons.
+        json: the button of that file.
+        csv: the button of that one.
+        link: the button that copies one.
         code: programs that give the answers again.
         sent: a message to `assets/page.js`.
         address: the query of the page's address.

@@ -63,8 +63,16 @@ def frame(name: str, title: str) -> str:
     )
 
 
+def rows_of(names: Sequence[str], most: int = 3) -> list[list[str]]:
+    """`names` in as few rows of at most `most` as there need be, the longer rows first."""
+    rows = -(-len(names) // most)
+    short, longer = divmod(len(names), max(rows, 1))
+    ends = [row * short + min(row, longer) for row in range(rows + 1)]
+    return [list(names[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+
+
 def sheet(titles: Mapping[str, str], rows: Sequence[Sequence[str]], elem_id: str) -> gr.HTML:
-    """Frames in rows of one, two or three, for names and their `titles`."""
+    """Frames in rows of one, two or three (`rows_of`), for names and their `titles`."""
     wide = {1: "rk-one", 2: "rk-two", 3: "rk-three"}
     html = "".join(
         f'<div class="{wide[len(row)]}">' + "".join(frame(n, titles[n]) for n in row) + "</div>"

@@ -1,0 +1,145 @@
+"""What makes the figures of Look inside change: a new run, a slider, a cell of the map."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gradio as gr
+
+from rotatek.channels import CHANNELS, ChannelMethod
+from rotatek.page import figures
+from rotatek.page.binding import DRAWING, QUIET, listen
+from rotatek.page.form import settings_of
+from rotatek.page.inspect import drawings
+from rotatek.page.inspect.drawings import Place, View
+from rotatek.page.inspect.widgets import InspectWidgets, marked_answer
+from rotatek.page.refusals import refusing
+from rotatek.page.state import Run
+from rotatek.tokens import TOKENS
+from rotatek.trace import Trace
+
+Shown = dict[str, Any]
+
+
+@refusing
+def overview(run: Run | None) -> Shown:
+    """What a new run changes: the ends of the sliders, the bytes, the kept tokens, the image."""
+    trace = None if run is None else run.trace
+    if run is None or trace is None:
+        return {}
+    layers, heads = trace.shape
+    drawn = {
+        "budget": drawings.budget_drawing(run),
+        "kept": drawings.kept_drawing(run, trace),
+    }
+    return {
+        "layer": gr.update(maximum=layers - 1),
+        "head": gr.update(maximum=max(1, heads - 1)),
+        "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
+        "overview": figures.payload(drawn, drawings.pictures(run)),
+    }
+
+
+@refusing
+def redraw(
+    run: Run | None, map_shows: str, at_layer: float, at_head: float, at_step: float, **form: Any
+) -> Shown:
+    """One head, at the width that the settings ask for. Changes: drawn."""
+    view = view_of(run, (at_layer, at_head, at_step), form)
+    if view is None:
+        return {}
+    drawn = drawings.head_drawings(view) | {"map": drawings.head_map(view, map_shows)}
+    return {"drawn": figures.payload(drawn)}
+
+
+@refusing
+def step_through(
+    run: Run | None, at_layer: float, at_head: float, at_step: float, **form: Any
+) -> Shown:
+    """Another token of the answer. Changes: attention, answer."""
+    view = view_of(run, (at_layer, at_head, at_step), form)
+    if view is None:
+        return {}
+    tokens = drawings.answer_tokens(view.run, view.trace)
+    return {
+        "attention": figures.payload(drawings.attention_drawings(view)),
+        "answer": marked_answer(*tokens, view.at.step),
+    }
+
+
+def view_of(
+    run: Run | None, place: tuple[float, float, float], form: Mapping[str, Any]
+) -> View | None:
+    """What the widgets ask to see; None while there is nothing to look into."""
+    trace = None if run is None else run.trace
+    if run is None or trace is None:
+        return None
+    return View(run, trace, place_in(trace, *place), *shown_methods(form))
+
+
+def place_in(trace: Trace, layer: float, head: float, step: float) -> Place:
+    """Where the sliders stand, kept inside the trace."""
+    layers, heads = trace.shape
+    tops = (layers - 1, heads - 1, len(trace.steps) - 1)
+    at = (min(max(int(v), 0), top) for v, top in zip((layer, head, step), tops, strict=True))
+    return Place(*at)
+
+
+def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod]:
+    """The method whose rotation is drawn, and the chosen one.
+
+    Where the chosen one does not rotate, the default method does, with what the widgets say of it.
+    """
+    form = {**form, "tokens": TOKENS.default.name}
+    chosen = settings_of(form).channels
+    if chosen.rotates:
+        return chosen, chosen
+    return settings_of({**form, "channels": CHANNELS.default.name}).channels, chosen
+
+
+@refusing
+def choose_cell(cell: str) -> Shown:
+    """A click on the map, as "layer,head,time". Changes: layer, head."""
+    parts = cell.split(",")
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 16 for part in parts):
+        return {}
+    return {"layer": int(parts[0]), "head": int(parts[1])}
+
+
+def wire_inspect(
+    widgets: InspectWidgets, settings: Mapping[str, Any], run: gr.State, finished: Iterable[Any]
+) -> None:
+    """Figures follow their widgets, also while these are dragged: one redraw at a time, the last
+    one always.
+
+    Args:
+        widgets: of this part.
+        settings: the widgets of the settings, by the names that `form.settings_of` takes; those of
+            the channel method are followed.
+        run: the run that is shown.
+        finished: events after which it is complete.
+    """
+    at = {"at_layer": widgets.layer, "at_head": widgets.head, "at_step": widgets.step}
+    own = {"channels", *CHANNELS.options()}
+    channels = {name: widget for name, widget in settings.items() if name in own}
+    seen = {"run": run, **at, **channels}
+    quantity = {"map_shows": widgets.quantity}
+    moved = [run, widgets.layer, widgets.head, widgets.quantity, *channels.values()]
+    listen(
+        [widget.change for widget in moved],
+        redraw,
+        seen | quantity,
+        {"drawn": widgets.drawn},
+        **DRAWING,
+    )
+    listen(
+        [run.change, widgets.step.change],
+        step_through,
+        seen,
+        {"attention": widgets.attention, "answer": widgets.answer},
+        **DRAWING,
+    )
+    place = {"layer": widgets.layer, "head": widgets.head}
+    listen(widgets.cell.change, choose_cell, {"cell": widgets.cell}, place, queue=False, **QUIET)
+    changed = {**place, "step": widgets.step, "overview": widgets.overview}
+    for event in finished:
+        listen(event.then, overview, {"run": run}, changed, **QUIET)

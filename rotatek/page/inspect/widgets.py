@@ -1,0 +1,112 @@
+"""The widgets of Look inside: which head, the frames of its figures, the answer to step through."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+import gradio as gr
+
+from rotatek.page import figures
+from rotatek.page.inspect.drawings import mask_frames
+from viz.headmap import QUANTITIES
+
+TITLES: Final = {  # beside the masks', which the methods bring
+    "map": "Every layer and head",
+    "raw": "Keys as the model makes them",
+    "rotated": "The same Keys, rotated",
+    "energy": "What k channels hold",
+    "spectrum": "How fast it falls off",
+    "scores": "Attention scores, exact and compressed",
+    "kept": "What the model still sees",
+    "attention": "Where this head looks",
+    "compressed": "Where it looks when compressed",
+}
+OVER_IMAGE: Final = ("kept", "attention", "compressed")
+BUDGET: Final = {"budget": "Where the bytes are"}
+
+
+@dataclass(frozen=True)
+class InspectWidgets:
+    """Which head is looked at, and where its figures are sent.
+
+    Args:
+        layer, head, step: where; step is a recorded token of the answer.
+        quantity: what the map shows.
+        answer: the answer with that token marked.
+        cell: where the browser writes which cell of the map was chosen.
+        drawn, attention, overview: unseen boxes that take payloads.
+    """
+
+    layer: gr.Slider
+    head: gr.Slider
+    step: gr.Slider
+    quantity: gr.Radio
+    answer: gr.HTML
+    cell: gr.Textbox
+    drawn: gr.HTML
+    attention: gr.HTML
+    overview: gr.HTML
+
+
+def titles() -> dict[str, str]:
+    """The title of every figure of this part, by the element that shows it."""
+    return {**TITLES, **mask_frames()}
+
+
+def frame_rows() -> list[list[str]]:
+    """The figures of one head, row by row; a mask for every method that leaves channels out."""
+    return [
+        ["map"],
+        ["raw", "rotated"],
+        *figures.rows_of(list(mask_frames())),
+        ["energy", "spectrum", "scores"],
+    ]
+
+
+def budget_part() -> gr.HTML:
+    """The frame of the figure that shows where the bytes of every column are."""
+    return figures.sheet(BUDGET, [list(BUDGET)], "budget-sheet")
+
+
+def inspect_part() -> InspectWidgets:
+    """Layer, head, the frames of everything drawn of them, and the answer to step through."""
+    with gr.Row(elem_id="lens"):
+        layer, head = _whole("Layer", 5, 2, "layer"), _whole("KV head", 1, 0, "head")
+        quantity = gr.Radio(
+            [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
+            value="energy",
+            label="Map shows",
+            elem_id="quantity",
+            min_width=200,
+        )
+    cell = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
+    figures.sheet(titles(), frame_rows(), "figures")
+    with gr.Row(elem_id="scrub"):
+        step = _whole("Token of the answer", 1, 0, "step")
+        answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
+    figures.sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
+    return InspectWidgets(
+        layer, head, step, quantity, answer, cell,
+        figures.box("drawn"), figures.box("looks"), figures.box("overview"),
+    )  # fmt: skip
+
+
+def _whole(label: str, top: int, value: int, elem_id: str) -> gr.Slider:
+    """A slider over whole numbers from 0."""
+    return gr.Slider(0, top, value, step=1, label=label, buttons=[], elem_id=elem_id, min_width=180)
+
+
+def marked_answer(pieces: list[str], steps: list[int], step: int) -> str:
+    """The answer as HTML, with the token marked that the chosen query was looking for."""
+    number = steps[step]
+    before, token, after = pieces[:number], pieces[number : number + 1], pieces[number + 1 :]
+    if token:
+        what = f"token {number + 1} of {len(pieces)}"
+    else:
+        what = "the end of the answer" if pieces else "the last word of the question"
+    marked = escape("".join(token)) if "".join(token).strip() else "\u00b7"
+    mark = f"<mark>{marked}</mark>" if token else "<mark>\u25a0</mark>" if pieces else ""
+    return (
+        f'<p class="rk-step"><span class="rk-sub">The query that chose {what}</span><br>'
+        f"{escape(''.join(before))}{mark}{escape(''.join(after))}</p>"
+    )

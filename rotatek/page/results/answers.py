@@ -1,0 +1,112 @@
+"""Figures of an evaluation: frontiers, channels kept, fixed budgets, what is beyond the paper."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.evaluation.tables import HEAD
+from rotatek.page.results.files import EVERY, MEASURES, SAME, Asked, Drawings, Files, tables_of
+from rotatek.page.results.styles import style_of
+from viz import Drawing, dots, frontier
+from viz.theme import Style
+
+ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
+
+
+def answers(files: Files, asked: Asked) -> Drawings:
+    """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
+    drawn: Drawings = {}
+    tables = tables_of(files)
+    for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
+        rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
+        kind = table["name"].partition("-")[0]
+        if len(rows) < 2:
+            continue
+        if kind in ("frontier", "channels"):
+            drawing = _lines(rows, kind == "channels", MEASURES[asked.measure])
+        else:
+            drawing = _rows(rows, MEASURES[asked.measure])
+        title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
+        reading = f"{_counted(files, table, asked)} {drawing.reading}"
+        drawn[table["name"]] = (title, drawing._replace(reading=reading))
+    return drawn
+
+
+def _counted(files: Files, table: Mapping[str, Any], asked: Asked) -> str:
+    """How many questions a figure rests on, and of which kinds."""
+    whole = table["questions"] == table.get("of", table["questions"])
+    one = asked.category if asked.category != EVERY and asked.measure == "score" else ""
+    if one and whole:
+        return f"{files['results']['suite']['categories'][one]:,} questions of {one}."
+    if one:
+        return f"Those of {one} among {table['questions']:,} questions."
+    kinds = ", ".join(table["rows"][0].get("by_category", {}))
+    return f"{table['questions']:,} questions{' of ' * bool(kinds)}{kinds}."
+
+
+class Measured(NamedTuple):
+    """One row of a table by the chosen measure: shares in [0, 1]."""
+
+    label: str
+    style: Style
+    kv: float
+    value: float
+    low: float
+    high: float
+
+
+def _measured(row: Mapping[str, Any], asked: Asked) -> Measured | None:
+    """A row by a measure, or None where it does not have it."""
+    source = row
+    if asked.category != EVERY and asked.measure == "score":
+        source = row.get("by_category", {}).get(asked.category, {})
+    value = source.get(SAME if asked.measure == SAME else "score")
+    if value is None:
+        return None
+    own = asked.measure != SAME  # the interval is the score's
+    low, high = source.get("interval", (value, value)) if own else (value, value)
+    style = style_of(row["label"], row.get("settings"))
+    return Measured(row["label"], style, row["actual_kv"], value, low, high)
+
+
+def _lines(rows: Sequence[Measured], channels: bool, measure: str) -> Drawing:
+    """A line a method: against the share of bytes, or of Key channels, that is kept."""
+    grouped: dict[str, list[tuple[float, Measured]]] = {}
+    for row in rows:
+        name, _, last = row.label.rpartition(", ")
+        if name:
+            kept = float(last) / HEAD if channels else row.kv
+            grouped.setdefault(name, []).append((kept, row))
+    lines = [
+        frontier.Line(name, points[0][1].style, _points(points)) for name, points in grouped.items()
+    ]
+    whole = next((row.value for row in rows if row.label == UNCOMPRESSED), None)
+    axes = frontier.Axes("of the Key channels" if channels else "of the cache's bytes", measure)
+    return frontier.draw(lines, whole, axes)
+
+
+def _points(measured: Sequence[tuple[float, Measured]]) -> frontier.Points:
+    """A line's measurements, each with the share that it keeps."""
+    return frontier.Points(
+        np.array([kept for kept, _ in measured]),
+        np.array([row.value for _, row in measured]),
+        np.array([row.low for _, row in measured]),
+        np.array([row.high for _, row in measured]),
+    )
+
+
+def _rows(rows: Sequence[Measured], measure: str) -> Drawing:
+    """A row a setting, with the share of bytes that it really holds."""
+    shown = [
+        dots.Dot(
+            f"{row.label}<br>in {100 * row.kv:.0f} % of the bytes",
+            100 * row.value, 100 * row.low, 100 * row.high, row.style.colour,
+        )
+        for row in rows
+        if row.label != UNCOMPRESSED
+    ]  # fmt: skip
+    whole = next((row for row in rows if row.label == UNCOMPRESSED), None)
+    rule = None if whole is None else (100 * whole.value, "uncompressed")
+    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), rule)

@@ -1,0 +1,144 @@
+"""Figures of measured speed and memory: the kernels', whole models', and efficiency at length."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rotatek.channels import CHANNELS
+from rotatek.page.results.files import Drawings, Files, efficiency_rows
+from rotatek.page.results.styles import style_of
+from viz import Drawing, dots
+from viz.theme import NEUTRAL
+
+OURS: Final = ("k=", "bf16 k", "ours")  # how the kernels' measurements name rotated Keys
+
+
+def kernels(files: Files) -> Drawings:
+    """Figures of the kernels' measurements."""
+    found = files.get("kernels", {})
+    made = {"quant": _speed, "latency": _latency, "capacity": _capacity, "solver": _solver}
+    return {name: draw(found[name]) for name, draw in made.items() if name in found}
+
+
+def _speed(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    speed = [
+        dots.Dot(name, gain, gain, gain, _kernel_colour(name), _shape(row["shape"]))
+        for row in found["rows"]
+        for name, gain in row["over_best_dense"].items()
+    ]
+    scale = dots.Scale("times as fast as the best dense bf16 kernel", ".2f", "x")
+    tokens = found["rows"][0]["shape"]["N"]
+    drawing = dots.draw(speed, scale, (1, "dense"))
+    return f"One layer's attention over {tokens:,} visual tokens", drawing
+
+
+def _latency(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    names = {"read only": "reading the bytes alone"}
+    times = [
+        dots.Dot(
+            _shape(row["shape"], tokens=True), time["us"], time["low_us"], time["high_us"],
+            NEUTRAL if name in names else CHANNELS.default.colour, names.get(name, name),
+        )
+        for row in found["rows"]
+        for name, time in row["times"].items()
+    ]  # fmt: skip
+    scale = dots.Scale("microseconds a layer", ".2f", " us", more_is_better=False)
+    return "One question alone, k = 32", dots.draw(times, scale)
+
+
+def _capacity(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    rates = [
+        dots.Dot(
+            f"{row['model']}, {name}: {row['batch'][name]} at once", rate, rate, rate,
+            NEUTRAL if name == "dense" else CHANNELS.default.colour,
+        )
+        for row in found["rows"]
+        for name, rate in row["tokens_per_s"].items()
+    ]  # fmt: skip
+    scale = dots.Scale("tokens a second", ",.0f")
+    memory = found["rows"][0]["kv_gib"]
+    return f"What {memory:.0f} GiB of KV memory can serve", dots.draw(rates, scale)
+
+
+def _solver(found: Mapping[str, Any]) -> tuple[str, Drawing]:
+    count = found["matrices"]
+    took = [
+        dots.Dot(name, ms, ms, ms, _kernel_colour(name))
+        for name, ms in found["ms"].items()
+        if "one layer" not in name
+    ]
+    scale = dots.Scale("milliseconds", ".2f", " ms", log=True, more_is_better=False)
+    return f"Finding {count} rotations", dots.draw(took, scale)
+
+
+def _shape(shape: Mapping[str, Any], tokens: bool = False) -> str:
+    heads = f"{shape['Hq']}/{shape['Hkv']} heads"
+    return f"{heads}, {shape['N']:,} tokens" if tokens else f"{heads}, batch {shape['B']}"
+
+
+def models(files: Files) -> Drawings:
+    """Figures of whole models: milliseconds a step, bytes of the cache."""
+    drawn: Drawings = {}
+    for family in files.get("full_size", {}).get("families", []):
+        name = family["model"].partition(" ")[0]
+        key = name.partition("-")[0].replace(".", "")
+        at = f"{name}, {family['visual_tokens']:,} visual tokens"
+        drawn[f"step-{key}"] = (f"A step: {at}", _steps(family["rows"]))
+        drawn[f"held-{key}"] = (f"The cache: {at}", _held(family["rows"]))
+    return drawn
+
+
+def _steps(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
+    ways = {"graph_ms": "captured as a graph", "decode_ms": "step by step"}
+    steps = [
+        dots.Dot(label, row[key], row[key], row[key], style_of(label).colour, way)
+        for label, row in rows.items()
+        for key, way in ways.items()
+        if row[key]
+    ]
+    return dots.draw(steps, dots.Scale("milliseconds a token", ".1f", " ms", more_is_better=False))
+
+
+def _held(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
+    held = [
+        dots.Dot(label, row["kv_mib"], row["kv_mib"], row["kv_mib"], style_of(label).colour)
+        for label, row in rows.items()
+    ]
+    return dots.draw(held, dots.Scale("MiB of KV cache", ".1f", " MiB", more_is_better=False))
+
+
+EFFICIENCY: Final = {  # column: title of its figure, scale
+    "decode_ms": ("A whole decode step", dots.Scale("milliseconds", ".2f", " ms", True, False)),
+    "attention_ms": ("Its attention", dots.Scale("milliseconds", ".3f", " ms", True, False)),
+    "tokens_per_s": ("Throughput", dots.Scale("tokens a second", ",.0f", "", True)),
+    "kv_mib": ("The cache", dots.Scale("MiB", ",.0f", " MiB", True, False)),
+    "prefill_ms": ("Prefill", dots.Scale("milliseconds", ",.1f", " ms", True, False)),
+    "compress_ms": (
+        "Compressing a layer at a time, at worst",
+        dots.Scale("milliseconds", ".2f", " ms", more_is_better=False),
+    ),
+}
+
+
+def efficiency(files: Files) -> Drawings:
+    """A figure a column: every length and batch is a row, every method a symbol."""
+    rows = efficiency_rows(files)
+    drawn: Drawings = {}
+    for column, (title, scale) in EFFICIENCY.items():
+        found = [
+            dots.Dot(
+                f"{row['batch']} x {row['visual_tokens']:,} tokens",
+                *(row[column],) * 3,
+                style_of(row["method"]).colour,
+                row["method"],
+            )
+            for row in rows
+            if row.get(column) and "batch" in row and "visual_tokens" in row
+        ]
+        if found:
+            drawn[f"eff-{column.replace('_', '-')}"] = (title, dots.draw(found, scale))
+    return drawn
+
+
+def _kernel_colour(name: str) -> str:
+    """Rotated Keys in the colour of the method that made them."""
+    return CHANNELS.default.colour if name.startswith(OURS) else NEUTRAL

@@ -1,0 +1,135 @@
+"""The widgets of the Results tab: what is counted, frames for what was measured, a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import gradio as gr
+
+from rotatek.page import figures, markup
+from rotatek.page.results.answers import answers
+from rotatek.page.results.files import (
+    EVERY,
+    MEASURES,
+    Asked,
+    Drawings,
+    Files,
+    categories,
+    efficiency_rows,
+    load,
+)
+from rotatek.page.results.measurements import efficiency, kernels, models
+
+HEADINGS: Final = {
+    "answers": ("Results", "What the embedded model answers under each method, on questions it was "
+                "not trained on. Bytes are those of live tensors: text, bases and masks included."),
+    "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
+                "there is, and what the saved memory is worth."),
+    "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
+               "their speed and bytes are real, their answers mean nothing."),
+    "efficiency": ("Efficiency", "Llama3-8B's shapes with random weights on an H200, over the "
+                   "length of the prompt and the number of questions at once."),
+}  # fmt: skip
+MISSING: Final = (
+    "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
+    "them."
+)
+
+
+@dataclass(frozen=True)
+class ResultsWidgets:
+    """The tab's widgets.
+
+    Args:
+        files: what was measured.
+        measure, category: how answers are counted, and which.
+        drawn: the unseen box that takes the figures.
+    """
+
+    files: Files
+    measure: gr.Radio
+    category: gr.Dropdown
+    drawn: gr.HTML
+
+
+def results_part(folder: Path) -> ResultsWidgets:
+    """A sentence where nothing was measured, else frames for what was.
+
+    Args:
+        folder: of the committed files.
+    """
+    files = load(folder)
+    drawn = {
+        "answers": answers(files, Asked()),
+        "kernels": kernels(files),
+        "models": models(files),
+        "efficiency": efficiency(files),
+    }
+    measure, category = _counting(files)
+    if not any(drawn.values()):
+        gr.HTML(markup.section("Results", MISSING), js_on_load=None)
+    for name, found in drawn.items():
+        if found:
+            gr.HTML(markup.section(*HEADINGS[name]), js_on_load=None)
+            titles = {key: title for key, (title, _) in found.items()}
+            figures.sheet(titles, _pairs(found), f"{name}-results")
+    rows = efficiency_rows(files)
+    if rows:
+        gr.HTML(table(rows), js_on_load=None)
+    return ResultsWidgets(files, measure, category, figures.box("results-drawn"))
+
+
+def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:
+    """How answers are counted, and which; unseen where none were."""
+    with gr.Row(visible="results" in files, elem_id="measures"):
+        measure = gr.Radio(
+            [(label.capitalize(), name) for name, label in MEASURES.items()],
+            value="score",
+            label="Counted by",
+            elem_id="measure",
+        )
+        category = gr.Dropdown(
+            [("all questions", EVERY), *categories(files)],
+            value=EVERY,
+            label="Questions (scores only)",
+            visible=bool(categories(files)),
+            elem_id="category",
+        )
+    return measure, category
+
+
+def _pairs(found: Drawings) -> list[list[str]]:
+    """Two figures a row where they are about as tall; one alone where its neighbour is not."""
+    rows: list[list[str]] = []
+    for name, (_, drawing) in found.items():
+        last = found[rows[-1][0]][1] if rows and len(rows[-1]) == 1 else None
+        if last and 0.8 < last.figure.layout["height"] / drawing.figure.layout["height"] < 1.25:
+            rows[-1].append(name)
+        else:
+            rows.append([name])
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of named columns as an HTML table; numbers with at most four digits."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_cell(row.get(name)))}</td>" for name in names) + "</tr>"
+        for row in rows
+    )
+    return (
+        '<details class="rk-table"><summary>The same as a table</summary>'
+        '<div tabindex="0" role="region" aria-label="Efficiency">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,196 @@
+"""What is drawn of a run: complete, in step with its bytes and its trace, and quick."""
+
+import json
+import time
+import urllib.request
+from types import MappingProxyType
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+
+from rotatek import analysis
+from rotatek.channels import CHANNELS
+from rotatek.compare.columns import titled
+from rotatek.page import figures as page_figures
+from rotatek.page.form import values_of
+from rotatek.page.inspect import drawings, events, widgets
+from rotatek.page.service import Service
+from rotatek.page.state import Run
+from rotatek.settings import Settings
+from tests.unit.test_analysis import FirstChannels
+from viz import headmap
+
+CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
+
+
+@pytest.fixture(scope="module")
+def run(service: Service) -> Run:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((168, 112))
+    *_, last = service.ask("tiny", image, "Which?", titled(CHOSEN, []), 6)
+    return last
+
+
+def form(**changed: Any) -> dict[str, Any]:
+    """What the settings' widgets show at half of the channels, or as changed."""
+    return values_of(Settings.of(keep_channels=0.5)) | changed
+
+
+def figures(payload: str) -> dict[str, Any]:
+    return json.loads(payload)["figures"]
+
+
+def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
+    drawn = drawings.budget_drawing(run).figure
+    for index, column in enumerate(run.columns.values()):
+        held = sum(float(trace["x"][index]) for trace in drawn.data)
+        assert held == pytest.approx(column.finished.metrics["kv_bytes"], rel=5e-3)
+    visual = {trace["name"]: trace["x"][0] for trace in drawn.data}
+    assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
+
+
+def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
+    layers, heads = run.trace.shape
+    for layer in range(layers):
+        sent = figures(events.redraw(run, "energy", layer, layer % heads, 0, **form())["drawn"])
+        assert sent.keys() == widgets.titles().keys() - {"kept"}
+        assert all(drawn["data"] and drawn["reading"] for drawn in sent.values())
+    for sparsity in (0.0, 0.97):
+        for weighting in ("paper", "none", "consistent"):
+            settings = form(
+                keep_channels=sparsity, weighting=weighting, keep_values=0.5, widths=True
+            )
+            for quantity in headmap.QUANTITIES:
+                assert events.redraw(run, quantity, 0, 0, 0, **settings)
+    far = events.redraw(run, "energy", 99, 99, 99, **form())["drawn"]  # a crafted client's layer
+    assert f"Layer {layers - 1}" in figures(far)["map"]["reading"]
+
+
+def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
+    sent = events.overview(run)["overview"]
+    (name,) = json.loads(sent)["pictures"]
+    later = events.redraw(run, "energy", 1, 0, 0, **form())["drawn"]
+    assert figures(sent).keys() == {"budget", "kept"}
+    for drawn in (figures(sent)["kept"], figures(later)["attention"]):
+        assert drawn["layout"]["images"][0]["source"] == f"rk:{name}"
+    assert json.loads(later)["pictures"] == {} and len(later) < 400_000
+
+
+@pytest.mark.alone
+def test_redrawing_is_quick(run: Run) -> None:
+    events.redraw(run, "energy", 0, 0, 0, **form())
+    taken = []
+    for layer in (1, 2, 3):
+        started = time.perf_counter()
+        events.redraw(run, "energy", layer, 1, 0, **form())
+        taken.append(time.perf_counter() - started)
+    assert min(taken) < 0.1
+
+
+def test_the_answer_can_be_stepped_through(run: Run) -> None:
+    pieces, steps = drawings.answer_tokens(run, run.trace)
+    assert steps == list(range(len(steps))) and len(steps) >= len(pieces) == 6
+    seen = set()
+    for step in range(len(steps)):
+        changed = events.step_through(run, 1, 0, step, **form())
+        sent, said = changed["attention"], changed["answer"]
+        assert figures(sent).keys() == {"attention", "compressed", "scores"}
+        assert f"token {step + 1} of 6" in said and said.count("<mark>") == 1
+        seen.add(json.dumps(figures(sent)["attention"]["data"]))
+    assert len(seen) == len(steps)
+
+
+def test_an_answer_is_never_markup_beside_its_slider() -> None:
+    html = widgets.marked_answer(["<b>", "a<script>", "&"], [0, 2], 1)
+    assert "&lt;b&gt;a&lt;script&gt;<mark>&amp;</mark>" in html
+    assert "<mark>\u00b7</mark>" in widgets.marked_answer(
+        ["", "a"], [0], 0
+    )  # a token without letters
+
+
+def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
+    def curves(**changed: Any) -> dict[str, Any]:
+        view = events.view_of(run, (1, 0, 0), form(**changed))
+        return {c.style.name: c.held for c in drawings.energy_curves(view, view.k)}
+
+    first, again = curves(), curves(keep_values=0.5, cache_dtype="int8")
+    assert all(first[name] is again[name] for name in first)
+    other = curves(weighting="none")
+    assert all(other[name] is not first[name] for name in first)
+    for curve in first.values():
+        assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
+    view = events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean"))
+    assert view.methods["spark"].recovery == "mean" and view.chosen.name == "spark"
+    assert view.method == CHANNELS.default(keep=0.5) and view.k == 16
+    whole = events.view_of(run, (0, 0, 0), form(channels="full"))
+    assert whole.method == view.method  # the rotation, as its own widgets have it
+
+
+def test_every_method_has_a_mask_also_one_of_another_package(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = dict(CHANNELS.all) | {FirstChannels.name: FirstChannels}
+    monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
+    with gr.Blocks():
+        widgets.inspect_part()
+    frame = drawings.mask_frame("first")
+    assert widgets.titles()[frame] == "First channels: what it keeps"
+    assert sum(widgets.frame_rows(), []).count(frame) == 1
+    sent = figures(events.redraw(run, "energy", 1, 0, 0, **form())["drawn"])
+    assert {frame, *map(drawings.mask_frame, ("rotatek", "think", "spark"))} <= sent.keys()
+    assert "First channels keeps" in sent[frame]["reading"]
+    assert "First channels" in {trace.get("name") for trace in sent["energy"]["data"]}
+
+
+@pytest.mark.parametrize(
+    "count,rows", [(1, [1]), (3, [3]), (4, [2, 2]), (5, [3, 2]), (7, [3, 2, 2])]
+)
+def test_frames_come_in_rows_of_at_most_three(count: int, rows: list[int]) -> None:
+    names = [f"f{number}" for number in range(count)]
+    made = page_figures.rows_of(names)
+    assert [len(row) for row in made] == rows and sum(made, []) == names
+    assert page_figures.rows_of([]) == []
+
+
+def test_a_method_s_name_becomes_an_element_s() -> None:
+    assert drawings.mask_frame("my.method/2") == "mask-my-method-2"
+
+
+def test_the_map_agrees_with_the_head(run: Run) -> None:
+    method = CHOSEN.channels
+    energies = drawings.spectra(run, run.trace, method)[2, 1]
+    view = analysis.head_view(run.trace, 2, 1, method)
+    assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
+    assert drawings.spectra(run, run.trace, method.at(0.5)) is drawings.spectra(
+        run, run.trace, method
+    )
+
+
+@pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])
+def test_a_click_that_is_none_changes_nothing(cell: str) -> None:
+    assert events.choose_cell(cell) == {}
+    assert events.choose_cell("3,1,1700000000000") == {"layer": 3, "head": 1}
+
+
+def test_nothing_is_drawn_before_there_is_a_run() -> None:
+    assert events.redraw(None, "energy", 0, 0, 0, **form()) == {}
+    assert events.step_through(None, 0, 0, 0, **form()) == {} == events.overview(None)
+
+
+def test_plotly_is_served_from_here_compressed_and_for_good(address: str) -> None:
+    request = urllib.request.Request(
+        f"{address}{page_figures.PLOTLY_URL}", headers={"Accept-Encoding": "gzip"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        body = answer.read()
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(body) < 2_000_000 and body == page_figures.plotly_source()[1]
+    with urllib.request.urlopen(f"{address}{page_figures.PLOTLY_URL}", timeout=10) as answer:
+        assert answer.read() == page_figures.plotly_source()[0]

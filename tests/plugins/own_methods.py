@@ -1,0 +1,87 @@
+"""What somebody else's package holds: a channel method and a token pruner, each with an option.
+
+`conftest.py` copies this file out of the repository and registers it there by entry points; no test
+imports it from here.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rotatek.cache.store import Store
+from rotatek.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.layout import Layout
+from rotatek.options import choice, option
+from rotatek.tokens.base import Stage, TokenPruner
+
+
+@dataclass(frozen=True)
+class Loudest(ChannelMethod):
+    """Keeps each head's channels of the largest norm."""
+
+    name: ClassVar[str] = "loudest"
+    label: ClassVar[str] = "Loudest channels"
+    summary: ClassVar[str] = "Keeps each head's loudest channels."
+    colour: ClassVar[str] = "#7a4fb5"
+
+    keep: float = option(
+        0.25,
+        "Channel sparsity",
+        "share of each head's loudest Key channels that stays, in (0, 1]",
+        kind="fraction",
+        key="keep_channels",
+        place="main",
+    )
+    norm: str = choice(
+        "two",
+        "Norm of a channel",
+        "what makes a channel loud: the sum of its numbers, or of their squares",
+        [("one", "sum"), ("two", "sum of squares")],
+        key="loudness_norm",
+    )
+
+    def compress(self, states: LayerStates) -> Store:
+        """Store k channels of the Keys, and which ones they are."""
+        tokens, width = states.keys.shape[2:]
+        loudness = states.keys.float().norm(p=1 if self.norm == "one" else 2, dim=2)  # [B, Hkv, d]
+        index = loudness.topk(max(1, round(self.keep * width))).indices.sort().values
+        keys = states.keys.gather(-1, index[:, :, None].expand(-1, -1, tokens, -1))
+        return Store(full_visual(states)._replace(keys=keys, index=index))
+
+
+@dataclass(frozen=True)
+class Stride(TokenPruner):
+    """Keeps visual tokens at even distances, whatever they show."""
+
+    name: ClassVar[str] = "stride"
+    label: ClassVar[str] = "Stride"
+    summary: ClassVar[str] = "Keeps visual tokens at even distances."
+    stage: ClassVar[Stage] = "decoder"
+    colour: ClassVar[str] = "#a0552d"
+
+    keep: float = option(
+        1.0,
+        "Token sparsity",
+        "share of the visual tokens that stays, in (0, 1]",
+        kind="fraction",
+        key="keep_tokens",
+        place="main",
+    )
+    phase: float = option(
+        0.5,
+        "Where to begin",
+        "where in the first stretch the first token is taken",
+        kind="number",
+        low=0.0,
+        high=1.0,
+        key="stride_phase",
+    )
+
+    def choose(self, query: Tensor, keys: Tensor, layout: Layout, scale: float) -> Tensor:
+        """A token stays wherever the running share passes a whole number."""
+        visual = layout.visual & layout.valid
+        place = (visual.cumsum(-1) * self.keep + self.phase * (1 - self.keep)).floor()
+        before = ((visual.cumsum(-1) - 1) * self.keep + self.phase * (1 - self.keep)).floor()
+        return torch.where(visual, place > before, layout.valid)

@@ -1,0 +1,97 @@
+"""Methods from outside in settings, help, tables, comparisons and `model.generate`."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.unversioned]
+Run = Callable[..., str]
+
+CODE = """
+import json
+from rotatek.channels import CHANNELS
+from rotatek.compare.columns import matched
+from rotatek.evaluation.tables import tables
+from rotatek.settings import Settings
+from rotatek.tokens import TOKENS
+
+flat = dict(tokens="stride", keep_tokens=0.5, stride_phase=0.25, channels="loudest",
+            keep_channels=0.5, loudness_norm="one")
+chosen = Settings.of(**flat)
+assert Settings.from_dict(chosen.as_dict()) == chosen
+print(json.dumps({
+    "registered": [list(TOKENS), list(CHANNELS)],
+    "settings": chosen.as_dict(),
+    "nominal": chosen.nominal_kv,
+    "columns": {name: one.nominal_kv for name, one in matched(chosen).items()},
+    "rows": {table.name: [row.label for row in table.rows] for table in tables().values()},
+    "claims": [claim.second for table in tables().values() for claim in table.claims],
+}))
+"""
+
+GENERATE = """
+from pathlib import Path
+import torch
+from rotatek import RotateKCache, Settings, load, make_request, open_image
+
+vlm = load("pocket", "cpu")
+prompt = vlm.prompt(make_request(open_image(Path({picture!r})), "What is the total?", 32))
+inputs = {{
+    "input_ids": prompt.ids,
+    "attention_mask": torch.ones_like(prompt.ids),
+    "mm_token_type_ids": prompt.visual.int(),
+    **prompt.pixels.tensors,
+}}
+settings = Settings.of(tokens="stride", keep_tokens=0.9, channels="loudest", keep_channels=0.75)
+cache = RotateKCache(vlm.model, inputs, settings)
+ids = vlm.model.generate(**inputs, past_key_values=cache, max_new_tokens=32, do_sample=False)
+print(vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:], skip_special_tokens=True))
+print(cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1]), cache.plan.visual_kept)
+"""
+
+
+def test_settings_tables_and_columns(said: Callable[[str], str]) -> None:
+    found = json.loads(said(CODE))
+    tokens, channels = found["registered"]
+    assert tokens[-1] == "stride" and channels[-1] == "loudest"
+    assert found["settings"] == {
+        "tokens": "stride", "keep_tokens": 0.5, "stride_phase": 0.25,
+        "channels": "loudest", "keep_channels": 0.5, "loudness_norm": "one",
+    }  # fmt: skip
+    assert found["nominal"] == pytest.approx(0.375)
+    columns = found["columns"]
+    assert {"stride only", "loudest"} <= set(columns) and columns.pop("baseline") == 1
+    assert all(share == pytest.approx(0.375, abs=2e-6) for share in columns.values())
+    rows = found["rows"]
+    assert "Stride + Loudest channels (0.25)" in rows["budget-stride"]
+    assert "Stride only (0.25)" in rows["budget-stride"] and "frontier-stride" in rows
+    assert "Loudest channels, 32" in rows["channels"]
+    assert not any("Loudest" in name for name in found["claims"])  # no paper expects anything
+
+
+def test_the_command_line_has_its_options(with_package: Run) -> None:
+    said = " ".join(with_package("-m", "rotatek", "ask", "--help").split())
+    assert "stride: Stride" in said and "loudest: Loudest channels" in said
+    for words in ("--stride-phase F", "--loudness-norm NAME", "(one, two). Default: two"):
+        assert words in said
+
+
+def test_a_comparison_on_the_command_line(with_package: Run, receipt: str) -> None:
+    words = ["--tokens", "stride", "--keep-tokens", "0.8", "--loudness-norm", "one", "--json"]
+    lines = with_package(
+        "-m", "rotatek", "compare", receipt, "What is the total?", "--max-new-tokens", "4", *words
+    ).splitlines()
+    reports = {report["method"]: report for report in map(json.loads, lines)}
+    assert {"baseline", "stride only", "loudest", "rotatek"} <= set(reports)
+    assert reports["loudest"]["settings"]["loudness_norm"] == "one"
+    shares = [one["nominal_kv"] for name, one in reports.items() if name != "baseline"]
+    assert shares == pytest.approx([0.5] * len(shares), abs=2e-6)
+    kept = reports["stride only"]["visual_tokens_kept"]
+    assert kept == pytest.approx(0.5 * reports["baseline"]["visual_tokens"], abs=1)
+
+
+def test_generate_answers_with_them(said: Callable[[str], str], receipt: str) -> None:
+    answer, facts = said(GENERATE.format(picture=receipt)).splitlines()
+    assert "20.10" in answer
+    assert facts.startswith("True ")

@@ -1,0 +1,331 @@
+"""What figures show of a head is what the methods do: stored numbers, scores, energy and bytes."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from kernels.reference import project_query
+from rotatek import analysis
+from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.store import Store
+from rotatek.channels import CHANNELS, Full, RotateK, SparK, ThinK
+from rotatek.channels.base import (
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    full_visual,
+    interpolated,
+    variation,
+)
+from rotatek.decode import decode, prefill
+from rotatek.engine import Engine
+from rotatek.inputs import make_request
+from rotatek.options import option
+from rotatek.settings import Settings
+from rotatek.trace import Trace, TraceRecorder
+from tests.tiny import tiny_qwen
+
+D = 32  # of the tiny model's heads
+
+
+@dataclass(frozen=True)
+class FirstChannels(ChannelMethod):
+    """A method as another package might write it: only what must be written."""
+
+    name: ClassVar[str] = "first"
+    label: ClassVar[str] = "First channels"
+    summary: ClassVar[str] = "Keeps the first channels, whatever they hold."
+
+    keep: float = option(0.25, "Share", "share that stays", kind="fraction", key="keep_channels")
+
+    def compress(self, states: LayerStates) -> Store:
+        """Keep the first channels."""
+        *shape, d = states.keys.shape
+        k = max(1, round(d * self.keep))
+        index = torch.arange(k).expand(*shape[:2], k)
+        return Store(full_visual(states)._replace(keys=states.keys[..., :k], index=index))
+
+
+METHODS = [
+    *(kind() for kind in CHANNELS.values()),
+    FirstChannels(),
+    RotateK(weighting="none"),
+    RotateK(weighting="consistent"),
+    SparK(recovery="mean"),
+]
+REDUCING = [method for method in METHODS if not method.stores_everything]
+
+
+def name(method: ChannelMethod) -> str:
+    """A readable id of a test."""
+    return repr(method).partition("keep")[0] + "-".join(
+        str(getattr(method, field, "")) for field in ("weighting", "recovery")
+    )
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """A tiny random model in float32."""
+    return Engine(tiny_qwen())
+
+
+def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, RotateKCache]:
+    """One prefill and a short answer: a trace of every visual token, and the cache it left."""
+    noise = np.random.default_rng(3).integers(0, 255, (6, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((112, 168))
+    prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
+    embedded = engine.vlm.embed(prompt, settings.pruning)
+    recorder = TraceRecorder(512)
+    cache = RotateKCache(
+        engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics
+    )
+    logits, _ = prefill(engine.vlm, embedded, cache)
+    list(decode(engine.vlm, embedded, cache, logits, tokens))
+    return recorder.finish(((6, 4),), prompt.visual_tokens, None), cache
+
+
+@pytest.fixture(scope="module")
+def trace(engine: Engine) -> Trace:
+    """Of a prefill that keeps every token."""
+    return traced(engine, Settings.of(keep_channels=0.25))[0]
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5])
+@pytest.mark.parametrize("method", METHODS, ids=name)
+def test_scores_are_those_of_a_real_cache(
+    engine: Engine, method: ChannelMethod, keep: float
+) -> None:
+    stored = method.at(keep)
+    if isinstance(stored, RotateK):  # a basis that figures too find in the end
+        stored = RotateK(keep, stored.weighting, solver="eigh")
+    trace, cache = traced(engine, Settings(channels=stored))
+    k = round(D * stored.key_share)
+    generator = torch.Generator().manual_seed(0)
+    for layer, head in ((0, 1), (2, 0), (3, 1)):
+        visual = cache.layers[layer].store.read()
+        query = torch.randn(1, visual.values.shape[1], 1, 5, D, generator=generator)
+        projected, bias = project_query(query, visual)
+        scores = projected @ visual.keys[:, :, None].transpose(-1, -2)
+        if bias is not None:
+            scores = scores + bias.reshape(*scores.shape[:-1], 1)
+        states = trace.head(layer, head)
+        shown = query[0, head, 0] @ method.reconstruction(states, k).T
+        # a trace holds Keys in float16
+        off = (shown - scores[0, head, 0]).norm() / scores[0, head, 0].norm()
+        assert off < 2e-2, (layer, head, float(off))
+
+
+@pytest.mark.parametrize("k", [1, 8, D])
+@pytest.mark.parametrize("method", REDUCING, ids=name)
+def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMethod, k: int) -> None:
+    states = trace.head(1, 0)
+    stored = method.at(k / D).compress(states.as_layer())
+    method.at(k / D).for_figures().settle([stored], last=True)
+    mask = analysis.masks(trace, 1, 0, {"it": method}, k)["it"]
+    assert mask.dtype == bool and mask.shape == states.keys.shape
+    assert mask.sum() == stored.visual.keys.numel() == k * len(states.keys)
+    assert (mask.sum(1) == k).all()
+
+
+def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -> None:
+    states = trace.head(2, 1)
+    masks = analysis.masks(trace, 2, 1, analysis.compared(RotateK()), 8)
+    index = ThinK(0.25).compress(states.as_layer()).visual.index
+    assert index is not None
+    index = index[0, 0]
+    assert np.flatnonzero(masks["think"][0]).tolist() == index.tolist()
+    dense = SparK(0.25).compress(states.as_layer()).read().keys[0, 0]
+    kept = torch.from_numpy(masks["spark"])
+    assert torch.equal(dense[kept], states.keys[kept])
+    assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
+
+
+def lost(method: ChannelMethod, states: HeadStates, weights: Tensor, k: int) -> float:
+    """Share of the variation that is gone from what decoding reads."""
+    error = (method.reconstruction(states, k) - states.keys) * weights
+    return float(variation(error) / variation(states.keys * weights))
+
+
+PROJECTING = [one for one in REDUCING if getattr(one, "weighting", "") != "paper"]
+
+
+@pytest.mark.parametrize("method", PROJECTING, ids=name)
+def test_energy_is_what_the_reconstruction_keeps(trace: Trace, method: ChannelMethod) -> None:
+    states = trace.head(1, 1)
+    weights = method.weights(states.queries)
+    for k in (1, 5, 8, 20, D - 1):
+        held = float(method.energy(states, weights, k)[k])
+        assert held == pytest.approx(1 - lost(method, states, weights, k), abs=5e-3)
+
+
+@pytest.mark.parametrize("kind", [ThinK, SparK])
+@pytest.mark.parametrize("weighting", ["paper", "none"])
+def test_energy_holds_under_weights_that_are_not_its_own(
+    trace: Trace, kind: type[ChannelMethod], weighting: str
+) -> None:
+    """The channels stay those that the method chooses by its own scores."""
+    states = trace.head(0, 0)
+    weights = RotateK(weighting=weighting).weights(states.queries)
+    curve = analysis.energy_curve(trace, 0, 0, kind(), RotateK(weighting=weighting), 8)
+    assert curve[8] == pytest.approx(max(0, 1 - lost(kind(), states, weights, 8)), abs=5e-3)
+
+
+def test_rotated_energy_is_the_spectrum_s(trace: Trace) -> None:
+    """Under the paper's weights too, whose reconstruction is no projection in their metric."""
+    states, method = trace.head(1, 0), RotateK()
+    spectrum = method.axes(states).spectrum
+    curve = analysis.energy_curves(trace, 1, 0, method)["rotatek"]
+    assert np.allclose(np.diff(curve), (spectrum / spectrum.sum()).numpy(), atol=1e-5)
+
+
+def degenerate() -> dict[str, HeadStates]:
+    """Heads that no image gives: one token, equal Keys, silent queries, one loud channel."""
+    generator = torch.Generator().manual_seed(1)
+    queries = torch.randn(2, 4, 16, generator=generator)
+    made = {
+        "one token": (torch.randn(1, 16, generator=generator), queries),
+        "zero Keys": (torch.zeros(9, 16), queries),
+        "equal Keys": (torch.ones(9, 16), queries),
+        "silent queries": (torch.randn(9, 16, generator=generator), torch.zeros(2, 4, 16)),
+        "loud": (torch.eye(16)[:9] * torch.tensor([1e4] + [1e-4] * 15), queries),
+    }
+    heads = {}
+    for label, (keys, window) in made.items():
+        mean = keys.mean(0)
+        heads[label] = HeadStates(keys, window, mean, (keys - mean).T @ (keys - mean))
+    return heads
+
+
+@pytest.mark.parametrize("label,states", degenerate().items())
+@pytest.mark.parametrize("method", REDUCING, ids=name)
+def test_curves_begin_at_nothing_end_at_all_and_are_finite(
+    method: ChannelMethod, label: str, states: HeadStates
+) -> None:
+    for k in (1, 4, 16):
+        curve = method.energy(states, method.weights(states.queries), k)
+        assert curve.shape == (17,) and curve.isfinite().all()
+        assert curve[0] == 0 and curve[16] == pytest.approx(1, abs=1e-3)
+        assert method.mask(states, k).sum() <= k * len(states.keys)
+
+
+@pytest.mark.parametrize("size,points", [(5, {0: 0.0, 2: 0.5, 4: 1.0}), (3, {0: 0.0, 2: 1.0})])
+def test_curves_are_straight_between_their_points(size: int, points: dict[int, float]) -> None:
+    assert torch.allclose(interpolated(points, size), torch.linspace(0, 1, size).double())
+
+
+def test_a_curve_says_the_same_whatever_else_is_worked_out(trace: Trace) -> None:
+    for method in REDUCING:
+        alone = analysis.energy_curve(trace, 2, 0, method, RotateK(), 11)
+        assert np.abs(alone - analysis.energy_curve(trace, 2, 0, method, RotateK(), 3)).max() < 0.1
+        assert (alone[0], alone[-1]) == (0, pytest.approx(1, abs=1e-3))
+        if not isinstance(method, SparK):
+            assert (np.diff(alone) >= -1e-6).all()
+
+
+def test_the_rotation_holds_more_than_any_choice_of_channels(trace: Trace) -> None:
+    for layer in range(4):
+        curves = analysis.energy_curves(trace, layer, 0, RotateK(weighting="consistent"))
+        assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
+
+
+def test_the_view_is_the_spectrum_s_and_the_raw_keys(trace: Trace) -> None:
+    for method in (RotateK(), RotateK(weighting="none"), RotateK(0.5, "consistent")):
+        view = analysis.head_view(trace, 2, 1, method)
+        energies = analysis.spectra(trace, method)[2, 1]
+        assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
+        assert view.k == round(D * method.keep) and view.tokens == trace.visual_tokens
+        assert np.allclose(view.raw, np.abs(trace.layers[2].keys[1]), atol=1e-3)
+        if method.weighting == "none":
+            energy = np.square(view.rotated).sum(0)
+            assert np.allclose(energy / energy.sum(), view.spectrum, atol=1e-3)
+
+
+def test_attention_from_k_channels_is_that_of_the_reconstruction(trace: Trace) -> None:
+    for method in (RotateK(0.25), RotateK(0.25, "none"), RotateK(0.25, "consistent")):
+        view = analysis.attention_view(trace, 1, 1, method, 1)
+        states, query = trace.head(1, 1), trace.query(1, 1, 1)
+        small = (query @ method.reconstruction(states, 8).T) * D**-0.5
+        exact = (query @ states.keys.T) * D**-0.5
+        assert np.allclose(view.approximate, small.mean(0), atol=1e-3)
+        assert np.allclose(view.exact, exact.mean(0), atol=1e-4)
+        assert np.allclose(view.compressed, small.softmax(-1).mean(0), atol=1e-3)
+    whole = analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
+    assert whole.score_error < 1e-3
+
+
+BYTES = [
+    Settings.of(keep_channels=0.25),
+    Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.5),
+    Settings.of(keep_channels=0.25, widths="adaptive"),
+    Settings.of(keep_channels=0.5, values="rotate", keep_values=0.25),
+    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
+    Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    Settings.of(keep_channels=0.25, cache_dtype="fp8", values="rotate", keep_values=0.5),
+    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", cache_dtype="int8"),
+]
+
+
+@pytest.mark.parametrize("settings", BYTES, ids=lambda settings: str(settings.channels.beyond))
+def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Settings) -> None:
+    trace, cache = traced(engine, settings)
+    method = settings.channels
+    parts = cache.bytes().parts
+    held = parts["visual_keys"] + parts["visual_values"] + parts["bases"]
+    energies = analysis.spectra(trace, method)
+    assert analysis.bytes_map(trace, method, energies).sum() == held
+    for layer, row, values in zip(
+        cache.layers,
+        analysis.key_widths(method, energies),
+        analysis.value_widths(trace, method),
+        strict=True,
+    ):
+        visual = layer.store.visual
+        own = (
+            (visual.key_widths[0], visual.value_widths)
+            if visual.key_widths is not None
+            else (torch.full((2,), visual.keys.shape[-1]), None)
+        )
+        assert row.tolist() == own[0].tolist()
+        if own[1] is not None:
+            assert values.tolist() == own[1][0].tolist()
+        elif visual.values.dim() == 4:
+            assert (values == visual.values.shape[-1]).all()
+
+
+def test_uniform_widths_need_no_spectrum(trace: Trace) -> None:
+    energies = analysis.spectra(trace, RotateK())
+    assert (analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()
+    assert (analysis.key_widths(ThinK(keep=0.5), energies) == 16).all()
+    assert (analysis.value_widths(trace, RotateK()) == D).all()
+    kept = analysis.key_widths(RotateK(keep=0.25, widths="adaptive"), energies)
+    assert kept.mean() == 8 and kept.min() >= 4 and (kept % 4 == 0).all()
+
+
+def test_maps_say_what_the_heads_say(trace: Trace) -> None:
+    method = RotateK(keep=0.25)
+    energies = analysis.spectra(trace, method)
+    shares = analysis.energy_map(method, energies)
+    errors = analysis.score_errors(trace, method, energies)
+    assert shares.shape == errors.shape == trace.shape
+    assert shares[3, 1] == pytest.approx(
+        float(analysis.energy_curves(trace, 3, 1, method)["rotatek"][8]), abs=1e-4
+    )
+    assert errors[2, 0] == pytest.approx(
+        analysis.attention_view(trace, 2, 0, method, 0).score_error, rel=1e-4
+    )
+
+
+def test_figures_rotate_also_where_the_chosen_method_does_not(trace: Trace) -> None:
+    assert analysis.rotating(ThinK(keep=0.5)) == RotateK(keep=0.5)
+    unweighted = RotateK(keep=0.1, weighting="none")
+    assert analysis.rotating(unweighted) == unweighted
+    shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
+    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind is not Full]
+    assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)
+    with pytest.raises(ValueError, match="does not rotate"):
+        analysis.spectra(trace, ThinK())
