@@ -17,6 +17,7 @@ from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.state import Run, start
 from rotatek.settings import Settings
 
+HALT_S = 5.0  # for a superseded answer to end, which it does within a token
 REPAINT_S = 0.06  # growing answers are shown at most this often
 
 
@@ -35,7 +36,7 @@ class Service:
         self._make = make
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
-        self._stops: dict[str, set[Switch]] = {}
+        self._stops: dict[str, dict[Switch, Run]] = {}
         self._closed = False
         self.conversations = Conversations()
         self._welcome: Run | None = None
@@ -148,7 +149,7 @@ class Service:
         waiting: Waiting | None,
     ) -> Iterator[Run]:
         """The run as `events` make it grow; at its end its conversation waits, or is closed."""
-        self._stops.setdefault(session, set()).add(stop)
+        self._stops.setdefault(session, {})[stop] = run
         shown = 0.0
         is_kept = False
         try:
@@ -180,7 +181,7 @@ class Service:
                 self.on_lost()
 
     def _forget(self, key: str, stop: Switch) -> None:
-        self._stops.get(key, set()).discard(stop)
+        self._stops.get(key, {}).pop(stop, None)
         if not self._stops.get(key, True):
             self._stops.pop(key, None)
         stop.clear()
@@ -190,6 +191,16 @@ class Service:
         self.conversations.drop(session or "")
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()
+
+    def supersede(self, session: str | None) -> None:
+        """End what the session is waiting for, unseen, because it asks again; wait until it has
+        ended, for at most `HALT_S`."""
+        for stop, run in tuple(self._stops.get(session or "", {}).items()):
+            run.superseded = True
+            stop.set()
+        deadline = time.monotonic() + HALT_S
+        while self._stops.get(session or "") and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def busy(self) -> bool:
         """Whether anybody is being answered."""

@@ -14,6 +14,7 @@ from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, shown_fields, values_of
+from rotatek.page.inspect import drawings
 from rotatek.page.links import decode, encode
 from rotatek.page.refusals import refusing
 from rotatek.page.state import Run
@@ -28,9 +29,20 @@ def read(count: int | None, run: Run | None, **form: Any) -> Shown:
     return {
         "tokens": readings.token_reading(settings, count),
         "channels": readings.channel_reading(settings),
-        "budget": readings.budget_reading(settings),
+        "budget": readings.budget_reading(settings, predicted(run, settings)),
         "beyond": readings.beyond_reading(settings, heads=head_widths(run, settings)),
     }
+
+
+def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
+    """Bytes that the last answer's cache would hold under `settings`, and those of a full one."""
+    trace, done = (None, None) if run is None else (run.trace, run.chosen.finished)
+    if run is None or trace is None or done is None:
+        return None
+    full = done.metrics["kv_bytes_full"]
+    energies = drawings.spectra(run, trace, analysis.rotating(settings.channels))
+    visual = analysis.visual_bytes(trace, settings, energies)
+    return full - run.full_visual_bytes + visual, full
 
 
 def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
@@ -38,10 +50,7 @@ def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
     method, trace = settings.channels, None if run is None else run.trace
     if run is None or trace is None or not (method.adapts and method.rotates):
         return None
-    # the spectra of a run depend on neither widths nor shares
-    plain = method.for_figures().at(1.0)
-    spectra = run.remember(("spectra", plain), lambda: analysis.spectra(trace, plain))
-    widths = analysis.key_widths(method, spectra)
+    widths = drawings.key_widths(run, trace, method)
     return int(widths.min()), int(widths.max())
 
 

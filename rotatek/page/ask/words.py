@@ -1,0 +1,37 @@
+"""An answer's tokens as words, so that each can be chosen."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """Tokens `first` to `last` of an answer, and the white space before them."""
+
+    space: str
+    pieces: tuple[str, ...]
+    first: int
+    last: int
+
+
+def words_of(pieces: Iterable[str]) -> list[Word]:
+    """Tokens grouped into words: white space before or after a token ends one.
+
+    What stands at the end and is nothing but space is a word without letters.
+    """
+    words: list[Word] = []
+    space, held, first = "", [], 0
+    for number, piece in enumerate(pieces):
+        text = piece.lstrip()
+        if len(text) < len(piece) and any(held):
+            words.append(Word(space, tuple(held), first, number - 1))
+            space, held = "", []
+        if not held:
+            first = number
+        space, body = space + piece[: len(piece) - len(text)], text.rstrip()
+        held.append(body)
+        if len(body) < len(text):
+            words.append(Word(space, tuple(held), first, number))
+            space, held = text[len(body) :], []
+    if held or space:
+        words.append(Word(space, tuple(held), first, first + max(len(held), 1) - 1))
+    return words
