@@ -173,7 +173,9 @@ window.rotatekLooks = (() => {
     if (!text) return;
     sent = JSON.parse(text);
     for (const look of Object.values(sent.columns)) look.cells = bytes(look.cells);
+    const chosen = lit?.isConnected ? lit : null;
     dim();
+    if (chosen) light(chosen);
   };
 
   const picture = () => document.querySelector("#image .image-frame img");
@@ -254,9 +256,9 @@ window.rotatekLooks = (() => {
     const column = word.closest(".rk-card").dataset.column, look = sent.columns[column];
     if (word === lit) return dim();
     dim();
-    if (!look) return say(["This column's looks are not known."]);
     lit = word;
     word.dataset.lit = "";
+    if (!look) return say(["Where this column looked is known once every answer is complete."]);
     draw(look, Number(word.dataset.first), Number(word.dataset.last));
     say([bold(column), " looked here for ", bold(word.textContent)]);
     document.dispatchEvent(new CustomEvent("rk:lit", { detail: column }));

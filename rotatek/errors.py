@@ -40,6 +40,19 @@ class ImageMissing(UserError):
     sentence = "There is no image yet. Add a PNG, JPEG or WebP file and ask again."
 
 
+class FieldsMissing(UserError):
+    code = "fields_missing"
+    sentence = "The call does not have one value for each field. Send them all, in order."
+
+
+class ImageNotAFile(UserError):
+    code = "image_not_a_file"
+    sentence = (
+        "The image is not an uploaded file. Send the file itself, as gradio_client's handle_file "
+        "does; addresses are not fetched."
+    )
+
+
 class FileUnreadable(UserError):
     code = "file_unreadable"
     sentence = "There is no readable file at that path. Check the name and try again."

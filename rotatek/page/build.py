@@ -24,16 +24,17 @@ from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.widgets import budget_part, inspect_part
 from rotatek.page.learn.events import wire_learn
 from rotatek.page.learn.widgets import learn_part
+from rotatek.page.requests import CheckedBlocks
 from rotatek.page.results.events import wire_results
 from rotatek.page.results.widgets import results_part
 from rotatek.page.site import Site
 
 INSIDE: Final = (
     "Look inside",
-    "A vision-language model remembers an image as thousands of Keys and Values. RotateK turns each "
-    "head's Keys until a few channels carry everything, and stores only those. Here is one head at "
-    "a time: move the layer and the head, or choose a cell of the map, and move channel sparsity "
-    "above. Everything is drawn from this image and question.",
+    "A vision-language model remembers an image as thousands of Keys and Values. RotateK turns "
+    "each head's Keys until a few channels carry everything, and stores only those. Here is one "
+    "head at a time: move the layer and the head, or choose a cell of the map, and move channel "
+    "sparsity above. Everything is drawn from this image and question.",
 )
 STATE_S: Final = 3600  # for which what a visitor was shown is kept
 
@@ -46,7 +47,7 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         assets: the folder of what the Learn and Results tabs show.
     """
     service = site.service
-    with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
+    with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=STATE_S), gr.State(time_to_live=STATE_S)
         gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts") as tabs:

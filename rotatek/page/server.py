@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
@@ -19,6 +20,7 @@ from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples, models_on_offer
 from rotatek.page.confidence import load_bins
+from rotatek.page.requests import malformed
 from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.page.theme import head, theme
@@ -55,7 +57,11 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
 
     return {
         "routes": [Route("/health", health), *routes],
-        "exception_handlers": {503: _busy, OSError: _failed},
+        "exception_handlers": {
+            503: _busy,
+            OSError: _failed,
+            RequestValidationError: malformed,
+        },  # fmt: skip
     }
 
 

@@ -49,7 +49,7 @@ class Service:
             SettingError: for a model that is not on offer; and what `rotatek.models.load` raises.
         """
         sources = {model.name: model.source for model in self.models}
-        if name not in sources:
+        if not isinstance(name, str) or name not in sources:
             raise errors.SettingError("model", "one of " + ", ".join(sources), name)
         with self._loading:
             if name not in self._engines:

@@ -9,7 +9,9 @@ from rotatek.page.markup import line
 from rotatek.page.state import Run
 from viz.theme import percent
 
-CUT_NOTE: Final = "An answer took all the tokens it may have. For the rest, allow more under Model and length and ask again."
+CUT_NOTE: Final = (
+    "An answer took all the tokens it may have: allow more under Model and length, and ask again."
+)
 WAITING: Final = "Ask, and both answers appear here side by side."
 
 

@@ -1,7 +1,7 @@
 """What follows from moving a control: words, widgets of the chosen method, further columns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import gradio as gr
 
@@ -21,6 +21,8 @@ from rotatek.page.state import Run
 from rotatek.settings import Settings
 from viz.theme import percent
 
+VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a cache's bytes
+
 
 @refusing
 def read(count: int | None, run: Run | None, **form: Any) -> Shown:
@@ -39,10 +41,12 @@ def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
     trace, done = (None, None) if run is None else (run.trace, run.chosen.finished)
     if run is None or trace is None or done is None:
         return None
-    full = done.metrics["kv_bytes_full"]
+    full, parts = done.metrics["kv_bytes_full"], done.metrics["bytes"]
+    rest = sum(size for part, size in parts.items() if part not in VISUAL)
+    if run.chosen.settings.is_baseline:  # a plain cache holds everything in one part
+        rest = full - run.full_visual_bytes
     energies = drawings.spectra(run, trace, analysis.rotating(settings.channels))
-    visual = analysis.visual_bytes(trace, settings, energies)
-    return full - run.full_visual_bytes + visual, full
+    return rest + analysis.visual_bytes(trace, settings, energies), full
 
 
 def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
