@@ -143,6 +143,16 @@ class OutOfMemory(UserError):
     )
 
 
+class ModelNotNamed(UserError):
+    code = "model_not_named"
+    sentence = "No checkpoint is named. Type a hub id or a folder of this machine."
+
+
+class ModelLoading(UserError):
+    code = "model_loading"
+    sentence = "Another checkpoint is being loaded. Wait until it is ready, and try again."
+
+
 class ModelTooLarge(UserError):
     code = "model_too_large"
     sentence = (

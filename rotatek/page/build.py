@@ -6,6 +6,7 @@ from typing import Final
 import gradio as gr
 
 from rotatek.page import api, markup
+from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.controls import drawers_part, sliders_part
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
@@ -65,6 +66,9 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
+        if widgets.controls.checkpoint is not None:
+            brought = CheckpointEvents(service)
+            wire_checkpoint(page, brought, widgets.controls.checkpoint, widgets.controls.model)
         greeted = wire_greeting(page, events, widgets)
         finished = [greeted, *wire_asking(page, events, widgets)]
         wire_looks(widgets, finished)
@@ -85,7 +89,7 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
             maker = sliders_part()
             follow = follow_part()
             models = [(model.label, model.name) for model in service.models]
-            controls = drawers_part(maker, models)
+            controls = drawers_part(maker, models, brings=site.brings)
     budget_part()
     export = export_part(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")

@@ -18,7 +18,7 @@ import rotatek
 from rotatek import errors
 from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
-from rotatek.page.catalogue import load_examples, models_on_offer
+from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
 from rotatek.page.requests import malformed
 from rotatek.page.service import Service
@@ -160,7 +160,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = service_here()
-    site = Site(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"))
+    brings = models_may_be_brought() and not zerogpu.is_here()
+    site = Site(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"), brings)
     threading.Thread(target=site.prepare, daemon=True).start()
     guard(service)
     launch(build(site, ASSETS), service)

@@ -65,6 +65,18 @@ class Service:
                 self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
 
+    def bring(self, model: Model) -> None:
+        """Load a model that is not on offer, and offer it; others are answered meanwhile.
+
+        Raises:
+            UserError: what `rotatek.models.load` raises.
+        """
+        engine = self._make(model.source)
+        engine.warm_up()
+        with self._loading:
+            self._engines[model.name] = engine
+            self.models = (*self.models, model)
+
     def loaded(self) -> dict[str, Engine]:
         """The engines so far; never waits."""
         return dict(self._engines)

@@ -28,11 +28,13 @@ class Site:
         service: answers questions.
         examples: the gallery.
         bins: how right each embedded model is at each confidence, by its name.
+        brings: whether visitors may load checkpoints of their own.
     """
 
     service: Service
     examples: Sequence[Example] = ()
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
+    brings: bool = False
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:

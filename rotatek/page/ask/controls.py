@@ -13,6 +13,7 @@ import gradio as gr
 from rotatek.limits import Limits
 from rotatek.page import markup
 from rotatek.page.ask import readings
+from rotatek.page.ask.checkpoint import CheckpointWidgets, checkpoint_part
 from rotatek.page.catalogue import presets
 from rotatek.page.form import REGISTRIES, Field, shown_fields, values_of
 from rotatek.settings import Settings
@@ -42,6 +43,7 @@ class Controls:
         every: the button that adds a column of every method.
         pin: the button that adds the present settings as one.
         readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
+        checkpoint: where a checkpoint is loaded, if the host allows it.
     """
 
     methods: Mapping[str, gr.Dropdown]
@@ -54,6 +56,7 @@ class Controls:
     every: gr.Button
     pin: gr.Button
     readings: Mapping[str, gr.HTML]
+    checkpoint: CheckpointWidgets | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -90,12 +93,15 @@ def sliders_part() -> "ControlsMaker":
     return maker
 
 
-def drawers_part(maker: "ControlsMaker", models: Sequence[tuple[str, str]]) -> Controls:
+def drawers_part(
+    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, brings: bool = False
+) -> Controls:
     """Everything else, one level deeper: closed until asked for.
 
     Args:
         maker: of `sliders_part`.
         models: (label, name) of each on offer, the default first.
+        brings: whether visitors may load checkpoints.
     """
     with gr.Row(elem_id="drawers"):
         budgets, every, pin, others = _setup_drawer(maker)
@@ -106,11 +112,12 @@ def drawers_part(maker: "ControlsMaker", models: Sequence[tuple[str, str]]) -> C
                 maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
         with gr.Accordion("Model and length", open=False, elem_id="more"):
             model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
+            checkpoint = checkpoint_part() if brings else None
             maker.place("more")
             length = _length_slider()
     return Controls(
         maker.methods, maker.options, maker.fields, budgets, model, length, others, every, pin,
-        maker.readings,
+        maker.readings, checkpoint,
     )  # fmt: skip
 
 
