@@ -5,7 +5,6 @@ from typing import Any
 
 import gradio as gr
 
-from rotatek import analysis
 from rotatek.compare.columns import matched, title_of
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
@@ -14,6 +13,7 @@ from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, shown_fields, values_of
+from rotatek.page.inspect.drawings import key_widths
 from rotatek.page.links import decode, encode
 from rotatek.page.refusals import refusing
 from rotatek.page.state import Run
@@ -38,10 +38,7 @@ def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
     method, trace = settings.channels, None if run is None else run.trace
     if run is None or trace is None or not (method.adapts and method.rotates):
         return None
-    # the spectra of a run depend on neither widths nor shares
-    plain = method.for_figures().at(1.0)
-    spectra = run.remember(("spectra", plain), lambda: analysis.spectra(trace, plain))
-    widths = analysis.key_widths(method, spectra)
+    widths = key_widths(run, trace, method)
     return int(widths.min()), int(widths.max())
 
 
