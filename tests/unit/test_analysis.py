@@ -161,6 +161,14 @@ def test_energy_is_what_the_reconstruction_keeps(trace: Trace, method: ChannelMe
         assert held == pytest.approx(1 - lost(method, states, weights, k), abs=5e-3)
 
 
+@pytest.mark.parametrize("recovery", ["sign", "mean"])
+def test_a_curve_from_one_ranking_is_that_of_what_is_stored(trace: Trace, recovery: str) -> None:
+    method, states = SparK(recovery=recovery), trace.head(3, 0)
+    weights = method.weights(states.queries)
+    exact = ChannelMethod.energy(method, states, weights, 9)
+    assert torch.allclose(method.energy(states, weights, 9), exact, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [ThinK, SparK])
 @pytest.mark.parametrize("weighting", ["paper", "none"])
 def test_energy_holds_under_weights_that_are_not_its_own(
