@@ -326,9 +326,7 @@ def test_maps_say_what_the_heads_say(trace: Trace) -> None:
     )
 
 
-def test_figures_rotate_also_where_the_chosen_method_does_not(trace: Trace) -> None:
-    assert analysis.rotating(ThinK(keep=0.5)) == RotateK(keep=0.5)
-    assert analysis.rotating(RotateK(keep=0.1, weighting="none")).weighting == "none"
+def test_compared_are_all_that_leave_channels_out_and_one_s_own_options(trace: Trace) -> None:
     shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
     assert list(shown) == [kind.name for kind in CHANNELS.values() if kind is not Full]
     assert (shown["spark"].recovery, shown["rotatek"].keep) == ("mean", 0.1)
