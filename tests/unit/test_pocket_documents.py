@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
-from rotatek.pocket.layouts.cell_style import pick_style
 
 from rotatek.pocket.augmentation import raster
 from rotatek.pocket.augmentation.degradation import degrade
@@ -19,6 +18,7 @@ from rotatek.pocket.glyphs import GLYPHS, N_CLASSES
 from rotatek.pocket.layouts import fonts
 from rotatek.pocket.layouts.pillow import grids
 from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.config import MIN_PIXELS, PATCH, UNIT, text_length
 from rotatek.pocket.questions.cards import deck_questions

@@ -101,10 +101,15 @@ def export(
     preprocessor: dict[str, Any],
     matrices: torch.dtype = torch.bfloat16,
 ) -> None:
-    """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor.
+    """Write weights in shards of at most 9 MB, configuration, tokenizer and processor.
 
-    `matrices` may be stored in float8 (e4m3fn), unscaled: `from_pretrained` casts what it reads
-    to the configuration's bfloat16, so whoever loads them sees no more than rounded weights.
+    Args:
+        model: What to write; its weights become bfloat16.
+        folder: Where to.
+        preprocessor: What the processor is told.
+        matrices: Of what type to store matrices. Float8 (e4m3fn) is stored unscaled:
+            `from_pretrained` casts what it reads to the configuration's bfloat16, so whoever loads
+            them sees no more than rounded weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):

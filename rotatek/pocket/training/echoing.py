@@ -36,9 +36,13 @@ def uses(batch: Any) -> list[Any]:
 
 
 def echoed(batches: Iterator[Any], device: torch.device, away: int, seed: int) -> Iterator[Any]:
-    """Every batch on `device`, and its echoes, each `away` fresh batches after the last use.
+    """Every batch on a device, and its echoes, in an order that depends on counts only.
 
-    What comes when depends on counts only: all ranks echo at the same steps.
+    Args:
+        batches: Fresh ones.
+        device: Where to.
+        away: Fresh batches from one use of a picture to its next.
+        seed: Of the changes that `retouched` makes.
     """
     kept: deque[list[Any]] = deque()
     random = torch.Generator(device).manual_seed(seed)

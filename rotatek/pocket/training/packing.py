@@ -39,10 +39,18 @@ Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def pack(rng: random.Random, questions: list[Question], length: int, alone: bool = False) -> Row:
-    """As many turns as fit into `length` tokens: text, labels (-1 where no loss), weights.
+    """As many turns as fit into a sequence.
 
-    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers. Turns
-    that stand `alone` are written as first ones, each; `forward.py` hides them from each other.
+    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
+
+    Args:
+        rng: Says which, and in which order.
+        questions: The document's.
+        length: Tokens of the sequence.
+        alone: Whether each turn is written as a first one; `models.forward` hides them apart.
+
+    Returns:
+        Text int64 [length], labels (-1 where there is no loss) and float32 weights, as long.
     """
     text = np.full(length, tokenizer.PAD, np.int64)
     labels = np.full(length, -1, np.int64)
