@@ -19,6 +19,7 @@ COMMANDS = re.findall(r"`python -m ([\w.]+)`", rotatek.pocket.__doc__ or "")
 GUARDED = (".page", ".pocket", ".__main__", "lmms_model", "plugin")  # need more, or are apart
 
 
+@pytest.mark.slow
 def test_the_library_imports_without_it() -> None:
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

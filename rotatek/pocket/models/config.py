@@ -15,12 +15,14 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from rotatek.pocket.models import tokenizer
 
-PATCH, MERGE = 14, 2
+PATCH: Final = 14
+MERGE: Final = 2
 UNIT: Final = PATCH * MERGE  # pixels of one visual token's side
 MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 STD: Final = (0.26862954, 0.26130258, 0.27577711)
 # smaller pictures are scaled up: of 157 questions about ones of 224 x 224, 131 right, 113 without
-MIN_PIXELS, MAX_PIXELS = 192 * UNIT**2, 896 * 896
+MIN_PIXELS: Final = 192 * UNIT**2
+MAX_PIXELS: Final = 896 * 896
 SHARD_BYTES: Final = 9_000_000
 
 

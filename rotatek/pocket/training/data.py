@@ -21,7 +21,8 @@ from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
 from rotatek.pocket.questions.derived import revised
 from rotatek.pocket.training.packing import Row, pack
 
-STRETCHED_SHARE, STRETCH = 0.15, 1.2
+STRETCHED_SHARE: Final = 0.15
+STRETCH: Final = 1.2
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 

@@ -25,10 +25,9 @@ HARDER: Final = {
     "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
     "fact": 1.3,
 }  # fmt: skip
-DENIED: Final = (
-    0.75  # sequences with an unanswerable question, one, where the document has such questions
-)
-LEADS, ENDS = 0.3, 0.65  # sequences that begin with the transcription, and of the rest that end so
+DENIED: Final = 0.75  # sequences with one unanswerable question, where a document has any
+LEADS: Final = 0.3  # sequences that begin with the transcription ...
+ENDS: Final = 0.65  # ... and of the rest those that end with it
 FIRST: Final = 1.5  # the first turn counts for more ...
 SAID: Final = 0.4  # ... and an answer that an earlier turn has said for less
 LEAST: Final = 24  # tokens: in less room there is no turn
