@@ -80,7 +80,7 @@ STAGES = {
     "third layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 2),
     "first decoding step": ("rotatek.decode.decode_one_token", 0),
     "fifth decoding step": ("rotatek.decode.decode_one_token", 4),
-    "attention while decoding": ("rotatek.compression.attend", 5),
+    "attention while decoding": ("rotatek.cache.filling.attend", 5),
 }
 FAILURES = {
     "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),

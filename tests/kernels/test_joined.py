@@ -74,6 +74,7 @@ def test_a_row_without_visual_tokens_or_with_little_text_is_right() -> None:
     ends = (
         torch.tensor(rows, dtype=torch.int32, device=DEVICE) for rows in ([40, 0, 9], [1, 37, 5])
     )
+    assert visual is not None
     visual, text = visual._replace(lengths=next(ends)), text._replace(lengths=next(ends))
     truth = attend_plain(q, visual, text, 0.1, torch.float64)
     for splits in (1, 2, 3):
