@@ -63,12 +63,12 @@ def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
 
 def test_sliders_say_what_they_keep_and_redraw(visit) -> None:
     page = visit()
-    energy, mask = plot_data(page, "energy"), plot_data(page, "rotatek")
+    energy, mask = plot_data(page, "energy"), plot_data(page, "mask-rotatek")
     expect(page.locator("#channel-reading")).to_contain_text("keeps 32 of 128 channels")
     press(page, "channel-sparsity", "PageUp")
     expect(page.locator("#channel-reading")).not_to_contain_text("keeps 32 of")
     changes(page, "energy", energy)
-    changes(page, "rotatek", mask)
+    changes(page, "mask-rotatek", mask)
     kept = int(re.search(r"keeps (\d+)", page.locator("#channel-reading").inner_text()).group(1))
     expect(page.locator("#energy-caption")).to_contain_text(f"With {kept} of 128 channels")
     expect(page.locator("#presets input:checked")).to_have_count(0)
