@@ -199,7 +199,9 @@ def _launch(
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
     k, r = _widths(visual)
     row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
-    work = Work(B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k)
+    work = Work(
+        B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k, visual.lengths is not None
+    )
     config, plan = layout(work, device_facts(q.device), config, splits)
     q, visual, text, pdl = _ready(q, visual, text, pdl)
     call = _Call(q, visual, text, scale, config, plan, pdl)

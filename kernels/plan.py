@@ -13,9 +13,11 @@ import torch
 MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
 SM_BYTES_US = 4.6e6 / 132  # bytes a us that each multiprocessor of an H200 can read
-CROWDED = 1.06  # time of a nearly full multiprocessor, against the model
+CROWDED = 1.13  # time where multiprocessors take programs unevenly, against the model
 APART, APART_US = 1.03, 2.0  # text splits beside visual ones: us against the model, and us added
-PROGRAMS = 6  # most programs a multiprocessor with splits that read the text too
+PROGRAMS = 5  # most programs a multiprocessor with splits that read the text too
+RAGGED = 4096  # most tokens of a row that one program reads alone, where rows may be ragged
+SHORT = 1024  # rows up to which raggedness does no harm
 INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several splits in the tests
 
 
@@ -174,7 +176,10 @@ def _rounded(tokens: int, block: int) -> int:
 
 
 class Work(NamedTuple):
-    """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token."""
+    """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token.
+
+    ragged: rows may be shorter than N.
+    """
 
     groups: int
     N: int
@@ -183,6 +188,7 @@ class Work(NamedTuple):
     text_bytes: int
     d: int = 128
     k: int = 32
+    ragged: bool = False
 
 
 def layout(
@@ -249,8 +255,8 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
     """Modelled us, on an H200, of splits that read the text too.
 
     The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
-    reads its tiles and its text. Multiprocessors that are more than half but not quite full take
-    programs of the next launch unevenly.
+    reads its tiles and its text. Multiprocessors with a single place left, or
+    full with some programs left over, take further ones unevenly.
     """
     fit, tile_us = config.joined or Joined(), config.block_n * work.row_bytes / SM_BYTES_US
     plan = plan_of(work, splits, config)
@@ -260,7 +266,8 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
     programs = work.groups * splits
     full, rest = divmod(programs, config.per_sm * sms)
     last = -(-rest // sms)
-    crowd = CROWDED if 3 <= last < config.per_sm < 2 * last and not full else 1.0
+    uneven = 0 < last < config.per_sm if full else 3 <= last == config.per_sm - 1
+    crowd = CROWDED if uneven else 1.0
     busy = full * config.per_sm + (max(last, fit.saturate) if last else 0)
     merge = fit.partials * programs / sms if splits > 1 else 0.0
     return longest * busy * crowd * tile_us + merge
@@ -270,24 +277,30 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
 def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | None]:
     """The configuration of least modelled time, with its splits if it is one of `config.large`.
 
-    Over 250 measured shapes its choice is .3 to 3.4 % from the best of both kinds, by the row.
+    Where long rows may be ragged, two splits at least, of 4,096 tokens at most: the longest row
+    would be streamed by one program while all others have ended.
+    Over 350 measured shapes its choice is .8 to 6.4 % from the best of both kinds, by the row.
     """
     apart = split_tiles(work, sms, config, plan_splits(work, sms, config)) * config.per_sm
     apart_us = APART * apart * config.block_n * work.row_bytes / SM_BYTES_US + APART_US
+    least = max(2, -(-work.N // RAGGED)) if work.ragged and work.N > SHORT else 1
     found = [
         (joined_us(work, sms, each, splits), each, splits)
         for each in config.large
-        for splits in _counts(work, each, PROGRAMS * sms)
+        for splits in _counts(work, each, PROGRAMS * sms, least)
         if each.joined and work.groups >= each.joined.least * sms
     ]
     us, each, splits = min(found, key=lambda row: row[0], default=(apart_us, config, 0))
     return (each, splits) if us < apart_us else (config, None)
 
 
-def _counts(work: Work, config: Config, programs: int) -> range:
-    """Numbers of visual splits, of a tile each at least, that make at most so many programs."""
-    most = min(-(-work.N // config.block_n), programs // work.groups)
-    return range(1, max(1, most) + 1)
+def _counts(work: Work, config: Config, programs: int, least: int = 1) -> range:
+    """Numbers of visual splits, of a tile each at least, that make at most so many programs.
+
+    least: the first of them, however many programs it makes.
+    """
+    tiles = -(-work.N // config.block_n)
+    return range(least, min(tiles, max(least, programs // work.groups)) + 1)
 
 
 @lru_cache(maxsize=16)

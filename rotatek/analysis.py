@@ -58,11 +58,6 @@ class HeadView:
         return int(self.token[-1]) + 1
 
 
-def rotating(method: ChannelMethod) -> ChannelMethod:
-    """`method` where it rotates; else the default method at the same share of the channels."""
-    return method if method.rotates else CHANNELS.default().at(method.key_share)
-
-
 def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
     """Every registered method that leaves channels out, by name, in the order of the registry.
 
@@ -150,7 +145,7 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
     """The rotated channels of a method that has them."""
     axes = method.axes(trace.head(layer, head))
     if axes is None:
-        raise ValueError(f"{method.label} does not rotate; ask `rotating` for a method that does")
+        raise ValueError(f"{method.label} does not rotate")
     return axes
 
 

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from kernels import dispatch
-from rotatek import recovery
+from rotatek import failures
 from rotatek.attention import Flag, stoppable, watched
 from rotatek.compare.prefill import SharedPrompt, empty_cache, fill
 from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
@@ -122,12 +122,12 @@ class Engine:
         if short and not (stop is not None and stop.is_set()):
             log.warning(TIGHTER)
             yield Restarted(TIGHTER)
-            recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
-            smaller = recovery.tighter(request)
+            failures.free(self.vlm.device)  # once whoever listens has let go of what can be spared
+            smaller = failures.tighter(request)
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
             yield Failed(None, OutOfMemory.sentence)
-            recovery.free(self.vlm.device)
+            failures.free(self.vlm.device)
 
     def _attempt(
         self,
@@ -170,7 +170,7 @@ class Engine:
         """What a visitor may read of it; a lost accelerator is remembered."""
         if is_out_of_memory(failure):
             return OutOfMemory.sentence
-        self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
+        self._lost = self._lost or failures.is_lost(failure, self.vlm.device)
         return Restarting.sentence if self._lost else public_message(failure)
 
     def follow(

@@ -31,8 +31,8 @@ def shapes(full: bool) -> Iterator[Shape]:
     """The grid of the goals table; `full` is the whole grid that fits the memory."""
     if not full:
         for Hq, Hkv in HEADS:
-            for B, N in ((1, 576), (1, 2880), (1, 16384), (8, 2880), (8, 16384), (32, 16384)):
-                yield Shape(Hq, Hkv, B, N)
+            for B in (1, 8, 32):
+                yield from (Shape(Hq, Hkv, B, N) for N in (576, 2880, 16384) if B == 1 or N > 576)
         yield Shape(B=8, N=16384, k=48)
         yield Shape(B=8, N=16384, k=64)
         return

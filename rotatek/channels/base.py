@@ -257,13 +257,7 @@ class ChannelMethod(ABC):
         Variation is that of the Keys times `weights` [d]. Worked out at k and at `CURVE_POINTS`
         other widths, and straight in between.
         """
-        d = head.keys.shape[-1]
-        total = variation(head.keys * weights).clamp(min=1e-30)
-        held = {0: 0.0, d: 1.0}
-        for width in {k, *torch.linspace(1, d - 1, CURVE_POINTS).int().tolist()} - {0, d}:
-            lost = variation((self.reconstruction(head, width) - head.keys) * weights)
-            held[width] = 1.0 - float(lost / total)
-        return interpolated(held, d + 1)
+        return surviving(head.keys, weights, k, lambda width: self.reconstruction(head, width))
 
     def axes(self, head: HeadStates) -> Axes | None:
         """The rotated channels, where the method rotates."""
@@ -301,6 +295,22 @@ class ChannelMethod(ABC):
 def variation(keys: Tensor) -> Tensor:
     """Sum of squares of keys [n, d] around their mean."""
     return (keys - keys.mean(0)).square().sum()
+
+
+def surviving(keys: Tensor, weights: Tensor, k: int, rebuilt: Callable[[int], Tensor]) -> Tensor:
+    """[d + 1]: share of the variation of keys [n, d], times weights [d], that survives.
+
+    Args:
+        k: a width at which it is worked out, besides `CURVE_POINTS` others.
+        rebuilt: from a width to what the Keys have become, [n, d].
+    """
+    d = keys.shape[-1]
+    total = variation(keys * weights).clamp(min=1e-30)
+    held = {0: 0.0, d: 1.0}
+    for width in {k, *torch.linspace(1, d - 1, CURVE_POINTS).int().tolist()} - {0, d}:
+        lost = variation((rebuilt(width) - keys) * weights)
+        held[width] = 1.0 - float(lost / total)
+    return interpolated(held, d + 1)
 
 
 def running_share(amounts: Tensor) -> Tensor:

@@ -17,7 +17,14 @@ from torch import Tensor
 from kernels.reference import Visual
 from rotatek.budget import channels_kept
 from rotatek.cache.store import Store
-from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates, Relation, full_visual
+from rotatek.channels.base import (
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    Relation,
+    full_visual,
+    surviving,
+)
 from rotatek.options import choice, option
 
 
@@ -163,3 +170,19 @@ class SparK(ChannelMethod):
         layer = head.as_layer()
         norms = channel_norms(layer.queries, 1, layer.window_alive)
         return spark_mask(layer.keys, norms, k)[0, 0]
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """As of any method, but every width's Keys are rebuilt from one ranking of the channels."""
+        keys, layer = head.keys, head.as_layer()
+        norms = channel_norms(layer.queries, 1, layer.window_alive)[0, 0]
+        scores = keys.square() * norms
+        rank = scores.argsort(dim=-1, descending=True).argsort(dim=-1)
+        signed = self.recovery == "sign"
+        scale = norms.rsqrt().nan_to_num(posinf=0.0) * torch.where(keys < 0, -1.0, 1.0)
+
+        def rebuilt(width: int) -> Tensor:
+            pruned, left = rank >= width, max(1, keys.shape[-1] - width)
+            level = (scores if signed else keys).where(pruned, 0.0).sum(-1, keepdim=True) / left
+            return (level.sqrt() * scale if signed else level).where(pruned, keys)
+
+        return surviving(keys, weights, k, rebuilt)

@@ -3,15 +3,12 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.channels import CHANNELS
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_option, flag_of, given
 from rotatek.errors import SettingError
-from rotatek.evaluation import processes
-from rotatek.evaluation.evaluate import Evaluation
-from rotatek.evaluation.runner import RunOptions
 from rotatek.evaluation.suite import (
     EMBEDDED,
     LONG_TOKENS,
@@ -24,6 +21,9 @@ from rotatek.evaluation.suite import (
 )
 from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
 from rotatek.tokens import TOKENS
+
+if TYPE_CHECKING:
+    from rotatek.evaluation.evaluate import Evaluation
 
 STOPPED_EARLY: Final = 3
 PARENTS: Final = ("jobs", "part", "report", "no_report", "draw", "run")  # not a part's
@@ -104,6 +104,8 @@ def run(args: argparse.Namespace) -> int:
         for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         return 0
+    from rotatek.evaluation import processes  # noqa: PLC0415  # --help and list are quick
+
     chosen = tables_of(args)
     if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
@@ -121,8 +123,10 @@ def run(args: argparse.Namespace) -> int:
     return answer_all(args, evaluation)
 
 
-def answer_all(args: argparse.Namespace, evaluation: Evaluation) -> int:
+def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
     """Answer in this process or in several, and write the report; the exit status."""
+    from rotatek.evaluation import processes  # noqa: PLC0415
+
     refused = processes.merge(args.out)  # what an interrupted run left
     if args.jobs > 1:
         line = [sys.executable, "-m", "rotatek", "evaluate", *words(args)]
@@ -134,8 +138,11 @@ def answer_all(args: argparse.Namespace, evaluation: Evaluation) -> int:
     return 0 if outcome.finished else STOPPED_EARLY
 
 
-def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> Evaluation:
+def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> "Evaluation":
     """What the arguments describe."""
+    from rotatek.evaluation.evaluate import Evaluation  # noqa: PLC0415
+    from rotatek.evaluation.runner import RunOptions  # noqa: PLC0415
+
     limits = (args.short_tokens, args.long_tokens)
     options = RunOptions(args.batch, args.suffix, limits, args.graph)
     return Evaluation(

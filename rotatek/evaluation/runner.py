@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek import recovery
+from rotatek import failures
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.decode import decode
@@ -128,7 +128,7 @@ class Runner:
         except Exception as error:
             if not self._is_worth_another_try(error, group):
                 raise
-        recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
+        failures.free(self.vlm.device)  # outside the handler: the error held what did not fit
         left = [settings for settings in group if self._is_owed(settings, batch.items)]
         for half in even(left, min(2, len(left))):
             self._answer(batch, half)

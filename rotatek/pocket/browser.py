@@ -10,7 +10,9 @@ import io
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,47 +156,54 @@ def plotly_page(browser: Any) -> Any:
     return page
 
 
-def main() -> None:
-    """Render and store."""
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line's options."""
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.browser", description=__doc__)
-    p.add_argument("folder", type=Path)
-    p.add_argument("--count", type=int, default=100)
-    p.add_argument("--first", type=int, default=0)
+    p.add_argument("folder", type=Path, help="where the shards go")
+    p.add_argument("--count", type=int, default=100, help="documents")
+    p.add_argument("--first", type=int, default=0, help="seed of the first")
     p.add_argument("--split", choices=("train", "unseen"), default="train")
     p.add_argument("--plotly", type=float, default=0.0, help="share of plotly's charts")
     p.add_argument("--matplotlib", type=float, default=0.0, help="share of matplotlib's charts")
     p.add_argument("--quality", type=int, nargs=2, default=(70, 85), help="range of WebP's quality")
-    p.add_argument("--shard", type=int, default=300)
-    args = p.parse_args()
+    p.add_argument("--shard", type=int, default=300, help="documents of a shard")
+    return p.parse_args(argv)
+
+
+def documents(browser: Any, args: argparse.Namespace) -> Iterator[tuple[int, Document]]:
+    """Documents without end, each with the seed after its own."""
+    page = browser.new_page()
+    charts = plotly_page(browser) if args.plotly else None
+    for seed in count(args.first):
+        which = random.Random(f"which/{seed}").random()
+        if charts and which < args.plotly:
+            document = render_plotly(charts, seed)
+        elif which > 1 - args.matplotlib:
+            document = render_matplotlib(seed)
+        else:
+            document = render(page, seed, args.split)
+        if document is not None:
+            yield seed + 1, document
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Render and store."""
+    args = arguments(argv)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this command needs it
 
     args.folder.mkdir(parents=True, exist_ok=True)
     made: list[Document] = []
-    done = 0
     with sync_playwright() as play:
-        browser = play.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        page, seed = browser.new_page(), args.first
-        charts = plotly_page(browser) if args.plotly else None
-        while done < args.count:
-            which = random.Random(f"which/{seed}").random()
-            if charts and which < args.plotly:
-                document = render_plotly(charts, seed)
-            elif which > 1 - args.matplotlib:
-                document = render_matplotlib(seed)
-            else:
-                document = render(page, seed, args.split)
-            seed += 1
-            if document is not None:
-                made.append(document)
-                done += 1
-            if made and (len(made) == args.shard or done == args.count):
+        chromium = shutil.which("chromium")
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        drawn = islice(documents(browser, args), args.count)
+        for done, (seed, document) in enumerate(drawn, 1):
+            made.append(document)
+            if len(made) == args.shard or done == args.count:
                 path = args.folder / f"{args.split}-{seed:06}.zip"
                 shards.write(path, made, *args.quality)
-                print(
-                    f"{path.name}: {len(made)}, {path.stat().st_size / 1e6:.1f} MB", file=sys.stderr
-                )
+                said = f"{path.name}: {len(made)}, {path.stat().st_size / 1e6:.1f} MB"
+                print(said, file=sys.stderr)
                 made = []
         browser.close()
 

@@ -17,10 +17,14 @@ class Question:
 
 @dataclass
 class Document:
-    """What a renderer returns.
+    """A picture and what is known about it.
 
-    `glyphs` is float32 [n, 3]: the class of each drawn character and its centre (x, y) in
-    pixels. `content` holds every string drawn: an answer that is read must be found in it.
+    Attributes:
+        image: RGB.
+        glyphs: float32 [n, 3]: the class of each drawn character and its centre (x, y) in pixels.
+        questions: What may be asked, with true answers.
+        renderer: By its name in `layouts.registry`.
+        content: Every string drawn: an answer that is read must be found in it.
     """
 
     image: Image.Image

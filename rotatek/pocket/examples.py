@@ -17,8 +17,14 @@ from rotatek.pocket.layouts.fonts import Face, face
 from rotatek.pocket.layouts.pillow.axes import Frame
 from rotatek.pocket.layouts.pillow.canvas import Canvas
 
-INK, GREY, LINE, WHITE = (28, 32, 40), (110, 116, 128), (222, 226, 232), (255, 255, 255)
-BLUE, TEAL, ORANGE, RED = (37, 99, 235), (13, 148, 136), (245, 130, 32), (208, 52, 52)
+INK: Final = (28, 32, 40)
+GREY: Final = (110, 116, 128)
+LINE: Final = (222, 226, 232)
+WHITE: Final = (255, 255, 255)
+BLUE: Final = (37, 99, 235)
+TEAL: Final = (13, 148, 136)
+ORANGE: Final = (245, 130, 32)
+RED: Final = (208, 52, 52)
 
 Pairs = tuple[tuple[str, str], ...]
 Example = tuple[Canvas, str, Pairs]

@@ -95,9 +95,15 @@ def _names(split: str) -> list[str]:
 
 
 def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
-    """Width and height in pixels: `least` to `most` visual tokens, sides in whole tokens.
+    """A size of page: areas are log-uniform, shapes range from tall receipts to wide screens.
 
-    Areas are log-uniform and shapes range from tall receipts to wide screens.
+    Args:
+        rng: Says which.
+        least: Visual tokens at least.
+        most: Visual tokens at most.
+
+    Returns:
+        Width and height in pixels, both in whole visual tokens.
     """
     area = math.exp(rng.uniform(math.log(least), math.log(most)))
     aspect = math.exp(rng.gauss(0.12, 0.36))

@@ -15,9 +15,13 @@ from rotatek.pocket.document import Document, Question
 
 
 def write(path: Path, documents: list[Document], least: int = 70, most: int = 85) -> None:
-    """Write `documents` as one shard: WebP images, int16 glyphs, JSON questions.
+    """Write documents as one shard: WebP images, int16 glyphs, JSON questions.
 
-    The WebP quality runs through `least` to `most` from document to document.
+    Args:
+        path: The shard, a zip file.
+        documents: In their order.
+        least: WebP's lowest quality; it runs up to the highest from document to document.
+        most: WebP's highest quality.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as shard:
         index = []

@@ -143,8 +143,11 @@ BAD_SETTINGS = [
     ({"keep_values": 0}, "keep_values must be"),
     ({"keep_values": "all"}, "keep_values must be"),
     ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
-    ({"cache_dtype": "fp8", "channels": "think"}, "cache_dtype must be left out unless channels"),
-    ({"recovery": "mean"}, "recovery must be left out unless channels is spark"),
+    (
+        {"cache_dtype": "fp8", "channels": "think"},
+        "cache_dtype must be model unless channels is rotatek",
+    ),
+    ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
     ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),
     ({"fastv_layer": 0.5}, "fastv_layer must be a whole number of 1 or more"),
     ({"widths": "ragged"}, "widths must be one of uniform, adaptive"),

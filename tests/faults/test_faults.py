@@ -20,7 +20,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import errors, recovery
+from rotatek import errors, failures
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cli import main as command
 from rotatek.conversation import Conversation
@@ -80,7 +80,7 @@ STAGES = {
     "third layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 2),
     "first decoding step": ("rotatek.decode.decode_one_token", 0),
     "fifth decoding step": ("rotatek.decode.decode_one_token", 4),
-    "attention while decoding": ("rotatek.compression.attend", 5),
+    "attention while decoding": ("rotatek.cache.filling.attend", 5),
 }
 FAILURES = {
     "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),
@@ -193,20 +193,20 @@ def test_memory_that_really_is_short(engine: Engine, monkeypatch: pytest.MonkeyP
 
 def test_tighter_limits_shrink_what_costs_memory(picture: Callable[..., Image.Image]) -> None:
     request = make_request([picture(160, 121), picture(1600, 16)], "?", 100)
-    smaller = recovery.tighter(request)
+    smaller = failures.tighter(request)
     assert [image.size for image in smaller.images] == [(80, 60), (800, 16)]
     assert smaller.max_new_tokens == 50 and smaller.question == request.question
-    assert recovery.tighter(make_request(picture(), "?", 6)).max_new_tokens == 6
+    assert failures.tighter(make_request(picture(), "?", 6)).max_new_tokens == 6
 
 
 def test_a_lost_accelerator_is_told_from_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: device-side assert")
-    monkeypatch.setattr(recovery, "probe", lambda device: None)
-    assert not recovery.is_lost(failure, gpu)  # the next call works
-    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
-    assert recovery.is_lost(failure, gpu)
-    assert not recovery.is_lost(ValueError(), gpu)
-    assert not recovery.is_lost(failure, torch.device("cpu"))
+    monkeypatch.setattr(failures, "probe", lambda device: None)
+    assert not failures.is_lost(failure, gpu)  # the next call works
+    monkeypatch.setattr(failures, "probe", raising(failure)(failures.probe))
+    assert failures.is_lost(failure, gpu)
+    assert not failures.is_lost(ValueError(), gpu)
+    assert not failures.is_lost(failure, torch.device("cpu"))
 
 
 def test_a_lost_accelerator_turns_health_red(
@@ -219,7 +219,7 @@ def test_a_lost_accelerator_turns_health_red(
     failure = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
-        patch.setattr(recovery, "is_lost", lambda failure, device: True)
+        patch.setattr(failures, "is_lost", lambda failure, device: True)
         *_, last = engine.compare(request_, COLUMNS)
     assert last == Failed(None, errors.Restarting.sentence)
     assert not engine.health().able

@@ -163,6 +163,14 @@ def test_energy_is_what_the_reconstruction_keeps(trace: Trace, method: ChannelMe
         assert held == pytest.approx(1 - lost(method, states, weights, k), abs=5e-3)
 
 
+@pytest.mark.parametrize("recovery", ["sign", "mean"])
+def test_a_curve_from_one_ranking_is_that_of_what_is_stored(trace: Trace, recovery: str) -> None:
+    method, states = SparK(recovery=recovery), trace.head(3, 0)
+    weights = method.weights(states.queries)
+    exact = ChannelMethod.energy(method, states, weights, 9)
+    assert torch.allclose(method.energy(states, weights, 9), exact, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", [ThinK, SparK])
 @pytest.mark.parametrize("weighting", ["paper", "none"])
 def test_energy_holds_under_weights_that_are_not_its_own(
@@ -320,10 +328,7 @@ def test_maps_say_what_the_heads_say(trace: Trace) -> None:
     )
 
 
-def test_figures_rotate_also_where_the_chosen_method_does_not(trace: Trace) -> None:
-    assert analysis.rotating(ThinK(keep=0.5)) == RotateK(keep=0.5)
-    unweighted = RotateK(keep=0.1, weighting="none")
-    assert analysis.rotating(unweighted) == unweighted
+def test_compared_are_all_that_leave_channels_out_and_one_s_own_options(trace: Trace) -> None:
     shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
     assert list(shown) == [kind.name for kind in CHANNELS.values() if kind is not Full]
     assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)

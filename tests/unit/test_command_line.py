@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and how it refuses."""
 
+import argparse
 import importlib.util
 import json
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from rotatek.channels import CHANNELS
 from rotatek.cli import main as command
 from rotatek.cli.compare import columns
+from rotatek.cli.settings_arguments import add_flag
 from rotatek.errors import SettingError, UserError
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
@@ -193,6 +195,15 @@ def test_help_has_every_option_of_every_method(
             for _, option in owned:
                 assert all(value in said for value in option.values)
                 assert " ".join(option.help.split()) in said
+
+
+def test_an_option_whose_flag_is_taken_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """A package outside may call an option what a command calls something else."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="pocket")
+    add_flag(parser, "model", help="of another kind")
+    assert parser.parse_args(["--model", "mine"]).model == "mine"
+    assert "The option model is left out" in caplog.text
 
 
 def test_help_of_the_whole_needs_no_tensors() -> None:

@@ -133,6 +133,8 @@ def test_the_floors_are_in_the_architecture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rows = [row for row in text.splitlines() if re.match(r"\| \d+ \|", row)]
     for module, floor in floors().items():
+        if module.startswith("rotatek.pocket"):  # its own tower, which the library does without
+            continue
         word = module.removesuffix(".py").split(".")[-1]
         own = [row for row in rows if row.startswith(f"| {floor} |")]
         assert any(re.search(rf"`{word}(/|\.py)?`", row) for row in own), module

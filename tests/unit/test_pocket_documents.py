@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
-from rotatek.pocket.layouts.cell_style import pick_style
 
 from rotatek.pocket.augmentation import raster
 from rotatek.pocket.augmentation.degradation import degrade
@@ -19,6 +18,7 @@ from rotatek.pocket.glyphs import GLYPHS, N_CLASSES
 from rotatek.pocket.layouts import fonts
 from rotatek.pocket.layouts.pillow import grids
 from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.config import MIN_PIXELS, PATCH, UNIT, text_length
 from rotatek.pocket.questions.cards import deck_questions
@@ -79,17 +79,17 @@ def test_glyphs_follow_a_photograph_at_an_angle() -> None:
     for seed in range(16):
         plain = make_document(seed, 448, 448, renderers=["signs"], severity=0)
         before = plain.glyphs.copy()
-        harmed = degrade(random.Random(seed), plain, 1.0)
-        if np.array_equal(before, harmed.glyphs):
+        degraded = degrade(random.Random(seed), plain, 1.0)
+        if np.array_equal(before, degraded.glyphs):
             continue
         moved += 1
-        assert len(before) == len(harmed.glyphs)
-        assert np.abs(before[:, 1:] - harmed.glyphs[:, 1:]).max() < 0.3 * 448
-        pixels = np.asarray(harmed.image, np.int16)
+        assert len(before) == len(degraded.glyphs)
+        assert np.abs(before[:, 1:] - degraded.glyphs[:, 1:]).max() < 0.3 * 448
+        pixels = np.asarray(degraded.image, np.int16)
         ink += [
             np.ptp(pixels[int(y) - 12 : int(y) + 12, int(x) - 9 : int(x) + 9], axis=(0, 1)).max()
             > 30
-            for _, x, y in harmed.glyphs
+            for _, x, y in degraded.glyphs
             if 12 <= x < 436 and 12 <= y < 436
         ]
     assert moved >= 3 and len(ink) > 60
@@ -114,7 +114,7 @@ def _apart(one: Image.Image, other: Image.Image) -> np.ndarray:
 
 
 def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
-    """The same harm, but for rounding, and the same places."""
+    """The same damage, but for rounding, and the same places."""
     for seed in range(24):
         careful, fast = (
             degrade(random.Random(seed), make_document(seed, 448, 448, severity=0), fast=fast)

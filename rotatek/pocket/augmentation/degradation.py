@@ -12,11 +12,15 @@ from rotatek.pocket.document import Document
 
 
 def degrade(
-    rng: random.Random, document: Document, amount: float = 1.0, fast: bool = False
+    rng: random.Random, document: Document, severity: float = 1.0, fast: bool = False
 ) -> Document:
-    """Half of the time leave `document` alone, else harm it a little; `amount` scales how.
+    """Half of the time leave a document alone, else degrade it a little, as a camera does.
 
-    `fast` is for training: pixels that differ a little in rounding, turned bilinearly only.
+    Args:
+        rng: Says how.
+        document: Changed in place where it is; its glyphs follow its pixels.
+        severity: Scales angles, blur and noise.
+        fast: For training: pixels differ a little in rounding and are turned bilinearly only.
     """
     r = rng.random()
     if r < 0.45:
@@ -25,18 +29,18 @@ def degrade(
     if r > 0.9 and image.width * image.height > 120_000:
         image, glyphs = _framed(rng, image, glyphs, fast)
     elif r > 0.75:
-        image, glyphs = _perspective(rng, image, glyphs, amount, fast)
+        image, glyphs = _perspective(rng, image, glyphs, severity, fast)
         if rng.random() < 0.6:
             image = _shadow(rng, image)
     if rng.random() < 0.3:
         image = _resample(rng, image, fast)
     if rng.random() < 0.3:
-        image = _blur(rng.uniform(0.3, 0.85) * amount, image, fast)
+        image = _blur(rng.uniform(0.3, 0.85) * severity, image, fast)
     if rng.random() < 0.3:
         image = ImageEnhance.Brightness(image).enhance(rng.uniform(0.75, 1.15))
         image = ImageEnhance.Contrast(image).enhance(rng.uniform(0.7, 1.15))
     if rng.random() < 0.3:
-        image = _noise(rng, image, rng.uniform(2, 12) * amount)
+        image = _noise(rng, image, rng.uniform(2, 12) * severity)
     if rng.random() < 0.45:
         image = _jpeg(image, rng.randint(30, 92))
     document.image, document.glyphs = image, glyphs
@@ -133,11 +137,11 @@ def _shadow(rng: random.Random, image: Image.Image) -> Image.Image:
 
 
 def _perspective(
-    rng: random.Random, image: Image.Image, glyphs: np.ndarray, amount: float, fast: bool
+    rng: random.Random, image: Image.Image, glyphs: np.ndarray, severity: float, fast: bool
 ) -> tuple[Image.Image, np.ndarray]:
     """A page photographed at an angle on a plain desk."""
     w, h = image.size
-    reach = 0.05 * amount
+    reach = 0.05 * severity
     corners = [(0, 0), (w, 0), (w, h), (0, h)]
     moved = []
     for x, y in corners:
@@ -147,7 +151,7 @@ def _perspective(
     inverse = np.linalg.inv(forward)
     inverse /= inverse[2, 2]
     if rng.random() < 0.4:  # a slight turn as well
-        turn = np.deg2rad(rng.uniform(-3, 3) * amount)
+        turn = np.deg2rad(rng.uniform(-3, 3) * severity)
         c, s = np.cos(turn), np.sin(turn)
         a, b = w / 2, h / 2
         spin = np.array([[c, -s, a - c * a + s * b], [s, c, b - s * a - c * b], [0, 0, 1]])

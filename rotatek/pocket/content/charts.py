@@ -30,7 +30,7 @@ class ChartData:
     x_label: str = ""
     y_label: str = ""
     texts: list[list[str]] = field(default_factory=list)
-    about: Mapping[str, Any] | None = None  # a chart of `topic.py`: how people ask about it
+    about: Mapping[str, Any] | None = None  # a chart of `content.topic`: how people ask about it
     coarse: bool = False  # few round values, which can be read off an axis
 
     def text(self, s: int, c: int) -> str:
@@ -91,9 +91,16 @@ def _spread(rng: random.Random, n: int, top: float) -> list[float]:
 
 
 def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
-    """Places of `row` from lowest to highest; whether its lowest and its highest can be told.
+    """Which values of a row are the lowest and the highest, and whether that can be told.
 
-    Where no figures are printed (`shown` is false), 2.5 % of the greatest must lie between.
+    Args:
+        row: One value a category.
+        shown: Whether the figures are printed. Where they are not, 2.5 % of the greatest must lie
+            between two values.
+
+    Returns:
+        The places from the lowest value to the highest; whether the lowest can be told; whether the
+        highest can.
     """
     order = sorted(range(len(row)), key=row.__getitem__)
     gap = 0.0 if shown else 0.025 * max(map(abs, row))

@@ -65,6 +65,7 @@ def source_lines(rng: random.Random, n: int) -> list[str]:
 
 
 def log_lines(rng: random.Random, n: int) -> list[str]:
+    """`n` lines of a log: a time or a date, a level, what happened."""
     level = ("INFO", "WARN", "ERROR", "DEBUG")
     stamp = rng.choice((formats.clock, formats.clock, formats.date))
     return [
@@ -75,6 +76,7 @@ def log_lines(rng: random.Random, n: int) -> list[str]:
 
 
 def shell_lines(rng: random.Random, n: int) -> list[str]:
+    """`n` lines of commands and what they print."""
     out: list[str] = []
     while len(out) < n:
         out.append(

@@ -21,7 +21,12 @@ DONE: Final = (
 class Kind:
     """A sort of column: how it is headed, called and asked for, and what makes its cells.
 
-    `scheme` gives, for one table, the maker of its cells: they share a notation.
+    Attributes:
+        heads: What may stand above it, split at "|".
+        called: What people call it; the heading's own words when empty.
+        scheme: Gives, for one table, the maker of its cells: they share a notation.
+        asked: Whole questions about the row {f}.
+        far: Whether it is set to the right.
     """
 
     heads: str  # split at "|"

@@ -45,7 +45,11 @@ class Grid:
 def make_grid(rng: random.Random, columns: int, rows: int, numeric: float = 0.3) -> Grid:
     """Random contents: the first column names the rows, later ones hold text or figures.
 
-    `numeric` is the share of tables that hold mostly figures.
+    Args:
+        rng: Says which.
+        columns: How many.
+        rows: How many, below the head.
+        numeric: Share of tables that hold mostly figures.
     """
     first, draw_first = rng.choice(
         (

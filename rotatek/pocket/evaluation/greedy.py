@@ -21,9 +21,16 @@ def prompts(questions: list[str], image_tokens: int, device: torch.device) -> to
 
 
 def greedy(model: Any, ids: torch.Tensor, max_new: int, **seen: Any) -> list[tuple[str, float]]:
-    """What `model.generate` answers to prompts `ids`, up to the end of each answer.
+    """What `model.generate` answers to prompts, up to the end of each answer.
 
-    With each answer its confidence: the geometric mean of the tokens' probabilities.
+    Args:
+        model: One of transformers' classes.
+        ids: Token ids [B, T], padded on the left.
+        max_new: Tokens at most.
+        **seen: What the model is to see, as its class takes it.
+
+    Returns:
+        Each answer and its confidence: the geometric mean of its tokens' probabilities.
     """
     out = model.generate(
         input_ids=ids,

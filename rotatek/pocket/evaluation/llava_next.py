@@ -24,9 +24,13 @@ LONGEST_TRUTH: Final = 560  # bytes; longer pages never occur in training
 def answer(
     model: Any, images: list[np.ndarray], questions: list[str], max_new: int
 ) -> list[tuple[str, float]]:
-    """Greedy answers and their confidences (geometric mean of the tokens' probabilities).
+    """Greedy answers and their confidences.
 
-    `images` uint8 [H, W, 3], all of one size: one image a question.
+    Args:
+        model: The second pocket, as transformers loads it.
+        images: uint8 [H, W, 3], all of one size: one a question.
+        questions: As they are typed.
+        max_new: Tokens at most.
     """
     height, width = images[0].shape[:2]
     pixels, count = pixel_values(images, model.config.vision_config.image_size)

@@ -1,6 +1,6 @@
 """The registry of renderers: one file each, with its share of the training mixture.
 
-A renderer is `draw(rng, look) -> Document`. `held_out` ones are drawn only to evaluate.
+A renderer is `draw(rng, style) -> Document`. `held_out` ones are drawn only to evaluate.
 """
 
 import random
@@ -82,7 +82,7 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "offers": Renderer(offers.draw, 1.8, splits=()),
     "printouts": Renderer(printouts.draw, 1.8, splits=(), smallest=280),
     "remarks": Renderer(remarks.draw, 2.2, splits=()),
-    "stubs": Renderer(passes.draw, 1.8, splits=()),
+    "stubs": Renderer(passes.draw, 1.8, splits=()),  # by its first name, which records hold
     "swatches": Renderer(swatches.draw, 2.0, splits=()),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),

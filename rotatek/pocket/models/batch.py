@@ -12,12 +12,19 @@ from rotatek.pocket.models.llava_tiles import Tiling
 
 @dataclass
 class Batch:
-    """One step's data; every image has the same size.
+    """One step's data for the first pocket; every image has the same size.
 
-    images uint8 [B, H, W, 3]; text and labels int64 [B, T] (a label is the next token, or -1);
-    weights float32 [B, T]; glyph_patch int64 [G] (row * patches + patch, in the model's order) and
-    glyph_class int64 [G]. As it is made for several uses, text, labels and weights have B rows for
-    each of them; `echo.uses` takes it apart. In a batch that is `alone` no turn sees another.
+    A batch that is made for several uses has, of text, labels and weights, B rows for each of them;
+    `training.echoing.uses` takes it apart.
+
+    Attributes:
+        images: uint8 [B, H, W, 3].
+        text: int64 [B, T].
+        labels: int64 [B, T], the next token, or -1 where there is no loss.
+        weights: float32 [B, T], how much each label counts.
+        glyph_patch: int64 [G], row * patches + patch, in the model's order.
+        glyph_class: int64 [G].
+        alone: Whether no turn sees another.
     """
 
     images: torch.Tensor
@@ -45,11 +52,18 @@ def each_tensor(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 @dataclass
 class TileBatch:
-    """One step's data; every picture has the same size.
+    """One step's data for the second pocket; every picture has the same size, and so tiling.
 
-    images uint8 [B, side, side, 3], the base views; grid uint8 [B, h, w, 3], the pictures as the
-    tiles show them; order int64 [N], see `llava_tiles.order`; text, labels, weights as in `Batch`;
-    glyph_patch int64 [G] (picture * features + feature) and glyph_class int64 [G].
+    Attributes:
+        images: uint8 [B, side, side, 3], the base views.
+        grid: uint8 [B, h, w, 3], the pictures as the tiles show them.
+        order: int64 [N], see `models.llava_tiles.order`.
+        text: As in `Batch`, and so are labels and weights.
+        labels: As in `Batch`.
+        weights: As in `Batch`.
+        glyph_patch: int64 [G], picture * features + feature.
+        glyph_class: int64 [G].
+        plan: The tiling.
     """
 
     images: Tensor

@@ -15,12 +15,14 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from rotatek.pocket.models import tokenizer
 
-PATCH, MERGE = 14, 2
+PATCH: Final = 14
+MERGE: Final = 2
 UNIT: Final = PATCH * MERGE  # pixels of one visual token's side
 MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 STD: Final = (0.26862954, 0.26130258, 0.27577711)
 # smaller pictures are scaled up: of 157 questions about ones of 224 x 224, 131 right, 113 without
-MIN_PIXELS, MAX_PIXELS = 192 * UNIT**2, 896 * 896
+MIN_PIXELS: Final = 192 * UNIT**2
+MAX_PIXELS: Final = 896 * 896
 SHARD_BYTES: Final = 9_000_000
 
 
@@ -101,10 +103,15 @@ def export(
     preprocessor: dict[str, Any],
     matrices: torch.dtype = torch.bfloat16,
 ) -> None:
-    """Write weights (bfloat16, shards of at most 9 MB), configuration, tokenizer and processor.
+    """Write weights in shards of at most 9 MB, configuration, tokenizer and processor.
 
-    `matrices` may be stored in float8 (e4m3fn), unscaled: `from_pretrained` casts what it reads
-    to the configuration's bfloat16, so whoever loads them sees no more than rounded weights.
+    Args:
+        model: What to write; its weights become bfloat16.
+        folder: Where to.
+        preprocessor: What the processor is told.
+        matrices: Of what type to store matrices. Float8 (e4m3fn) is stored unscaled:
+            `from_pretrained` casts what it reads to the configuration's bfloat16, so whoever loads
+            them sees no more than rounded weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):

@@ -27,10 +27,18 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor | None = None
 ) -> Tensor:
-    """Attention of q [B, N, heads, d] over k, v of as many heads or fewer, laid out as it came.
+    """Attention, laid out as it came.
 
-    mask: bool [B, 1, T, N], true where one of the last T queries sees a key. Those before them
-    are causal, which needs no mask.
+    Args:
+        q: [B, N, heads, d].
+        k: [B, N, heads or fewer, d].
+        v: As k.
+        causal: Whether no query sees a later key.
+        mask: Bool [B, 1, T, N], true where one of the last T queries sees a key. Those before them
+            are causal, which needs no mask.
+
+    Returns:
+        [B, N, heads, d].
     """
     grouped = q.shape[2] != k.shape[2]
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -71,9 +79,15 @@ def text_block(
     p: tuple[Tensor, ...],
     mask: Tensor | None = None,
 ) -> Tensor:
-    """One decoder block over x [B, L, D]; heads are `width` wide; `p`: `text_params`.
+    """One decoder block.
 
-    cos, sin [L, width], or [B * L, width] with the mask of `turn_mask`.
+    Args:
+        x: [B, L, D].
+        cos: [L, width], or [B * L, width] with the mask of `turn_mask`.
+        sin: As cos.
+        width: Channels of a head.
+        p: As `text_params` lists them.
+        mask: As `attend` takes it.
     """
     n1, q_w, q_b, k_w, k_b, v_w, v_b, o_w, n2, g_w, u_w, d_w = p
     b, n, _ = x.shape

@@ -80,7 +80,7 @@ def vision_parts(model: Any) -> Any:
 
 
 def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:
-    """Write weights, configuration, tokenizer and processor as `config.export` does."""
+    """Write weights, configuration, tokenizer and processor as `models.config.export` does."""
     export(model, folder, _preprocessor(model.config))
 
 

@@ -25,8 +25,15 @@ READABLE: Final = 0.72  # a base view scaled down further than this teaches no g
 class Tiling:
     """How pictures of one size are tiled.
 
-    rows, columns: tiles of the grid; width, height: the picture's size within it, in pixels;
-    left, top: the padding before it; side: pixels of a tile's side; original: the picture's size.
+    Attributes:
+        rows: Tiles of the grid, downwards.
+        columns: Tiles of the grid, across.
+        width: The picture's within the grid, in pixels, and so is its height.
+        height: As width.
+        left: Padding before the picture, in pixels, and so is top.
+        top: As left.
+        side: Pixels of a tile's side.
+        original: The picture's own size.
     """
 
     rows: int

@@ -29,6 +29,7 @@ BEFORE: Final = (
 
 
 def wordings(column: Column) -> set[str]:
+    """All that a column may be called, in small letters."""
     heads = {h.lower() for h in column.kind.heads.split("|")} if column.kind.called else set()
     return {column.head.lower(), *heads, *map(str.lower, column.kind.called)}
 

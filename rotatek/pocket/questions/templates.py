@@ -258,9 +258,10 @@ def absent(rng: random.Random, form: str, **slots: str) -> Question:
     return ask(rng, form, ABSENT, kind="absent", **slots)
 
 
-def worded(rng: random.Random, kind: str, answer: str, *ways: str) -> Question:
-    """A question in one of these ways, word for word."""
-    return Question(kind, rng.choice(ways), answer)
+def worded(rng: random.Random, kind: str, answer: str, *ways: str, **slots: str) -> Question:
+    """A question in one of these ways, word for word but for `slots` that are filled in."""
+    text = rng.choice(ways)
+    return Question(kind, text.format(**slots) if slots else text, answer)
 
 
 def careless(rng: random.Random, text: str) -> str:

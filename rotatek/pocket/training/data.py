@@ -21,7 +21,8 @@ from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
 from rotatek.pocket.questions.derived import revised
 from rotatek.pocket.training.packing import Row, pack
 
-STRETCHED_SHARE, STRETCH = 0.15, 1.2
+STRETCHED_SHARE: Final = 0.15
+STRETCH: Final = 1.2
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 
@@ -127,9 +128,14 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
 
 
 def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[str, ...] | None]:
-    """The next batch's size, the size its documents are drawn at and, early on, of what renderers.
+    """What the next batch is made of. Later on small documents are scaled up, as when served.
 
-    Later on small documents are scaled up, as the shipped processor does it.
+    Args:
+        rng: Says which.
+        progress: How far the run is, in [0, 1].
+
+    Returns:
+        The batch's size, the size its documents are drawn at and, early on, by which renderers.
     """
     if progress < 0.05:
         return (224, 224), (224, 224), ("signs",) if rng.random() < 0.6 else EASY
@@ -184,9 +190,17 @@ class Stream(IterableDataset):
 def loader(
     make: Callable[..., Any], start: int, rank: int, world: int, workers: int
 ) -> tuple[DataLoader, Any]:
-    """The loader and the shared progress value that steers its curriculum.
+    """What loads a run's batches in worker processes.
 
-    make(index=, progress=, world=) is `make_batch` or its like, the rest of it filled in.
+    Args:
+        make: `make_batch` or its like, to be called with index, progress and world.
+        start: The step to begin with.
+        rank: This process's, of those that train together.
+        world: How many there are.
+        workers: Processes that make batches; 0: this one.
+
+    Returns:
+        The loader, and the shared progress value that steers its curriculum.
     """
     progress = Value("d", 0.0)
     made = DataLoader(

@@ -14,7 +14,9 @@ from torch import Tensor
 
 DISTANCE: Final = 12  # fresh batches from one use of a picture to the next, where memory allows
 ROOM: Final = 4_000_000_000  # bytes of device memory that waiting pictures may take
-GAIN, OFFSET, GRAIN = 0.1, 10.0, 4.0  # most change of a picture used again, of 255
+GAIN: Final = 0.1  # most change of a picture used again, of 255
+OFFSET: Final = 10.0
+GRAIN: Final = 4.0
 
 
 def distance(batch_bytes: int, echo: int) -> int:
@@ -36,39 +38,43 @@ def uses(batch: Any) -> list[Any]:
 
 
 def echoed(batches: Iterator[Any], device: torch.device, away: int, seed: int) -> Iterator[Any]:
-    """Every batch on `device`, and its echoes, each `away` fresh batches after the last use.
+    """Every batch on a device, and its echoes, in an order that depends on counts only.
 
-    What comes when depends on counts only: all ranks echo at the same steps.
+    Args:
+        batches: Fresh ones.
+        device: Where to.
+        away: Fresh batches from one use of a picture to its next.
+        seed: Of the changes that `retouched` makes.
     """
     kept: deque[list[Any]] = deque()
-    random = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     for batch in batches:
         kept.append(uses(batch.to(device)))
         yield kept[-1][0]
         later = range(1, len(kept[-1]))
         for k in later:
             if k * away < len(kept):
-                yield retouched(kept[-1 - k * away][k], random)
+                yield retouched(kept[-1 - k * away][k], generator)
         if len(kept) > away * len(later):
             kept.popleft()
 
 
-def retouched(batch: Any, random: torch.Generator) -> Any:
+def retouched(batch: Any, generator: torch.Generator) -> Any:
     """`batch` under a little more or less light, with a little grain; colours keep their names.
 
     A second pocket's two views of a picture change alike, but for the grain.
     """
     size, device = len(batch.images), batch.images.device
-    light = torch.rand(2, size, 1, 1, 1, generator=random, device=device) * 2 - 1
+    light = torch.rand(2, size, 1, 1, 1, generator=generator, device=device) * 2 - 1
     gain, offset = 1 + GAIN * light[0], OFFSET * light[1]
     views = [name for name in ("images", "grid") if hasattr(batch, name)]
-    changed = {name: _lit(getattr(batch, name), gain, offset, random) for name in views}
+    changed = {name: _lit(getattr(batch, name), gain, offset, generator) for name in views}
     return replace(batch, **changed)
 
 
-def _lit(images: Tensor, gain: Tensor, offset: Tensor, random: torch.Generator) -> Tensor:
+def _lit(images: Tensor, gain: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:
     """uint8 [B, H, W, 3] times `gain` plus `offset` [B, 1, 1, 1] and grain, rounded."""
     b, h, w, _ = images.shape
-    grain = torch.rand(b, h, w, 1, generator=random, device=images.device) * 2 - 1
+    grain = torch.rand(b, h, w, 1, generator=generator, device=images.device) * 2 - 1
     light = (images * gain).add_(offset + GRAIN * grain + 0.5)
     return light.clamp_(0, 255).to(torch.uint8)

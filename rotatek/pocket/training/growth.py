@@ -21,10 +21,15 @@ LAYER: Final = re.compile(r"(.*\.(?:layers|blocks)\.)(\d+)\.(.*)")
 
 
 def grown(model: Any, config: Any, seed: int = 0) -> Any:
-    """A model of `config` (as wide, as deep or deeper, MLPs as wide or wider) like `model`.
+    """A larger model like a smaller, trained one, in float32 on the CPU.
 
-    Float32 on the CPU; `model` itself where it has that shape already. Raises ValueError for a
-    shape that is smaller or of another width.
+    Args:
+        model: The smaller one, given back as it is where it has that shape already.
+        config: As wide, as deep or deeper, MLPs as wide or wider.
+        seed: Of what is drawn for added rows.
+
+    Raises:
+        ValueError: for a shape that is smaller or of another width.
     """
     new = build_model(config, seed)
     before, after = model.state_dict(), new.state_dict()

@@ -25,10 +25,9 @@ HARDER: Final = {
     "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
     "fact": 1.3,
 }  # fmt: skip
-DENIED: Final = (
-    0.75  # sequences with an unanswerable question, one, where the document has such questions
-)
-LEADS, ENDS = 0.3, 0.65  # sequences that begin with the transcription, and of the rest that end so
+DENIED: Final = 0.75  # sequences with one unanswerable question, where a document has any
+LEADS: Final = 0.3  # sequences that begin with the transcription ...
+ENDS: Final = 0.65  # ... and of the rest those that end with it
 FIRST: Final = 1.5  # the first turn counts for more ...
 SAID: Final = 0.4  # ... and an answer that an earlier turn has said for less
 LEAST: Final = 24  # tokens: in less room there is no turn
@@ -39,10 +38,18 @@ Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def pack(rng: random.Random, questions: list[Question], length: int, alone: bool = False) -> Row:
-    """As many turns as fit into `length` tokens: text, labels (-1 where no loss), weights.
+    """As many turns as fit into a sequence.
 
-    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers. Turns
-    that stand `alone` are written as first ones, each; `forward.py` hides them from each other.
+    An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
+
+    Args:
+        rng: Says which, and in which order.
+        questions: The document's.
+        length: Tokens of the sequence.
+        alone: Whether each turn is written as a first one; `models.forward` hides them apart.
+
+    Returns:
+        Text int64 [length], labels (-1 where there is no loss) and float32 weights, as long.
     """
     text = np.full(length, tokenizer.PAD, np.int64)
     labels = np.full(length, -1, np.int64)

@@ -17,7 +17,7 @@ def css(colour: Colour) -> str:
 
 
 def style_sheet(rng: random.Random, style: PageStyle, font: str) -> str:
-    """A style sheet around the look's theme: one of many sites."""
+    """A style sheet around the style's theme: one of many sites."""
     t = style.theme
     size = round(style.size, 1)
     radius, pad = rng.choice((0, 0, 4, 8, 14)), rng.choice((4, 6, 8, 10, 14))

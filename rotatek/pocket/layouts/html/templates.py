@@ -1,6 +1,6 @@
 """HTML documents from the same contents as the drawn ones; a browser lays them out.
 
-Each template returns markup and a function that asks the questions. `browser.py` renders them.
+Each template returns markup and the questions; `rotatek.pocket.browser` renders it.
 """
 
 import random

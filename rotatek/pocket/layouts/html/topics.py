@@ -1,4 +1,4 @@
-"""Documents by topic as HTML: the contents of `topic.py`, laid out by a browser."""
+"""Documents by topic as HTML: the plans of `questions.topics`, laid out by a browser."""
 
 import random
 from itertools import groupby

@@ -25,6 +25,18 @@ COLUMNS: Final = (
     ("Service", "Hours", "Rate", "Amount"),
     ("Artikel", "Menge", "Preis", "Betrag"),
 )
+AMOUNTS: Final = ("What is the amount for {f}?", "total for {f}?", "What does {f} come to?")
+QUANTITIES: Final = ("How many {f} were ordered?", "quantity of {f}", "How many of {f}?")
+UNIT_PRICES: Final = ("What is the unit price of {f}?", "price each of {f}?", "rate for {f}")
+LARGEST: Final = (
+    "Which item has the largest amount?", "most expensive line?", "Which position costs the most?",
+)  # fmt: skip
+LARGEST_AMOUNT: Final = ("What is the largest amount of a line?", "highest line amount?")
+SMALLEST: Final = ("Which item has the smallest amount?", "cheapest line?")
+ROWS: Final = (
+    "List the items as Markdown rows.", "transcribe the item rows",
+    "Write the item lines as a Markdown table without header.",
+)  # fmt: skip
 
 
 Facts = list[tuple[str, str]]
@@ -198,79 +210,33 @@ def _questions(
     if total:
         out.append(ask(rng, "total", total))
     for name, quantity, unit, amount, _, whole, _ in rng.sample(items, min(3, len(items))):
-        out.append(
-            worded(
-                rng,
-                "value",
-                amount,
-                f"What is the amount for {name}?",
-                f"total for {name}?",
-                f"What does {name} come to?",
-            )
-        )
+        out.append(worded(rng, "value", amount, *AMOUNTS, f=name))
         if whole:
-            out.append(
-                worded(
-                    rng,
-                    "value",
-                    str(quantity),
-                    f"How many {name} were ordered?",
-                    f"quantity of {name}",
-                    f"How many of {name}?",
-                )
-            )
-            out.append(
-                worded(
-                    rng,
-                    "value",
-                    unit,
-                    f"What is the unit price of {name}?",
-                    f"price each of {name}?",
-                    f"rate for {name}",
-                )
-            )
+            out.append(worded(rng, "value", str(quantity), *QUANTITIES, f=name))
+            out.append(worded(rng, "value", unit, *UNIT_PRICES, f=name))
     if items:
-        out.append(
-            ask(rng, "count", str(len(items)), n=rng.choice(("items", "lines", "positions")))
-        )
-        out.append(yes_no(rng, "present", True, f=rng.choice(items)[0]))
-        out.append(ask(rng, "list", ", ".join(i[0] for i in items), n="items"))
-        order = sorted(items, key=lambda item: item[4])
-        if len(order) > 1 and order[-1][4] > order[-2][4]:
-            out.append(
-                worded(
-                    rng,
-                    "highest",
-                    order[-1][0],
-                    "Which item has the largest amount?",
-                    "most expensive line?",
-                    "Which position costs the most?",
-                )
-            )
-            asked = rng.choice(("What is the largest amount of a line?", "highest line amount?"))
-            out.append(Question("highest", asked, order[-1][3]))
-        if len(order) > 1 and order[0][4] < order[1][4]:
-            asked = rng.choice(("Which item has the smallest amount?", "cheapest line?"))
-            out.append(Question("lowest", asked, order[0][0]))
-        text = "\n".join(
-            f"| {i[0]} | {i[1]} | {i[2]} | {i[3]} |" if i[5] else f"| {i[0]} | {i[3]} |"
-            for i in items
-        )
-        out.append(
-            worded(
-                rng,
-                "transcribe",
-                text,
-                "List the items as Markdown rows.",
-                "transcribe the item rows",
-                "Write the item lines as a Markdown table without header.",
-            )
-        )
+        out += _about_all(rng, items)
     other = words.product(rng)
     if not any(other.lower() in i[0].lower() or i[0].lower() in other.lower() for i in items):
         out.append(yes_no(rng, "present", False, f=other))
         out.append(absent(rng, "price", f=other.lower()))
-    out.append(
-        absent(rng, "field", f=rng.choice(("IBAN", "fax number", "delivery time", "discount code")))
+    missing = rng.choice(("IBAN", "fax number", "delivery time", "discount code"))
+    return [*out, absent(rng, "field", f=missing)]
+
+
+def _about_all(rng: random.Random, items: list[Item]) -> list[Question]:
+    """How many items there are, which, the largest and the smallest amount, all as rows."""
+    called = rng.choice(("items", "lines", "positions"))
+    out = [ask(rng, "count", str(len(items)), n=called)]
+    out.append(yes_no(rng, "present", True, f=rng.choice(items)[0]))
+    out.append(ask(rng, "list", ", ".join(i[0] for i in items), n="items"))
+    order = sorted(items, key=lambda item: item[4])
+    if len(order) > 1 and order[-1][4] > order[-2][4]:
+        out.append(worded(rng, "highest", order[-1][0], *LARGEST))
+        out.append(worded(rng, "highest", order[-1][3], *LARGEST_AMOUNT))
+    if len(order) > 1 and order[0][4] < order[1][4]:
+        out.append(worded(rng, "lowest", order[0][0], *SMALLEST))
+    text = "\n".join(
+        f"| {i[0]} | {i[1]} | {i[2]} | {i[3]} |" if i[5] else f"| {i[0]} | {i[3]} |" for i in items
     )
-    return out
+    return [*out, worded(rng, "transcribe", text, *ROWS)]

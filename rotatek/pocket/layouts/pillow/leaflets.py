@@ -1,6 +1,7 @@
 """What people photograph and ask about freely: cards, notices, screens, letters, chats, lists.
 
-The content comes from `topic.py`; its questions seldom repeat what is printed beside the answer.
+The content is a plan of `questions.topics`; its questions seldom repeat what is printed beside the
+answer.
 """
 
 import random

@@ -15,7 +15,9 @@ from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ORDINALS, ask, typed
 
-ABSENT_SHARE, FIND_SHARE, NTH_SHARE = 0.25, 0.5, 0.5
+ABSENT_SHARE: Final = 0.25
+FIND_SHARE: Final = 0.5
+NTH_SHARE: Final = 0.5
 MOST_QUESTIONS: Final = 18
 SLOT: Final = re.compile(r"\{([a-z]+)[^}]*\}")
 UNCLEAR: Final = re.compile(r", |: | - | – | / |[()|#\"<>«»]|^No|^Nr|^ID |[.:;,-]$")
