@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import gradio as gr
 
+from rotatek import analysis
 from rotatek.compare.columns import matched, title_of
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
