@@ -6,6 +6,7 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek import analysis
+from rotatek.channels import CHANNELS
 from rotatek.compare.columns import matched, title_of
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
@@ -45,7 +46,8 @@ def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
     rest = sum(size for part, size in parts.items() if part not in VISUAL)
     if run.chosen.settings.is_baseline:  # a plain cache holds everything in one part
         rest = full - run.full_visual_bytes
-    energies = drawings.spectra(run, trace, analysis.rotating(settings.channels))
+    method = settings.channels  # widths that adapt follow from the spectra of a rotation
+    energies = drawings.spectra(run, trace, method if method.rotates else CHANNELS.default())
     return rest + analysis.visual_bytes(trace, settings, energies), full
 
 
