@@ -70,8 +70,8 @@ def _earlier(column: Column, run: Run) -> str:
         for turn in before
     )
     return (
-        f'<div class="rk-turns" tabindex="0" role="group" aria-label="Earlier">{told}'
-        f'<p class="rk-asked">{escape(now.question)}</p></div>'
+        f'<div class="rk-turns" tabindex="0" role="group" aria-label="Earlier"><div>{told}'
+        f'<p class="rk-asked">{escape(now.question)}</p></div></div>'
     )
 
 
@@ -127,8 +127,8 @@ def _held(column: Column) -> str:
         close = f'<span class="rk-fidelity">fidelity <b>{percent(number)}</b></span>'
     share = 100 * min(held / max(full, 1), 1)
     return (
-        f'<div class="rk-held" data-badge="kv"><p><span><b>{escape(size(held))}</b> of '
-        f"{escape(size(full))}</span>{close}</p>"
+        f'<div class="rk-held" data-badge="kv"><p><span><b>{escape(size(held))}</b>'
+        f'<span class="rk-full"> of {escape(size(full))}</span></span>{close}</p>'
         f'<div class="rk-bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></div></div>'
     )
 
