@@ -16,7 +16,7 @@ from torch import Tensor
 from kernels.reference import Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
+from rotatek.channels.store import Store
 from rotatek.options import check_options
 
 Relation = Literal["at least", "about"]

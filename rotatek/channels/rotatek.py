@@ -24,7 +24,6 @@ from torch import Tensor
 
 from rotatek import rotation
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     Axes,
     ChannelMethod,
@@ -45,6 +44,7 @@ from rotatek.channels.rotated import (
     held_bytes,
     rotate,
 )
+from rotatek.channels.store import Store
 from rotatek.channels.widths import allot
 from rotatek.options import choice, option
 from rotatek.rotation.bases import load_bases

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
@@ -25,6 +24,7 @@ from rotatek.channels.base import (
     full_visual,
     surviving,
 )
+from rotatek.channels.store import Store
 from rotatek.options import choice, option
 
 

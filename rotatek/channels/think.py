@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
@@ -21,6 +20,7 @@ from rotatek.channels.base import (
     full_visual,
     running_share,
 )
+from rotatek.channels.store import Store
 from rotatek.options import option
 
 
