@@ -22,10 +22,11 @@ from rotatek.channels.base import (
     LayerStates,
     Relation,
     full_visual,
+    keep_option,
     surviving,
 )
 from rotatek.channels.store import Store
-from rotatek.options import choice, option
+from rotatek.options import choice
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
@@ -122,14 +123,7 @@ class SparK(ChannelMethod):
     dash: ClassVar[str] = "dot"
     expected: ClassVar[Relation | None] = "about"
 
-    keep: float = option(
-        0.25,
-        "Channel sparsity",
-        "share of each token's Key channels that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_channels",
-        place="main",
-    )
+    keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(
         "sign",
         "How SparK fills pruned channels",
