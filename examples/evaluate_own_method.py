@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotatek import BASELINE, ChannelMethod, KeepAll, RotateK, Settings, ThinK
-from rotatek.cache.store import Store
-from rotatek.channels import LayerStates
-from rotatek.channels.base import full_visual
+from rotatek.channels import LayerStates, Store, full_visual
 from rotatek.evaluation.evaluate import Evaluation
 from rotatek.evaluation.suite import FileSuite
 from rotatek.evaluation.tables import Row, Table

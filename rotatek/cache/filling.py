@@ -11,9 +11,9 @@ from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
 from rotatek.cache.plan import TokenPlan
-from rotatek.cache.store import Store
 from rotatek.cache.text import TextBuffer
 from rotatek.channels.base import ChannelMethod, LayerStates
+from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
 
 

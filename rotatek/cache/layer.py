@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from rotatek.cache.store import Store
 from rotatek.cache.text import TextBuffer
+from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
 
 

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates
+from rotatek.channels.base import ChannelMethod, HeadStates, LayerStates, full_visual
 from rotatek.channels.full import Full
 from rotatek.channels.rotatek import RotateK
 from rotatek.channels.spark import SparK
+from rotatek.channels.store import Store
 from rotatek.channels.think import ThinK
 from rotatek.registry import Registry
 
@@ -19,5 +20,7 @@ __all__ = [
     "LayerStates",
     "RotateK",
     "SparK",
+    "Store",
     "ThinK",
+    "full_visual",
 ]

@@ -16,8 +16,8 @@ from torch import Tensor
 from kernels.reference import Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
-from rotatek.options import check_options
+from rotatek.channels.store import Store
+from rotatek.options import check_options, option
 
 Relation = Literal["at least", "about"]
 CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
@@ -290,6 +290,13 @@ class ChannelMethod(ABC):
             itemsize: bytes of a cached number.
         """
         return itemsize * tokens.long() * (keys.long() + values.long())
+
+
+def keep_option(help: str) -> Any:
+    """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
+    return option(
+        0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
+    )
 
 
 def variation(keys: Tensor) -> Tensor:

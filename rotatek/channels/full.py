@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rotatek.cache.store import Store
 from rotatek.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.channels.store import Store
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from torch import Tensor
 from kernels.reference import Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import LayerStates
 from rotatek.channels.quantise import store_in_eight_bits
+from rotatek.channels.store import Store
 from rotatek.channels.widths import allot, head_mask, narrow
 
 HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together

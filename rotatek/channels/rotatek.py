@@ -24,7 +24,6 @@ from torch import Tensor
 
 from rotatek import rotation
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     Axes,
     ChannelMethod,
@@ -33,6 +32,7 @@ from rotatek.channels.base import (
     Relation,
     Study,
     full_visual,
+    keep_option,
     running_share,
 )
 from rotatek.channels.rotated import (
@@ -45,6 +45,7 @@ from rotatek.channels.rotated import (
     held_bytes,
     rotate,
 )
+from rotatek.channels.store import Store
 from rotatek.channels.widths import allot
 from rotatek.options import choice, option
 from rotatek.rotation.bases import load_bases
@@ -71,14 +72,7 @@ class RotateK(ChannelMethod):
     dash: ClassVar[str] = "solid"
     rotates: ClassVar[bool] = True
 
-    keep: float = option(
-        0.25,
-        "Channel sparsity",
-        "share of each head's rotated Key channels that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_channels",
-        place="main",
-    )
+    keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
     weighting: str = choice(
         "paper",
         "How RotateK weighs channels",

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
     Relation,
     full_visual,
+    keep_option,
     surviving,
 )
-from rotatek.options import choice, option
+from rotatek.channels.store import Store
+from rotatek.options import choice
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
@@ -122,14 +123,7 @@ class SparK(ChannelMethod):
     dash: ClassVar[str] = "dot"
     expected: ClassVar[Relation | None] = "about"
 
-    keep: float = option(
-        0.25,
-        "Channel sparsity",
-        "share of each token's Key channels that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_channels",
-        place="main",
-    )
+    keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(
         "sign",
         "How SparK fills pruned channels",

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from rotatek.budget import channels_kept
-from rotatek.cache.store import Store
 from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
     Relation,
     full_visual,
+    keep_option,
     running_share,
 )
-from rotatek.options import option
+from rotatek.channels.store import Store
 
 
 def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) -> Tensor:
@@ -49,14 +49,7 @@ class ThinK(ChannelMethod):
     marker: ClassVar[str] = "square"
     expected: ClassVar[Relation | None] = "at least"
 
-    keep: float = option(
-        0.25,
-        "Channel sparsity",
-        "share of each head's Key channels that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_channels",
-        place="main",
-    )
+    keep: float = keep_option("share of each head's Key channels that stays, in (0, 1]")
 
     def compress(self, states: LayerStates) -> Store:
         """Keep the k highest-scoring channels of each head."""

@@ -94,7 +94,7 @@ def titled(chosen: Settings, others: Iterable[Settings]) -> dict[str, Settings]:
             continue
         title = title_of(settings)
         if title in columns:
-            title += f", {100 * settings.nominal_kv:.3g} %"
+            title += f", {100 * settings.nominal_kv:.0f} %"
         number = 2
         while title in columns:
             title, number = f"{title_of(settings)}, {number}", number + 1

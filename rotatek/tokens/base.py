@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor
 
 from rotatek.layout import Layout
-from rotatek.options import check_options
+from rotatek.options import check_options, option
 
 Stage = Literal["nowhere", "decoder", "encoder"]
 
@@ -84,3 +84,9 @@ class TokenPruner(ABC):
             kept [n] bool, and states [n, h], of which some may stand for others too.
         """
         raise NotImplementedError
+
+
+def keep_option() -> Any:
+    """The option `keep` of a pruner that drops tokens: all stay by default."""
+    words = "share of the visual tokens that stays, in (0, 1]"
+    return option(1.0, "Token sparsity", words, kind="fraction", key="keep_tokens", place="main")

@@ -14,7 +14,7 @@ from torch import Tensor
 from rotatek.budget import tokens_kept
 from rotatek.layout import Layout
 from rotatek.options import option
-from rotatek.tokens.base import Stage, TokenPruner
+from rotatek.tokens.base import Stage, TokenPruner, keep_option
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
@@ -46,14 +46,7 @@ class FastV(TokenPruner):
         "are gone."
     )
 
-    keep: float = option(
-        1.0,
-        "Token sparsity",
-        "share of the visual tokens that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_tokens",
-        place="main",
-    )
+    keep: float = keep_option()
     layer: int = option(
         2,
         "First layer with fewer tokens",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rotatek.budget import tokens_kept
 from rotatek.options import option
-from rotatek.tokens.base import Stage, TokenPruner
+from rotatek.tokens.base import Stage, TokenPruner, keep_option
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,7 @@ class VisionZip(TokenPruner):
     colour: ClassVar[str] = "#3e93dd"
     marker: ClassVar[str] = "triangle-down"
 
-    keep: float = option(
-        1.0,
-        "Token sparsity",
-        "share of the visual tokens that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_tokens",
-        place="main",
-    )
+    keep: float = keep_option()
     contextual: float = option(
         0.05,
         "Share of merged tokens",

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.cache.store import Store
-from rotatek.channels import CHANNELS, ChannelMethod, LayerStates
-from rotatek.channels.base import full_visual
+from rotatek.channels import CHANNELS, ChannelMethod, LayerStates, Store, full_visual
 from rotatek.compare.columns import titled
 from rotatek.options import choice, option
 from rotatek.page import api, export

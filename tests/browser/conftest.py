@@ -27,9 +27,10 @@ from playwright.sync_api import (
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
 START_LIMIT_S = 90
-# What gradio's own client says when a page with a running request is left.
+# What gradio's own client says when a page with a running request is left; Chromium words the
+# first by what was being read, and newer ones name the buffer.
 CUT_SHORT = re.compile(
-    r"^AbortError: (signal is|BodyStreamBuffer was) aborted|Connection errored out"
+    r"^AbortError: (signal is aborted|BodyStreamBuffer was aborted)|Connection errored out"
 )
 ALL_DRAWN = (
     "() => [...document.querySelectorAll('.rk-plot')].filter(plot => plot.offsetWidth)"

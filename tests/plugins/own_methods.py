@@ -10,8 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rotatek.cache.store import Store
-from rotatek.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.channels import ChannelMethod, LayerStates, Store, full_visual
 from rotatek.layout import Layout
 from rotatek.options import choice, option
 from rotatek.tokens.base import Stage, TokenPruner

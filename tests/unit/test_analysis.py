@@ -12,7 +12,6 @@ from torch import Tensor
 from kernels.reference import project_query
 from rotatek import analysis
 from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.store import Store
 from rotatek.channels import CHANNELS, Full, RotateK, SparK, ThinK
 from rotatek.channels.base import (
     ChannelMethod,
@@ -22,6 +21,7 @@ from rotatek.channels.base import (
     interpolated,
     variation,
 )
+from rotatek.channels.store import Store
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.inputs import make_request
