@@ -139,13 +139,16 @@ window.rotatekExport = (() => {
     if (event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question")) bring(false);
   });
 
-  // A slider that has come to rest asks again, once.
+  // A slider that has come to rest asks again, once. The number beside it counts when it is left.
+  const REST_MS = 400;
   let waiting = 0;
   const rest = (event) => {
-    if (!event.target.matches?.("#sliders input") || !answers()?.querySelector(".rk-card")) return;
+    const again = document.querySelector("#again");
+    if (!again || !event.target.matches?.("#sliders input")) return;
+    if (!answers()?.querySelector(".rk-card")) return;
     answers().dataset.stale = "";
     clearTimeout(waiting);
-    waiting = setTimeout(() => document.querySelector("#again")?.click(), 400);
+    waiting = setTimeout(() => again.click(), REST_MS);
   };
   document.addEventListener("input", (event) => {
     if (event.target.matches?.("#sliders input")) clearTimeout(waiting);

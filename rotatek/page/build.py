@@ -85,7 +85,7 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
             image, gallery = picture_part(site.examples)
         with gr.Column(scale=8, min_width=300, elem_id="work"):
             question = question_part(image, gallery, site.examples)
-            answers = answers_part(run, count)
+            answers = answers_part(run, count, renews=site.renews)
             maker = sliders_part()
             follow = follow_part()
             models = [(model.label, model.name) for model in service.models]

@@ -160,8 +160,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = service_here()
-    brings = models_may_be_brought() and not zerogpu.is_here()
-    site = Site(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"), brings)
+    lent = zerogpu.is_here()
+    site = Site(
+        service,
+        load_examples(ASSETS / "examples"),
+        load_bins(ASSETS / "results"),
+        brings=models_may_be_brought() and not lent,
+        renews=not lent,
+    )
     threading.Thread(target=site.prepare, daemon=True).start()
     guard(service)
     launch(build(site, ASSETS), service)

@@ -145,14 +145,19 @@ class Answers:
     again: gr.Button
 
 
-def answers_part(run: gr.State, count: gr.State) -> Answers:
-    """Empty until somebody asks."""
+def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answers:
+    """Empty until somebody asks.
+
+    Args:
+        run, count: the states.
+        renews: whether sliders that have come to rest ask again.
+    """
     status = gr.HTML(markup.line(""), elem_id="status")
     cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
     looks = gr.HTML(
         "", html_template="<i></i>", js_on_load=LIGHT, elem_id="looks", elem_classes="rk-unseen"
     )
-    again = gr.Button("Answer again", elem_id="again", elem_classes="rk-unseen")
+    again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
     return Answers(cards, status, run, count, looks, again)
 
 

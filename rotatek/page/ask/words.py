@@ -16,12 +16,12 @@ class Word(NamedTuple):
 def words_of(pieces: Iterable[str]) -> list[Word]:
     """Tokens grouped into words: white space before or after a token ends one.
 
-    What stands at the end and is nothing but space is a word without letters.
+    Space behind the last word is a word of no tokens.
     """
     words: list[Word] = []
-    space, held, first = "", [], 0
+    space, held, first, count = "", [], 0, 0
     for number, piece in enumerate(pieces):
-        text = piece.lstrip()
+        text, count = piece.lstrip(), number + 1
         if len(text) < len(piece) and any(held):
             words.append(Word(space, tuple(held), first, number - 1))
             space, held = "", []
@@ -33,5 +33,5 @@ def words_of(pieces: Iterable[str]) -> list[Word]:
             words.append(Word(space, tuple(held), first, number))
             space, held = text[len(body) :], []
     if held or space:
-        words.append(Word(space, tuple(held), first, first + max(len(held), 1) - 1))
+        words.append(Word(space, tuple(held), first if held else count, count - 1))
     return words
