@@ -19,7 +19,8 @@ def words_of(pieces: Iterable[str]) -> list[Word]:
     Space behind the last word is a word of no tokens.
     """
     words: list[Word] = []
-    space, held, first, count = "", [], 0, 0
+    held: list[str] = []
+    space, first, count = "", 0, 0
     for number, piece in enumerate(pieces):
         text, count = piece.lstrip(), number + 1
         if len(text) < len(piece) and any(held):
