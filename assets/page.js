@@ -236,6 +236,23 @@ window.rotatekLooks = (() => {
     pen.imageSmoothingQuality = "high";
     pen.drawImage(grid, 0, 0, width, height);
     canvas.dataset.on = "";
+    beside(image, canvas);
+  };
+
+  // Where the picture is out of view, as on a telephone, a small one comes to the word.
+  const beside = (image, canvas) => {
+    document.querySelector(".rk-beside")?.remove();
+    const box = image.getBoundingClientRect();
+    if (box.top > -box.height / 4 && box.bottom < innerHeight + box.height / 4) return;
+    const small = document.createElement("canvas");
+    small.className = "rk-beside";
+    small.setAttribute("aria-hidden", "true");
+    const fit = Math.min(0.56 * innerWidth / canvas.width, 0.36 * innerHeight / canvas.height);
+    [small.width, small.height] = [Math.round(fit * canvas.width), Math.round(fit * canvas.height)];
+    const pen = small.getContext("2d");
+    pen.drawImage(image, 0, 0, small.width, small.height);
+    pen.drawImage(canvas, 0, 0, small.width, small.height);
+    document.body.append(small);
   };
 
   const say = (html) => {
@@ -252,6 +269,7 @@ window.rotatekLooks = (() => {
     lit = null;
     const canvas = document.querySelector("#image .rk-veil");
     if (canvas) delete canvas.dataset.on;
+    document.querySelector(".rk-beside")?.remove();
     say(null);
   };
 
@@ -270,6 +288,7 @@ window.rotatekLooks = (() => {
   document.addEventListener("click", (event) => {
     const word = event.target.closest?.(".rk-word");
     if (word) light(word);
+    else if (event.target.matches?.(".rk-beside")) dim();
   });
   // With the focus on an answer, arrow keys go from word to word and Escape ends it.
   document.addEventListener("keydown", (event) => {

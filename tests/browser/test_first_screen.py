@@ -182,3 +182,40 @@ def test_what_was_opened_stays_open_while_answers_come(visit) -> None:
     expect(page.locator("#answers .rk-steps p")).to_contain_text("logit KL")
     ask(page, "What is the time?")
     expect(page.locator("#answers .rk-steps p")).to_be_visible()
+
+
+def test_on_a_phone_the_picture_comes_to_the_word(visit, shoot) -> None:
+    page = visit(390, 844)
+    ask(page, "What is the total?")
+    page.wait_for_function("() => document.querySelector('#image .rk-veil')")
+    page.locator("#answers").evaluate("answers => answers.scrollIntoView({block: 'start'})")
+    word = page.locator('[data-column="Uncompressed"] .rk-word').first
+    word.click()
+    small = page.locator(".rk-beside")
+    expect(small).to_be_visible()
+    assert all(in_view(page, ".rk-beside, .rk-word[data-lit]"))
+    shoot(page, "phone-lit")
+    small.click()
+    expect(small).to_have_count(0)
+    expect(page.locator(".rk-word[data-lit]")).to_have_count(0)
+
+
+def test_the_keyboard_reaches_everything_on_the_first_screen(visit) -> None:
+    page = visit(1280, 720)
+    wanted = {
+        "[role=tab]", "#image button", "#examples button", "#question textarea, textarea#question",
+        "#ask", "#suggestions input", "#answers .rk-answer", "#answers summary",
+        "#token-sparsity input[type=range]", "#channel-sparsity input[type=range]",
+        "#setup button", "#beyond button", "#more button", "#export button",
+    }  # fmt: skip
+    seen: set[str] = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen |= set(
+            page.evaluate(
+                "wanted => wanted.filter(s => document.activeElement.matches(s))", list(wanted)
+            )
+        )
+        if seen == wanted:
+            break
+    assert seen == wanted, wanted - seen
