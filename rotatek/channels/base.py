@@ -252,10 +252,18 @@ class ChannelMethod(ABC):
         return self.reconstruction(head, k) != 0
 
     def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """[d + 1]: share of the variation between tokens that survives with 0 to d channels.
+        """Share of the variation between tokens that survives with 0 to d channels.
 
-        Variation is that of the Keys times `weights` [d]. Worked out at k and at `CURVE_POINTS`
-        other widths, and straight in between.
+        Variation is that of the Keys times `weights`. Worked out at k and at `CURVE_POINTS` other
+        widths, and straight in between.
+
+        Args:
+            head: a head's Keys and queries.
+            weights: [d] what each channel's variation counts for.
+            k: a width at which it is worked out.
+
+        Returns:
+            [d + 1].
         """
         return surviving(head.keys, weights, k, lambda width: self.reconstruction(head, width))
 
