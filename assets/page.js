@@ -92,3 +92,219 @@ window.rotatekExport = (() => {
 
   return { take };
 })();
+
+// The answers: what was opened stays open, Ask brings them into view, sliders ask again.
+(() => {
+  const answers = () => document.querySelector("#answers");
+  const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  // Every update writes the cards anew; this runs before the browser paints them.
+  const opened = new Set();
+  const restore = () => {
+    for (const card of document.querySelectorAll("#answers .rk-card")) {
+      const why = card.querySelector(".rk-why");
+      if (why && opened.has(card.dataset.column)) why.open = true;
+    }
+    delete answers()?.dataset.stale;
+  };
+  document.addEventListener("toggle", (event) => {
+    const card = event.target.closest?.(".rk-why") && event.target.closest(".rk-card");
+    if (card) opened[event.target.open ? "add" : "delete"](card.dataset.column);
+  }, true);
+
+  // Python says what the sliders come to; the chosen card's bar shows it before the answer does.
+  const predict = () => {
+    const share = document.querySelector("#budget-reading [data-share]")?.dataset.share;
+    if (share) answers()?.style.setProperty("--rk-predicted", share);
+  };
+
+  const seen = (element) => {
+    const box = element.getBoundingClientRect();
+    return box.top >= 0 && box.bottom <= innerHeight;
+  };
+  const bring = (moved) => {
+    const box = answers(), first = box?.querySelector(".rk-card, .rk-empty") || box;
+    if (!box) return;
+    const visible = seen(first);
+    if (!visible) box.scrollIntoView({ block: "start", behavior: calm() ? "auto" : "smooth" });
+    if (moved || !visible) {
+      box.setAttribute("tabindex", "-1");
+      box.focus({ preventScroll: true });
+    }
+  };
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#ask, #follow-ask")) bring(event.isTrusted);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question")) bring(false);
+  });
+
+  // A slider that has come to rest asks again, once. The number beside it counts when it is left.
+  const REST_MS = 400;
+  let waiting = 0;
+  const rest = (event) => {
+    const again = document.querySelector("#again");
+    if (!again || !event.target.matches?.("#sliders input")) return;
+    if (!answers()?.querySelector(".rk-card")) return;
+    answers().dataset.stale = "";
+    clearTimeout(waiting);
+    waiting = setTimeout(() => again.click(), REST_MS);
+  };
+  document.addEventListener("input", (event) => {
+    if (event.target.matches?.("#sliders input")) clearTimeout(waiting);
+  });
+  for (const kind of ["pointerup", "change"]) document.addEventListener(kind, rest, true);
+
+  const inside = (node, selector) => (node.closest ? node : node.parentElement)?.closest(selector);
+  const begin = () => {
+    new MutationObserver((changes) => {
+      if (changes.some(({ target }) => inside(target, "#answers"))) restore();
+      if (changes.some(({ target }) => inside(target, "#budget-reading"))) predict();
+    }).observe(document.body, { childList: true, characterData: true, subtree: true });
+  };
+  if (document.body) begin();
+  else document.addEventListener("DOMContentLoaded", begin);
+})();
+
+// A word of an answer, and where its column looked: light on the picture, everything else in shade.
+window.rotatekLooks = (() => {
+  let sent = { columns: {} }, lit = null;
+  const SHADE = 0.66, GAMMA = 0.75;
+
+  const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const take = (text) => {
+    if (!text) return;
+    sent = JSON.parse(text);
+    for (const look of Object.values(sent.columns)) look.cells = bytes(look.cells);
+    const chosen = lit?.isConnected ? lit : null;
+    dim();
+    if (chosen) light(chosen);
+  };
+
+  const picture = () => document.querySelector("#image .image-frame img");
+  const veil = () => {
+    const frame = picture()?.parentElement;
+    if (!frame) return null;
+    let found = frame.querySelector(".rk-veil");
+    if (!found) {
+      found = document.createElement("canvas");
+      found.className = "rk-veil";
+      found.setAttribute("aria-hidden", "true");
+      frame.append(found);
+    }
+    return found;
+  };
+
+  // Where the picture's pixels are inside its element.
+  const place = (canvas, image) => {
+    const fit = Math.min(image.clientWidth / image.naturalWidth,
+      image.clientHeight / image.naturalHeight);
+    const width = image.naturalWidth * fit, height = image.naturalHeight * fit;
+    const left = image.offsetLeft + (image.clientWidth - width) / 2;
+    const top = image.offsetTop + (image.clientHeight - height) / 2;
+    Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`,
+      height: `${height}px` });
+    return [Math.round(width), Math.round(height)];
+  };
+
+  // The mean over a word's recorded tokens, each number the tail of one recorded before it.
+  const cellsOf = (look, first, last) => {
+    const size = look.rows * look.columns, mass = new Float32Array(size);
+    let rows = look.steps.map((step, row) => [step, row])
+      .filter(([step]) => step >= first && step <= last).map(([, row]) => row);
+    if (!rows.length) rows = [look.steps.findLastIndex((step) => step <= first)];
+    for (const row of rows) {
+      for (let i = 0; i < size; i += 1) mass[i] += look.cells[row * size + i];
+    }
+    const top = Math.max(...mass) || 1;
+    return mass.map((value) => (value / top) ** GAMMA);
+  };
+
+  const draw = (look, first, last) => {
+    const image = picture(), canvas = veil();
+    if (!canvas || !image.naturalWidth) return;
+    const [width, height] = place(canvas, image), mass = cellsOf(look, first, last);
+    const small = new ImageData(look.columns, look.rows);
+    mass.forEach((value, i) => {
+      small.data.set([8, 14, 24, Math.round(255 * SHADE * (1 - value))], 4 * i);
+    });
+    const grid = new OffscreenCanvas(look.columns, look.rows);
+    grid.getContext("2d").putImageData(small, 0, 0);
+    canvas.width = width;
+    canvas.height = height;
+    const pen = canvas.getContext("2d");
+    pen.imageSmoothingQuality = "high";
+    pen.drawImage(grid, 0, 0, width, height);
+    canvas.dataset.on = "";
+  };
+
+  const say = (html) => {
+    const line = document.querySelector("#lit .rk-lit");
+    if (!line) return;
+    line.dataset.usual ||= line.innerHTML;
+    line.replaceChildren(...(html || []));
+    if (!html) line.innerHTML = line.dataset.usual;
+  };
+  const bold = (text) => Object.assign(document.createElement("b"), { textContent: text });
+
+  const dim = () => {
+    lit?.removeAttribute("data-lit");
+    lit = null;
+    const canvas = document.querySelector("#image .rk-veil");
+    if (canvas) delete canvas.dataset.on;
+    say(null);
+  };
+
+  const light = (word) => {
+    const column = word.closest(".rk-card").dataset.column, look = sent.columns[column];
+    if (word === lit) return dim();
+    dim();
+    lit = word;
+    word.dataset.lit = "";
+    if (!look) return say(["Where this column looked is known once every answer is complete."]);
+    draw(look, Number(word.dataset.first), Number(word.dataset.last));
+    say([bold(column), " looked here for ", bold(word.textContent)]);
+    document.dispatchEvent(new CustomEvent("rk:lit", { detail: column }));
+  };
+
+  document.addEventListener("click", (event) => {
+    const word = event.target.closest?.(".rk-word");
+    if (word) light(word);
+  });
+  // With the focus on an answer, arrow keys go from word to word and Escape ends it.
+  document.addEventListener("keydown", (event) => {
+    const answer = event.target.matches?.(".rk-answer") && event.target;
+    if (!answer) return;
+    const words = [...answer.querySelectorAll(".rk-word")], at = words.indexOf(lit);
+    const next = { ArrowRight: at + 1, ArrowLeft: at < 0 ? words.length - 1 : at - 1,
+      Home: 0, End: words.length - 1 }[event.key];
+    if (event.key === "Escape") dim();
+    if (next === undefined || !words[next]) return;
+    event.preventDefault();
+    light(words[next]);
+    words[next].scrollIntoView({ block: "nearest" });
+  });
+
+  // Another picture, or another size of it.
+  const begin = () => {
+    new MutationObserver((changes) => {
+      if (changes.some(({ target }) => target.closest?.("#image"))) {
+        const known = picture()?.getAttribute("src");
+        if (known === veil()?.dataset.src) return;
+        if (veil()) veil().dataset.src = known;
+        dim();
+      }
+    }).observe(document.body, { subtree: true, childList: true, attributes: true,
+      attributeFilter: ["src"] });
+    addEventListener("resize", () => {
+      if (lit) {
+        const look = sent.columns[lit.closest(".rk-card").dataset.column];
+        draw(look, Number(lit.dataset.first), Number(lit.dataset.last));
+      }
+    });
+  };
+  if (document.body) begin();
+  else document.addEventListener("DOMContentLoaded", begin);
+
+  return { take };
+})();

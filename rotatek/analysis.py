@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rotatek.budget import channels_kept
+from rotatek.budget import channels_kept, tokens_kept
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Axes, HeadStates
+from rotatek.settings import Settings
 from rotatek.trace import Floats, Trace
 
 
@@ -184,6 +185,26 @@ def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[
     return method.head_bytes(
         torch.from_numpy(keys), torch.from_numpy(values), tokens, d, trace.itemsize
     ).numpy()
+
+
+def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
+    """Bytes that a run's visual tokens would take under `settings`; energies: `spectra`.
+
+    Heads, widths and bases are counted as the methods count them; masks are left out.
+    """
+    method, pruner = settings.channels, settings.tokens
+    keys, values = key_widths(method, energies), value_widths(trace, method)
+    whole = trace.visual_tokens
+    kept, first = tokens_kept(whole, pruner.kept_share), 0
+    if pruner.stage == "decoder":
+        first = pruner.first_layer
+    rows = [[whole if layer < first else kept] for layer in range(len(keys))]
+    return int(
+        method.head_bytes(
+            torch.from_numpy(keys), torch.from_numpy(values), torch.tensor(rows),
+            energies.shape[-1], trace.itemsize,
+        ).sum()
+    )  # fmt: skip
 
 
 def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:

@@ -58,6 +58,14 @@ class VisionTap(Protocol):
         ...
 
 
+class QueryTap(Protocol):
+    """Looks at the language model's queries while a column answers."""
+
+    def see(self, layer: int, query: Tensor) -> None:
+        """One attention call: query [B, Hq, T, d]."""
+        ...
+
+
 class Flag(Protocol):
     """A visitor's wish to stop: a `threading.Event`, or what does its work between processes."""
 
@@ -67,6 +75,7 @@ class Flag(Protocol):
 
 
 _TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
+_QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
 _STOP: Final[ContextVar[Flag | None]] = ContextVar("rotatek_stop", default=None)
 
 
@@ -78,6 +87,16 @@ def tapped(tap: VisionTap) -> Iterator[None]:
         yield
     finally:
         _TAP.reset(token)
+
+
+@contextmanager
+def watched(tap: QueryTap | None) -> Iterator[None]:
+    """Let `tap` see the language model's queries in this context, and in no other thread's."""
+    token = _QUERIES.set(tap)
+    try:
+        yield
+    finally:
+        _QUERIES.reset(token)
 
 
 @contextmanager
@@ -138,6 +157,9 @@ def rotatek_attention(
     tap = _TAP.get()
     if tap is not None and tap.module is module:
         tap.see(query, key, scaling or query.shape[-1] ** -0.5)
+    queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
+    if queries is not None and index is not None:
+        queries.see(index, query)
     layer: Layer | None = getattr(key, "rotatek_layer", None)
     return (full() if layer is None else layer.attend(module, query, key, value, full)), None
 

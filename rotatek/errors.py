@@ -40,6 +40,19 @@ class ImageMissing(UserError):
     sentence = "There is no image yet. Add a PNG, JPEG or WebP file and ask again."
 
 
+class FieldsMissing(UserError):
+    code = "fields_missing"
+    sentence = "The call does not have one value for each field. Send them all, in order."
+
+
+class ImageNotAFile(UserError):
+    code = "image_not_a_file"
+    sentence = (
+        "The image is not an uploaded file. Send the file itself, as gradio_client's handle_file "
+        "does; addresses are not fetched."
+    )
+
+
 class FileUnreadable(UserError):
     code = "file_unreadable"
     sentence = "There is no readable file at that path. Check the name and try again."
@@ -128,6 +141,16 @@ class OutOfMemory(UserError):
     sentence = (
         "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget."
     )
+
+
+class ModelNotNamed(UserError):
+    code = "model_not_named"
+    sentence = "No checkpoint is named. Type a hub id or a folder of this machine."
+
+
+class ModelLoading(UserError):
+    code = "model_loading"
+    sentence = "Another checkpoint is being loaded. Wait until it is ready, and try again."
 
 
 class ModelTooLarge(UserError):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rotatek.looks import Looks
 from rotatek.trace import Trace
 
 
@@ -48,7 +49,8 @@ class Token:
 
 @dataclass(frozen=True)
 class Finished:
-    """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded."""
+    """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded;
+    looks: where this column looked while it answered, if that was recorded."""
 
     column: str
     answer: str
@@ -56,6 +58,7 @@ class Finished:
     decode_ms_per_token: float
     metrics: dict[str, Any] = field(default_factory=dict)
     trace: Trace | None = None
+    looks: Looks | None = None
 
 
 @dataclass(frozen=True)

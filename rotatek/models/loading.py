@@ -85,6 +85,29 @@ _FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
 }
 
 
+@dataclass(frozen=True)
+class Weight:
+    """What a model's weights need: bytes, and the device they are for."""
+
+    needed: int
+    device: str
+
+
+def weigh(model: str | os.PathLike[str], device: str | torch.device | None = None) -> Weight:
+    """Weigh a model of a supported family by its configuration: no weight is read or fetched.
+
+    Raises:
+        UserError: as `load`, ModelTooLarge where it does not fit among them.
+    """
+    checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
+    chosen = _device(device)
+    config = _config(checkpoint)
+    _family(config.model_type)
+    needed = weight_bytes(config, _dtype(chosen))
+    check_fit(checkpoint.label, needed, chosen)
+    return Weight(needed, chosen)
+
+
 def load(
     model: str | os.PathLike[str] = "pocket",
     device: str | torch.device | None = None,
@@ -107,7 +130,7 @@ def load(
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     device = _device(device)
-    dtype = dtype or (torch.float32 if str(device) == "cpu" else torch.bfloat16)
+    dtype = dtype or _dtype(device)
     source, revision = checkpoint.source, checkpoint.revision
     quantisation = _four_bit(dtype) if four_bit else None
     try:
@@ -129,11 +152,34 @@ def load(
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:
-        raise WeightsMissing(
-            f"The model {checkpoint.name!r} could not be loaded. Give a registered name "
-            f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
-        ) from exc
+        raise _missing(checkpoint) from exc
     return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _dtype(device: str) -> torch.dtype:
+    """What a model computes in where nothing is said."""
+    return torch.float32 if device == "cpu" else torch.bfloat16
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    """A checkpoint's configuration.
+
+    Raises:
+        WeightsMissing: where there is none.
+    """
+    try:
+        return AutoConfig.from_pretrained(
+            checkpoint.source, revision=checkpoint.revision, trust_remote_code=False
+        )
+    except (OSError, ValueError) as exc:
+        raise _missing(checkpoint) from exc
+
+
+def _missing(checkpoint: Checkpoint) -> WeightsMissing:
+    return WeightsMissing(
+        f"The model {checkpoint.name!r} could not be loaded. Give a registered name "
+        f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
+    )
 
 
 def fitting(free: int | None = None) -> list[str]:

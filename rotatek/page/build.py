@@ -6,9 +6,11 @@ from typing import Final
 import gradio as gr
 
 from rotatek.page import api, markup
-from rotatek.page.ask.controls import controls_part
+from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
+from rotatek.page.ask.controls import drawers_part, sliders_part
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
+from rotatek.page.ask.looks import wire_looks
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
     AskWidgets,
@@ -23,14 +25,17 @@ from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.widgets import budget_part, inspect_part
 from rotatek.page.learn.events import wire_learn
 from rotatek.page.learn.widgets import learn_part
+from rotatek.page.requests import CheckedBlocks
 from rotatek.page.results.events import wire_results
 from rotatek.page.results.widgets import results_part
 from rotatek.page.site import Site
 
 INSIDE: Final = (
     "Look inside",
-    "One head at a time. Move the layer and the head, or choose a cell of the map; move channel "
-    "sparsity above and watch what is kept. Everything is drawn from this image and question.",
+    "A vision-language model remembers an image as thousands of Keys and Values. RotateK turns "
+    "each head's Keys until a few channels carry everything, and stores only those. Here is one "
+    "head at a time: move the layer and the head, or choose a cell of the map, and move channel "
+    "sparsity above. Everything is drawn from this image and question.",
 )
 STATE_S: Final = 3600  # for which what a visitor was shown is kept
 
@@ -43,9 +48,9 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         assets: the folder of what the Learn and Results tabs show.
     """
     service = site.service
-    with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
+    with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=STATE_S), gr.State(time_to_live=STATE_S)
-        gr.HTML(markup.masthead([model.label for model in service.models]), elem_id="masthead")
+        gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts") as tabs:
             with gr.Tab("Ask a picture", id="ask"):
                 widgets = ask_part(site, run, count)
@@ -54,15 +59,19 @@ def build(site: Site, assets: Path) -> gr.Blocks:
                 wire_learn(learn_part(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
                 wire_results(results_part(assets / "results"), tab)
-        gr.HTML(markup.footer(), elem_id="footer")
+        gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(site), ExportEvents(site)
         wire_question(events, widgets)
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
+        if widgets.controls.checkpoint is not None:
+            brought = CheckpointEvents(service)
+            wire_checkpoint(page, brought, widgets.controls.checkpoint, widgets.controls.model)
         greeted = wire_greeting(page, events, widgets)
         finished = [greeted, *wire_asking(page, events, widgets)]
+        wire_looks(widgets, finished)
         wire_inspect(inspection, widgets.controls.inputs, run, finished)
         wire_link(export, widgets, greeted)
     return page
@@ -72,13 +81,15 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
     """The first tab down to where its figures begin."""
     service = site.service
     with gr.Row(elem_id="desk"):
-        with gr.Column(scale=5, min_width=300):
+        with gr.Column(scale=5, min_width=300, elem_id="sight"):
             image, gallery = picture_part(site.examples)
-        with gr.Column(scale=6, min_width=300):
+        with gr.Column(scale=8, min_width=300, elem_id="work"):
             question = question_part(image, gallery, site.examples)
-            controls = controls_part([(m.label, m.name) for m in service.models])
-    answers = answers_part(run, count)
-    follow = follow_part()
+            answers = answers_part(run, count, renews=site.renews)
+            maker = sliders_part()
+            follow = follow_part()
+            models = [(model.label, model.name) for model in service.models]
+            controls = drawers_part(maker, models, brings=site.brings)
     budget_part()
     export = export_part(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")

@@ -68,3 +68,8 @@ def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
         label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
         offered.append(Model(name, label, source))
     return offered
+
+
+def models_may_be_brought() -> bool:
+    """Whether this host lets visitors load checkpoints: ROTATEK_ALLOW_MODELS=1, off by default."""
+    return os.environ.get("ROTATEK_ALLOW_MODELS", "") == "1"

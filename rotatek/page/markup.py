@@ -1,5 +1,6 @@
 """Pieces of HTML that every part of the page is made of. What a visitor wrote is escaped."""
 
+from collections.abc import Sequence
 from html import escape
 
 
@@ -27,24 +28,19 @@ def section(title: str, text: str) -> str:
     return f'<div class="rk-section"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
 
 
-def masthead(facts: list[str]) -> str:
-    """The top of the page: what this is, and what it runs on."""
-    chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+def masthead() -> str:
+    """The top of the page: what this is, in one line."""
     return (
-        '<div class="rk-mast"><div><p class="rk-name"><span class="rk-logo" aria-hidden="true">'
+        '<div class="rk-mast"><p class="rk-name"><span class="rk-logo" aria-hidden="true">'
         "<i></i><i></i><i></i><i></i></span>RotateK</p>"
-        "<h1>Ask a picture. Keep a quarter of its memory.</h1>"
-        "<p class='rk-lead'>A vision-language model remembers an image as thousands of Keys and "
-        "Values. RotateK turns each head&#8217;s Keys until a few channels carry everything, and "
-        "stores only those. Compare its answer with the uncompressed one, then look inside.</p>"
-        f'</div><ul class="rk-chips" aria-label="running on">{chips}</ul></div>'
+        "<h1>Ask a picture. Keep a quarter of its memory.</h1></div>"
     )
 
 
-def footer() -> str:
-    """What the page is, and what it is not."""
+def footer(models: Sequence[str]) -> str:
+    """What the page is and is not, and which models answer."""
     return (
-        '<p class="rk-foot">The embedded model is small, was trained on drawn documents and knows '
-        "nothing of photographs. Bytes are those of live tensors; nominal shares follow the paper "
-        "and leave out text, bases and masks.</p>"
+        '<p class="rk-foot">The embedded models are small, were trained on drawn documents and '
+        "know nothing of photographs. Bytes are those of live tensors; nominal shares follow the "
+        f"paper and leave out text, bases and masks. Running here: {escape(', '.join(models))}.</p>"
     )

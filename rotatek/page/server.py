@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
@@ -17,8 +18,9 @@ import rotatek
 from rotatek import errors
 from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
-from rotatek.page.catalogue import load_examples, models_on_offer
+from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
+from rotatek.page.requests import malformed
 from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.page.theme import head, theme
@@ -55,7 +57,11 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
 
     return {
         "routes": [Route("/health", health), *routes],
-        "exception_handlers": {503: _busy, OSError: _failed},
+        "exception_handlers": {
+            503: _busy,
+            OSError: _failed,
+            RequestValidationError: malformed,
+        },  # fmt: skip
     }
 
 
@@ -154,7 +160,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
     service = service_here()
-    site = Site(service, load_examples(ASSETS / "examples"), load_bins(ASSETS / "results"))
+    lent = zerogpu.is_here()
+    site = Site(
+        service,
+        load_examples(ASSETS / "examples"),
+        load_bins(ASSETS / "results"),
+        brings=models_may_be_brought() and not lent,
+        renews=not lent,
+    )
     threading.Thread(target=site.prepare, daemon=True).start()
     guard(service)
     launch(build(site, ASSETS), service)

@@ -17,6 +17,7 @@ from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.state import Run, start
 from rotatek.settings import Settings
 
+HALT_S = 5.0  # for a superseded answer to end, which it does within a token
 REPAINT_S = 0.06  # growing answers are shown at most this often
 
 
@@ -35,7 +36,7 @@ class Service:
         self._make = make
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
-        self._stops: dict[str, set[Switch]] = {}
+        self._stops: dict[str, dict[Switch, Run]] = {}
         self._closed = False
         self.conversations = Conversations()
         self._welcome: Run | None = None
@@ -48,7 +49,7 @@ class Service:
             SettingError: for a model that is not on offer; and what `rotatek.models.load` raises.
         """
         sources = {model.name: model.source for model in self.models}
-        if name not in sources:
+        if not isinstance(name, str) or name not in sources:
             raise errors.SettingError("model", "one of " + ", ".join(sources), name)
         with self._loading:
             if name not in self._engines:
@@ -63,6 +64,18 @@ class Service:
                 self._engines[name] = engine
                 self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
+
+    def bring(self, model: Model) -> None:
+        """Load a model that is not on offer, and offer it; others are answered meanwhile.
+
+        Raises:
+            UserError: what `rotatek.models.load` raises.
+        """
+        engine = self._make(model.source)
+        engine.warm_up()
+        with self._loading:
+            self._engines[model.name] = engine
+            self.models = (*self.models, model)
 
     def loaded(self) -> dict[str, Engine]:
         """The engines so far; never waits."""
@@ -148,7 +161,7 @@ class Service:
         waiting: Waiting | None,
     ) -> Iterator[Run]:
         """The run as `events` make it grow; at its end its conversation waits, or is closed."""
-        self._stops.setdefault(session, set()).add(stop)
+        self._stops.setdefault(session, {})[stop] = run
         shown = 0.0
         is_kept = False
         try:
@@ -180,7 +193,7 @@ class Service:
                 self.on_lost()
 
     def _forget(self, key: str, stop: Switch) -> None:
-        self._stops.get(key, set()).discard(stop)
+        self._stops.get(key, {}).pop(stop, None)
         if not self._stops.get(key, True):
             self._stops.pop(key, None)
         stop.clear()
@@ -190,6 +203,16 @@ class Service:
         self.conversations.drop(session or "")
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()
+
+    def supersede(self, session: str | None) -> None:
+        """End what the session is waiting for, unseen, because it asks again; wait until it has
+        ended, for at most `HALT_S`."""
+        for stop, run in tuple(self._stops.get(session or "", {}).items()):
+            run.superseded = True
+            stop.set()
+        deadline = time.monotonic() + HALT_S
+        while self._stops.get(session or "") and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def busy(self) -> bool:
         """Whether anybody is being answered."""

@@ -28,11 +28,16 @@ class Site:
         service: answers questions.
         examples: the gallery.
         bins: how right each embedded model is at each confidence, by its name.
+        brings: whether visitors may load checkpoints of their own.
+        renews: whether a slider that has come to rest asks again; not where each answer is paid
+            for with a visitor's quota.
     """
 
     service: Service
     examples: Sequence[Example] = ()
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
+    brings: bool = False
+    renews: bool = True
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:

@@ -76,6 +76,7 @@ class Run:
     model: str = "pocket"  # by its name on offer
     max_new_tokens: int = 64
     stopped: bool = False
+    superseded: bool = False  # stopped because its visitor asked again
     notice: str = ""  # what the visitor should know of how it was answered
     full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)

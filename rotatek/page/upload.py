@@ -27,7 +27,10 @@ class CheckedUpload:
         if payload is None:
             return None
         try:
-            if payload.path is None or payload.url and payload.url.startswith("data:"):
+            address = (payload.url or "").lower()
+            if payload.path is None and address.startswith(("http:", "https:")):
+                raise errors.ImageNotAFile
+            if payload.path is None or address.startswith("data:"):
                 raise errors.NotAnImage
             return inputs.open_image(Path(payload.path))
         except Exception as error:
@@ -38,7 +41,7 @@ class CheckedUpload:
     ) -> str | None:
         """Keep local files as Gradio does; refuse a URL, which it would download."""
         if str(url_or_file_path).lower().startswith(("http:", "https:")):
-            raise refusal(errors.FileUnreadable())
+            raise refusal(errors.ImageNotAFile())
         return await super().async_move_resource_to_block_cache(  # type: ignore[misc]
             url_or_file_path
         )

@@ -174,6 +174,75 @@ def test_bad_settings_are_refused_in_our_own_words(
     assert not LEAKS.search(str(refused.value))
 
 
+BAD_VALUES = [
+    ("tokens", ["fastv"], "tokens must be one of"),
+    ("tokens", {"a": 1}, "tokens must be one of"),
+    ("channels", 3, "channels must be one of"),
+    ("keep_tokens", [1], "keep_tokens must be a number"),
+    ("max_new_tokens", {"a": 1}, "max_new_tokens must be a whole number"),
+    ("model", ["tiny"], "model must be one of tiny"),
+    ("question", 5, "The question is not text"),
+    ("question", ["a", "b"], "The question is not text"),
+    ("question", None, "The question is empty"),
+    ("image", "http://127.0.0.1:1/x.png", "The image is not an uploaded file"),
+    ("image", 3, "The image is not an uploaded file"),
+    ("image", {"path": "http://127.0.0.1:1/x.png"}, "The image is not an uploaded file"),
+    ("image", {"path": None, "url": "http://127.0.0.1:1/x.png"}, "is not an uploaded file"),
+    ("image", {"path": "/etc/passwd"}, "There is no readable file"),
+    ("image", None, "There is no image yet"),
+]
+
+
+def called(address: str, name: str, body: bytes) -> tuple[int, str]:
+    """What a plain call is answered with: status and text, the event's where there is one."""
+    base = f"{address.rstrip('/')}/gradio_api/call/{name}"
+    request = urllib.request.Request(base, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            event = json.load(answer)["event_id"]
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+    with urllib.request.urlopen(f"{base}/{event}", timeout=30) as answer:
+        return answer.status, answer.read().decode()
+
+
+def fields(client: Client, picture_file: Path) -> dict:
+    """Every field of `/ask` at its default, with a picture and a question."""
+    info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]["/ask"]
+    values = {p["parameter_name"]: p.get("parameter_default") for p in info["parameters"]}
+    return values | {"image": None, "question": "Which colour?", "max_new_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    "name,value,sentence", BAD_VALUES, ids=[f"{n}={v}"[:40] for n, v, _ in BAD_VALUES]
+)
+def test_values_of_the_wrong_type_get_a_sentence(
+    client: Client, address: str, picture_file: Path, name: str, value: object, sentence: str
+) -> None:
+    given = fields(client, picture_file) | {name: value}
+    if isinstance(value, dict) and "path" in value:
+        given[name] = value | {"meta": {"_type": "gradio.FileData"}}
+    status, text = called(address, "ask", json.dumps({"data": list(given.values())}).encode())
+    assert status == 200 and "event: error" in text
+    if name != "image":  # without a picture only what is read before it is refused for itself
+        sentence = f"{sentence}|There is no image yet"
+    assert re.search(sentence, text) and not LEAKS.search(text)
+
+
+@pytest.mark.parametrize("data", [[], [None], [None, "Which?"], [None] * 40])
+def test_missing_fields_are_named(address: str, data: list) -> None:
+    for name in ("ask", "compare"):
+        _, text = called(address, name, json.dumps({"data": data}).encode())
+        assert f"/{name} takes " in text and f"{len(data)} were sent" in text
+        assert "image, question, tokens, keep_tokens" in text
+
+
+@pytest.mark.parametrize("body", [b"hello", b"[1]", b"{}", b'{"data": "x"}', b'{"data": {"a": 1}}'])
+def test_what_is_no_call_is_answered_with_how_to_call(address: str, body: bytes) -> None:
+    status, text = called(address, "ask", body)
+    assert status == 422 and "value for each field" in text
+
+
 BAD_FILES = [
     (b"", "There is no image yet"),
     (b"hello", "The file is not an image"),

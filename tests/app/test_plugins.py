@@ -15,7 +15,7 @@ from rotatek.compare.columns import titled
 from rotatek.options import choice, option
 from rotatek.page import api, export
 from rotatek.page.ask import answers, settings_events
-from rotatek.page.ask.controls import Controls, controls_part
+from rotatek.page.ask.controls import Controls, drawers_part, sliders_part
 from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
@@ -69,7 +69,7 @@ def leading() -> Iterator[type[Leading]]:
 
 def controls() -> Controls:
     with gr.Blocks():
-        return controls_part([("Tiny", "tiny")])
+        return drawers_part(sliders_part(), [("Tiny", "tiny")])
 
 
 def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) -> None:

@@ -6,7 +6,15 @@ import gradio as gr
 import pytest
 
 from rotatek.channels import CHANNELS
-from rotatek.page.results import answers, events, files, measurements, styles, widgets
+from rotatek.page.results import (
+    answers,
+    events,
+    files,
+    measurements,
+    opening,
+    styles,
+    widgets,
+)
 from rotatek.tokens import TOKENS
 from tests.app.test_inspect import figures
 from viz import theme
@@ -117,3 +125,19 @@ def test_rows_are_drawn_as_the_methods_that_the_data_names() -> None:
     assert styles.style_of("x", {"tokens": "none", "channels": "full"}) is theme.UNCOMPRESSED
     for unknown in ({"tokens": "none", "channels": "gone"}, {"tokens": "gone", "channels": "full"}):
         assert styles.style_of("x", unknown).colour == styles.style_of("?").colour == theme.INK
+
+
+def test_the_opening_says_what_every_method_needs() -> None:
+    said, drawing = opening.opening(files.load(COMMITTED)) or ("", None)
+    assert said.startswith("Within two points of the uncompressed 97.6 %, RotateK needs 26 %")
+    assert "FastV alone and VisionZip alone do not get there." in said
+    assert drawing is not None and "RotateK" in drawing.summary
+    assert opening.opening({}) is None
+
+
+def test_the_opening_s_lines_only_rise() -> None:
+    for best in opening.bests(files.load(COMMITTED)):
+        shares = [row["actual_kv"] for row in best.rows]
+        scores = [row["score"] for row in best.rows]
+        assert shares == sorted(shares) and scores == sorted(scores)
+        assert len(set(scores)) == len(scores)

@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import answered, changes, plot_data, turn, watch
+from tests.browser.steps import answered, changes, open_results, plot_data, turn, watch
 from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
@@ -31,13 +31,15 @@ def findings(page: Page, theme: str) -> list[str]:
 def test_axe_finds_nothing_serious(visit: Visit, width: int) -> None:
     """Every tab, light and dark; of the two others one is drawn in either ink."""
     page = visit(width, 900)
-    for summary in page.locator("#more, #beyond").all():
+    for summary in page.locator("#setup, #more, #beyond").all():
         summary.get_by_role("button").first.click()
+    for summary in page.locator("#answers summary").all():
+        summary.click()
     found = findings(page, "light") + findings(page, "dark")
     page.get_by_role("tab", name="Learn").click()
     expect(page.locator("#learn-figure-1-1-plot .js-plotly-plot")).to_be_visible()
     found += findings(page, "dark") + findings(page, "light")
-    page.get_by_role("tab", name="Results").click()
+    open_results(page)
     expect(page.locator("#frontier-fastv-plot .js-plotly-plot")).to_be_visible()
     found += findings(page, "light") + findings(page, "dark")
     assert not found, "\n".join(found)

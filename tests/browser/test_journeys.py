@@ -53,8 +53,8 @@ def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
     assert cards.nth(1).get_attribute("data-column") == "FastV + RotateK"
     for card in (cards.nth(0), cards.nth(1)):
         assert card.locator(".rk-answer").inner_text().strip()
-    share = cards.nth(1).locator('[data-badge="kv"] small').inner_text()
-    assert 0 < int(present(re.match(r"\d+", share)).group()) < 100
+    verdict = cards.nth(1).locator(".rk-verdict").inner_text()
+    assert 0 < int(present(re.search(r"in (\d+) % of the bytes", verdict)).group(1)) < 100
     expect(cards.nth(1).locator('[data-badge="nominal"] dd')).to_contain_text("25 %")
     expect(page.locator("#kept-caption")).to_contain_text("80 of 200 visual tokens")
     assert first < 10.0
@@ -72,6 +72,8 @@ def test_sliders_say_what_they_keep_and_redraw(visit: Visit) -> None:
     said = page.locator("#channel-reading").inner_text()
     kept = int(present(re.search(r"keeps (\d+)", said)).group(1))
     expect(page.locator("#energy-caption")).to_contain_text(f"With {kept} of 128 channels")
+    open_drawer(page, "setup")
+    expect(page.locator("#presets input")).not_to_have_count(0)
     expect(page.locator("#presets input:checked")).to_have_count(0)
     budget = page.locator("#budget-reading").inner_text()
     press(page, "token-sparsity", "PageUp")
@@ -145,6 +147,7 @@ def test_presets_set_the_controls_and_more_columns_can_be_compared(
     visit: Visit, shoot: Shoot
 ) -> None:
     page = visit()
+    open_drawer(page, "setup")
     page.locator("#presets label").filter(has_text="62 %").click()
     expect(page.locator("#budget-reading")).to_contain_text("62 %")
     expect(page.locator("#token-reading")).to_contain_text("keeps all")
@@ -210,7 +213,8 @@ def test_dark_mode_keeps_its_ink_readable(visit: Visit, shoot: Shoot) -> None:
         "selector => { const e = document.querySelector(selector);"
         " const c = getComputedStyle(e); return [c.color, c.fill] }"
     )
-    for selector in (".rk-answer", ".rk-see", ".rk-badges dd"):
+    page.locator("#answers summary").first.click()
+    for selector in (".rk-answer", ".rk-see", ".rk-badges dd", ".rk-verdict", ".rk-held b"):
         colour = page.evaluate(read, selector)[0]
         assert min(map(int, re.findall(r"\d+", colour)[:3])) > 140, selector
     tick = page.evaluate(read, "#energy-plot .xtick text")[1]

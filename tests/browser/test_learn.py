@@ -1,5 +1,6 @@
 """The lessons and the results: drawn from files, with or without a model."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rotatek.page import server
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples
 from rotatek.page.site import Site
+from tests.browser.steps import open_results
 from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
@@ -33,12 +35,29 @@ def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit: Visit, shoot: 
     expect(page.locator("#channel-sparsity input[type=number]")).to_have_value("0.75")
 
 
-def test_results_are_drawn_when_their_tab_is_opened(visit: Visit, shoot: Shoot) -> None:
-    page = visit()
+def test_results_open_with_one_sentence_and_one_figure(visit: Visit, shoot: Shoot) -> None:
+    page = visit(1280, 800)
     open_tab(page, "Results")
+    expect(page.locator("#opening-plot .js-plotly-plot")).to_be_visible()
+    expect(page.locator("[id$=-results] .rk-plot:visible")).to_have_count(1)
+    expect(page.locator("#results-opening p")).to_contain_text(
+        re.compile(r"^Within two points of the uncompressed [\d.]+ %, \w+ needs \d+ % of the live")
+    )
+    drawn = page.locator("#opening-plot .scatterlayer .trace .point")
+    assert drawn.count() > 20
+    assert page.evaluate("document.documentElement.scrollHeight") < 1500
+    shoot(page, "results-opening")
+
+
+def test_results_are_drawn_when_their_group_is_opened(visit: Visit, shoot: Shoot) -> None:
+    page = visit()
+    open_results(page)
     frames = page.locator("[id$=-results] .rk-plot")
+    expect(frames).not_to_have_count(1)
+    page.wait_for_function(
+        "() => document.querySelectorAll('[id$=-results] .rk-plot').length >= 10"
+    )
     expect(page.locator("[id$=-results] .rk-plot.js-plotly-plot")).to_have_count(frames.count())
-    assert frames.count() >= 10
     frontier = page.locator("#frontier-fastv-plot")
     shown = frontier.locator(".scatterlayer .trace:visible")
     before = shown.count()
@@ -49,7 +68,7 @@ def test_results_are_drawn_when_their_tab_is_opened(visit: Visit, shoot: Shoot) 
 
 def test_results_fit_a_phone_and_their_table_scrolls_inside(visit: Visit, shoot: Shoot) -> None:
     page = visit(width=390, height=844)
-    open_tab(page, "Results")
+    open_results(page)
     expect(page.locator("#eff-kv-mib-plot.js-plotly-plot, #eff-kv-mib-plot .js-plotly-plot")
            ).to_be_visible()  # fmt: skip
     page.locator(".rk-table summary").click()

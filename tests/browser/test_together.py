@@ -40,8 +40,8 @@ def kilobytes(text: str) -> float:
 
 
 def held(page: Page, card: int) -> float:
-    """The bytes on a card's badge, in kilobytes."""
-    return kilobytes(page.locator(DONE).nth(card).locator('[data-badge="kv"] dd').inner_text())
+    """The bytes on a card, in kilobytes."""
+    return kilobytes(page.locator(DONE).nth(card).locator(".rk-held b").first.inner_text())
 
 
 def follow(page: Page, question: str) -> None:
@@ -55,10 +55,13 @@ def follow(page: Page, question: str) -> None:
 
 def test_all_methods_answer_at_one_budget(visit: Visit, shoot: Shoot) -> None:
     page = visit()
+    open_drawer(page, "setup")
     page.locator("#every").click()
     expect(page.locator("#others label")).to_have_count(3)
     ask(page, "What is the total?")
     expect(page.locator(DONE)).to_have_count(5)
+    for summary in page.locator("#answers summary").all():
+        summary.click()
     assert cards_of(page) == [
         "Uncompressed", "FastV + RotateK", "FastV", "FastV + ThinK", "FastV + SparK",
     ]  # fmt: skip
@@ -74,6 +77,7 @@ def test_all_methods_answer_at_one_budget(visit: Visit, shoot: Shoot) -> None:
 
 def test_settings_are_kept_as_columns_and_taken_off(visit: Visit) -> None:
     page = visit()
+    open_drawer(page, "setup")
     page.locator("#pin").click()
     expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 25 %"])
     page.locator("#presets label").filter(has_text="25 %: tokens only").click()
@@ -94,6 +98,7 @@ def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit: Visit, shoot: S
     expect(page.locator("#value-reading")).to_contain_text("keeps 6 of 128 Value channels")
     page.locator("#widths input").check()
     expect(page.locator("#value-reading")).to_contain_text("on this image")
+    open_drawer(page, "setup")
     expect(page.locator("#presets input:checked")).to_have_count(0)
     ask(page, "What is the total?")
     assert cards_of(page)[1] == "FastV + RotateK (K + V, adaptive)"
@@ -117,6 +122,7 @@ def test_a_follow_up_goes_on_from_the_kept_caches(visit: Visit, shoot: Shoot) ->
     )
     expect(first.locator(".rk-told")).to_contain_text("20.10")
     expect(first.locator(".rk-answer")).to_contain_text("Harbour")
+    first.locator("summary").click()
     expect(first.locator('[data-badge="prefill"]')).to_contain_text("question only")
     assert held(page, 0) > before[0] and held(page, 1) > before[1]
     expect(page.locator(FOLLOW).first).to_have_value("")
@@ -168,6 +174,7 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#examples .thumbnail-item").nth(2).click()
+    open_drawer(page, "setup")
     page.locator("#presets label").filter(has_text="19 %: tokens").click()
     expect(page.locator("#budget-reading")).to_contain_text("19 %")
     page.locator("#pin").click()
@@ -183,6 +190,7 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     page.goto(link)
     expect(page.locator("#question textarea")).to_have_value("Which rows & columns?")
     expect(page.locator("#budget-reading")).to_contain_text("62 %")
+    open_drawer(page, "setup")
     expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 19 %"])
     expect(page.locator("#status")).to_contain_text("come from the link")
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
@@ -197,6 +205,7 @@ def test_a_bad_link_is_refused_calmly(visit: Visit, address: str) -> None:
     page = visit()
     page.goto(f"{address}/?s=tokens:evil")
     expect(page.locator(".toast-body")).to_contain_text("tokens must be one of")
+    open_drawer(page, "setup")
     expect(page.locator("#tokens input")).to_have_value("FastV")
 
 
@@ -216,6 +225,8 @@ def test_a_photograph_is_met_with_caution(visit: Visit, shoot: Shoot) -> None:
 
 def test_new_things_work_by_keyboard(visit: Visit) -> None:
     page = visit()
+    page.locator("#setup").get_by_role("button").first.focus()
+    page.keyboard.press("Enter")
     page.locator("#every").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#others label")).to_have_count(3)
@@ -236,9 +247,9 @@ def test_new_things_work_by_keyboard(visit: Visit) -> None:
 
 def test_everything_open_fits_a_phone(visit: Visit, shoot: Shoot) -> None:
     page = visit(width=390, height=844)
-    page.locator("#every").click()
-    for drawer in ("beyond", "more", "export"):
+    for drawer in ("setup", "beyond", "more", "export"):
         open_drawer(page, drawer)
+    page.locator("#every").click()
     ask(page, "What is the total?")
     follow(page, "What is the time?")
     for theme in ("light", "dark"):

@@ -43,6 +43,17 @@ def reading(column: Column) -> str:
     return "; ".join(parts)
 
 
+def fidelity(column: Column) -> float | None:
+    """Share of tokens that are the uncompressed ones, each weighed by e^-KL where it is known.
+
+    In [0, 1]; None before the first token.
+    """
+    if not column.same:
+        return None
+    weights = (1.0 if kl is None else math.exp(-kl) for kl in column.kl)
+    return sum(w for w, same in zip(weights, column.same, strict=True) if same) / len(column.same)
+
+
 def _nats(kl: float) -> str:
     """Two digits, and no more of them than can be read."""
     return f"{kl:.2g}" if kl >= 1e-3 else "below 0.001"

@@ -13,6 +13,7 @@ import gradio as gr
 from rotatek.limits import Limits
 from rotatek.page import markup
 from rotatek.page.ask import readings
+from rotatek.page.ask.checkpoint import CheckpointWidgets, checkpoint_part
 from rotatek.page.catalogue import presets
 from rotatek.page.form import REGISTRIES, Field, shown_fields, values_of
 from rotatek.settings import Settings
@@ -23,7 +24,7 @@ BEYOND: Final = (
     "The paper compresses Keys by one width for all heads. Beyond it, Values can be rotated and "
     "cut too, each head can get the channels that its spectrum earns under the same budget, and "
     "what is left can be stored in 8 bits. Nominal shares count channels, not bits; on a small "
-    "image the bases can weigh more than they save, which the bytes below show."
+    "image the bases can weigh more than they save, which the bytes show."
 )
 
 
@@ -42,6 +43,7 @@ class Controls:
         every: the button that adds a column of every method.
         pin: the button that adds the present settings as one.
         readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
+        checkpoint: where a checkpoint is loaded, if the host allows it.
     """
 
     methods: Mapping[str, gr.Dropdown]
@@ -54,6 +56,7 @@ class Controls:
     every: gr.Button
     pin: gr.Button
     readings: Mapping[str, gr.HTML]
+    checkpoint: CheckpointWidgets | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -76,44 +79,70 @@ def is_visible(field: Field, methods: Mapping[str, str]) -> bool:
     return field.is_main or methods[field.kind] in field.owners
 
 
-def controls_part(models: Sequence[tuple[str, str]]) -> Controls:
-    """Budgets, two methods with their shares, further columns, what is beyond the paper or rare.
+def sliders_part() -> "ControlsMaker":
+    """The shares of both methods, and what they come to: what stands beside the answers.
+
+    Returns:
+        what `drawers_part` makes the rest of.
+    """
+    maker = ControlsMaker(next(iter(presets().values())))
+    with gr.Row(elem_id="sliders"):
+        maker.panel("tokens", readings.token_reading(maker.start, None))
+        maker.panel("channels", readings.channel_reading(maker.start))
+    maker.reading("budget", readings.budget_reading(maker.start))
+    return maker
+
+
+def drawers_part(
+    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, brings: bool = False
+) -> Controls:
+    """Everything else, one level deeper: closed until asked for.
 
     Args:
+        maker: of `sliders_part`.
         models: (label, name) of each on offer, the default first.
+        brings: whether visitors may load checkpoints.
     """
-    maker = _Maker(next(iter(presets().values())))
-    budgets = gr.Radio(
-        list(presets()),
-        value=next(iter(presets())),
-        label="Budget: share of the visual KV cache that is kept",
-        elem_id="presets",
-    )
-    with gr.Row(equal_height=True):
-        maker.method_panel("tokens", readings.token_reading(maker.start, None))
-        maker.method_panel("channels", readings.channel_reading(maker.start))
-    maker.reading("budget", readings.budget_reading(maker.start))
-    with gr.Row(elem_id="columns"):
-        every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
-        pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
-    others = gr.CheckboxGroup(
-        [], label="Also answered side by side", visible=False, elem_id="others"
-    )
-    with gr.Accordion(
-        "Beyond the paper: Values, adaptive widths, 8 bits", open=False, elem_id="beyond"
-    ):
-        gr.HTML(markup.aside(BEYOND))
-        with gr.Column(elem_classes="rk-panel"):
-            maker.place("beyond")
-            maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
-    with gr.Accordion("More: model, weighting, length", open=False, elem_id="more"):
-        model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-        maker.place("more")
-        length = _length_slider()
+    with gr.Row(elem_id="drawers"):
+        budgets, every, pin, others = _setup_drawer(maker)
+        with gr.Accordion("Beyond the paper", open=False, elem_id="beyond"):
+            gr.HTML(markup.aside(BEYOND))
+            with gr.Column(elem_classes="rk-panel"):
+                maker.place("beyond")
+                maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
+        with gr.Accordion("Model and length", open=False, elem_id="more"):
+            model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
+            checkpoint = checkpoint_part() if brings else None
+            maker.place("more")
+            length = _length_slider()
     return Controls(
         maker.methods, maker.options, maker.fields, budgets, model, length, others, every, pin,
-        maker.readings,
+        maker.readings, checkpoint,
     )  # fmt: skip
+
+
+def _setup_drawer(
+    maker: "ControlsMaker",
+) -> tuple[gr.Radio, gr.Button, gr.Button, gr.CheckboxGroup]:
+    """Budgets of the paper, the methods, and what is answered beside them."""
+    with gr.Accordion("Budgets and methods", open=False, elem_id="setup"):
+        budgets = gr.Radio(
+            list(presets()),
+            value=next(iter(presets())),
+            label="Budget: share of the visual KV cache that is kept",
+            elem_id="presets",
+        )
+        with gr.Row():
+            for kind in REGISTRIES:
+                maker.menu(kind)
+        maker.place("main")
+        with gr.Row(elem_id="columns"):
+            every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
+            pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
+        others = gr.CheckboxGroup(
+            [], label="Also answered side by side", visible=False, elem_id="others"
+        )
+    return budgets, every, pin, others
 
 
 def _length_slider() -> gr.Slider:
@@ -129,7 +158,7 @@ def _length_slider() -> gr.Slider:
     )
 
 
-class _Maker:
+class ControlsMaker:
     """Makes widgets that show `start`, and keeps them by name."""
 
     def __init__(self, start: Settings) -> None:
@@ -138,23 +167,31 @@ class _Maker:
         self.options: dict[str, Any] = {}
         self.readings: dict[str, gr.HTML] = {}
 
-    def method_panel(self, kind: str, reading: str) -> None:
-        """A menu of methods, their main options, and what these keep."""
-        name = kind.removesuffix("s")
-        with gr.Column(min_width=230, elem_classes="rk-panel"):
-            self.methods[kind] = gr.Dropdown(
-                [(method.label, key) for key, method in REGISTRIES[kind].items()],
-                value=self.values[kind],
-                label=f"{name.capitalize()} method",
-                elem_id=kind,
-            )
+    def panel(self, kind: str, reading: str) -> None:
+        """The share of one registry's methods, and what it keeps."""
+        with gr.Column(min_width=200, elem_classes="rk-panel"):
             self.place("main", kind)
-            self.reading(kind, reading, f"{name}-reading")
+            self.reading(kind, reading, f"{kind.removesuffix('s')}-reading")
+
+    def menu(self, kind: str) -> None:
+        """The methods of one registry."""
+        self.methods[kind] = gr.Dropdown(
+            [(method.label, key) for key, method in REGISTRIES[kind].items()],
+            value=self.values[kind],
+            label=f"{kind.removesuffix('s').capitalize()} method",
+            elem_id=kind,
+        )
 
     def place(self, place: str, kind: str | None = None) -> None:
-        """The widgets of one place, of one registry where `kind` names it; sliders come first."""
+        """The widgets of one place that are not made yet; sliders come first.
+
+        Args:
+            place: as the options name it.
+            kind: the registry whose shares are meant; None: what is left of all of them.
+        """
         for key, field in sorted(self.fields.items(), key=lambda pair: not pair[1].is_share):
-            if field.option.place == place and kind in (None, field.kind):
+            wanted = kind is None or (kind == field.kind and field.is_share)
+            if field.option.place == place and wanted and key not in self.options:
                 self.options[key] = self.widget(field)
 
     def reading(self, name: str, html: str, elem_id: str | None = None) -> None:

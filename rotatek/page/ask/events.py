@@ -4,7 +4,8 @@ Handlers take their inputs by name and return what they change by name (`page.bi
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, Final
 
 import gradio as gr
 from PIL.Image import Image as Picture
@@ -29,6 +30,7 @@ from rotatek.page.refusals import refusal, refusing, refusing_stream
 from rotatek.page.site import Site
 from rotatek.page.state import Run
 
+IN_TALK: Final = "Ask answers the first question again under these settings."
 Shown = dict[str, Any]  # what changes, by the names of the outputs
 
 
@@ -66,6 +68,26 @@ class AskEvents:
         )
         yield from self._stream(runs, "Looking at the image…")
 
+    @refusing
+    def halt(self, run: Run | None, session: str | None = None) -> None:
+        """End what runs, because the same visitor is about to ask again; a conversation goes on."""
+        if run is not None and run.previous is None:
+            self.site.service.supersede(session)
+
+    @refusing_stream
+    def again(
+        self, run: Run | None, image: Picture | None, question: str, session: str | None = None,
+        **given: Any,
+    ) -> Iterator[Shown]:  # fmt: skip
+        """`ask` under moved sliders, where there is an answer to renew; a conversation stays as it
+        is, because its caches would be lost."""
+        if run is None or image is None or not question.strip():
+            return
+        if run.previous is not None:
+            yield {"status": markup.line(IN_TALK)}
+            return
+        yield from self.ask(image=image, question=question, session=session, **given)
+
     @refusing_stream
     def follow(
         self, run: Run | None, question: str, max_new_tokens: int, session: str | None = None
@@ -82,14 +104,19 @@ class AskEvents:
         yield busy | {"status": markup.line(first_words)}
         run = None
         try:
-            for run in runs:
-                yield busy | self._shown(run)
+            with closing(runs):  # type: ignore[type-var]
+                for run in runs:
+                    if not run.superseded:
+                        yield busy | self._shown(run)
         except Exception as error:
             gr.Warning(refusal(error).message, title="Not possible", duration=8)
             gone = isinstance(error, ConversationGone)
             yield _idle(False if gone else None) | {"status": markup.line("")}
         else:
-            yield _idle(run is not None and run.goes_on) | {"run": run}
+            if run is not None and run.superseded:
+                yield _idle(None)
+            else:
+                yield _idle(run is not None and run.goes_on) | {"run": run}
 
     def _shown(self, run: Run) -> Shown:
         """Cards and status of a run so far."""
@@ -141,11 +168,12 @@ def _idle(goes_on: bool | None) -> Shown:
     return shown | ({"follow_text": gr.update(value="")} if goes_on else {})
 
 
-def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tuple[Any, Any]:
-    """Ask streams, a follow-up goes on from its caches, Stop ends either at once.
+def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tuple[Any, ...]:
+    """Ask streams, a follow-up goes on from its caches, Stop ends either at once; sliders that have
+    come to rest ask again.
 
     Returns:
-        the two events after which a run is complete.
+        the events after which a run is complete.
     """
     question, controls, follow = widgets.question, widgets.controls, widgets.follow
     shown = {
@@ -167,7 +195,11 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
     listen(question.image.change, events.forget, {}, {"follow": follow.row}, **AT_ONCE)
     listen(question.stop.click, events.stop, {}, {}, **AT_ONCE)
     page.unload(called_by_name(events.stop, []))
-    return asked, followed
+    state = {"run": widgets.answers.run}
+    halted = listen(widgets.answers.again.click, events.halt, state, {}, **AT_ONCE)
+    renewing = state | request | controls.inputs
+    renewed = listen(halted.then, events.again, renewing, shown, **QUIET, **MODEL_WORK)
+    return asked, followed, renewed
 
 
 def wire_question(events: AskEvents, widgets: AskWidgets) -> None:

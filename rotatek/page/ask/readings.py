@@ -7,7 +7,7 @@ from rotatek.budget import channels_kept, tokens_kept
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.options import options_of
 from rotatek.settings import Settings
-from viz.theme import percent
+from viz.theme import percent, size
 
 WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in every model on offer
 
@@ -83,14 +83,22 @@ def dropped(settings: Settings) -> str:
     return ", ".join([*parts, *storage(settings.channels)]) or "nothing dropped"
 
 
-def budget_reading(settings: Settings) -> str:
-    """The nominal budget that both sliders come to."""
+def budget_reading(settings: Settings, held: tuple[int, int] | None = None) -> str:
+    """The nominal budget that both sliders come to.
+
+    Args:
+        settings: of the sliders.
+        held: bytes that the present image and answer would take, and those of a full cache.
+    """
     share, past = settings.nominal_kv, settings.channels.beyond
     more = f' <span class="rk-past">beyond the paper: {escape(past)}</span>' if past else ""
+    live, shown = "", share
+    if held is not None:
+        shown = held[0] / max(held[1], 1)
+        live = f", about <b>{size(held[0])}</b> live of {size(held[1])} ({percent(shown)})"
     return (
-        f'<p class="rk-budget"><b>{percent(share)}</b> of the visual KV cache, nominally {more}'
-        f'<span class="rk-meter" aria-hidden="true"><i style="width:{100 * share:.1f}%"></i></span>'
-        "</p>"
+        f'<p class="rk-budget" data-share="{shown:.4f}"><b>{percent(share)}</b> of the visual KV '
+        f"cache, nominally{live}{more}</p>"
     )
 
 

@@ -1,10 +1,12 @@
 """What follows from moving a control: words, widgets of the chosen method, further columns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import gradio as gr
 
+from rotatek import analysis
+from rotatek.channels import CHANNELS
 from rotatek.compare.columns import matched, title_of
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
@@ -13,12 +15,14 @@ from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, shown_fields, values_of
-from rotatek.page.inspect.drawings import key_widths
+from rotatek.page.inspect import drawings
 from rotatek.page.links import decode, encode
 from rotatek.page.refusals import refusing
 from rotatek.page.state import Run
 from rotatek.settings import Settings
 from viz.theme import percent
+
+VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a cache's bytes
 
 
 @refusing
@@ -28,9 +32,23 @@ def read(count: int | None, run: Run | None, **form: Any) -> Shown:
     return {
         "tokens": readings.token_reading(settings, count),
         "channels": readings.channel_reading(settings),
-        "budget": readings.budget_reading(settings),
+        "budget": readings.budget_reading(settings, predicted(run, settings)),
         "beyond": readings.beyond_reading(settings, heads=head_widths(run, settings)),
     }
+
+
+def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
+    """Bytes that the last answer's cache would hold under `settings`, and those of a full one."""
+    trace, done = (None, None) if run is None else (run.trace, run.chosen.finished)
+    if run is None or trace is None or done is None:
+        return None
+    full, parts = done.metrics["kv_bytes_full"], done.metrics["bytes"]
+    rest = sum(size for part, size in parts.items() if part not in VISUAL)
+    if run.chosen.settings.is_baseline:  # a plain cache holds everything in one part
+        rest = full - run.full_visual_bytes
+    method = settings.channels  # widths that adapt follow from the spectra of a rotation
+    energies = drawings.spectra(run, trace, method if method.rotates else CHANNELS.default())
+    return rest + analysis.visual_bytes(trace, settings, energies), full
 
 
 def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
@@ -38,7 +56,7 @@ def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:
     method, trace = settings.channels, None if run is None else run.trace
     if run is None or trace is None or not (method.adapts and method.rotates):
         return None
-    widths = key_widths(run, trace, method)
+    widths = drawings.key_widths(run, trace, method)
     return int(widths.min()), int(widths.max())
 
 

@@ -17,6 +17,12 @@ from rotatek.page.upload import image_box
 TAKE: Final = (
     "const take = () => window.rotatekExport.take(props.value); watch('value', take); take();"
 )
+LIGHT: Final = (
+    "const take = () => window.rotatekLooks.take(props.value); watch('value', take); take();"
+)
+HINT: Final = (
+    '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
+)
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
@@ -38,18 +44,18 @@ def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | No
         value=str(examples[0].image) if examples else None,
         label="Image",
         show_label=False,
-        height=340,
         elem_id="image",
         buttons=["fullscreen"],
         placeholder="Drop, paste or choose a PNG, JPEG or WebP image",
         alt_text="The image that is asked about",
     )
+    gr.HTML(HINT, js_on_load=None, elem_id="lit")
     if not examples:
         return image, None
     gallery = gr.Gallery(
         [(str(example.image), example.title) for example in examples],
         show_label=False,
-        columns=4,
+        columns=8,
         height="auto",
         object_fit="cover",
         allow_preview=False,
@@ -65,24 +71,30 @@ def question_part(
 ) -> Question:
     """The question and the buttons."""
     offered = list(examples[0].questions) if examples else []
-    text = gr.Textbox(
-        offered[0] if offered else "",
-        label="Question",
-        placeholder="What would you like to know about the image?",
-        lines=1,
-        max_lines=6,
-        elem_id="question",
-    )
+    with gr.Row(elem_id="buttons", equal_height=True):
+        text = gr.Textbox(
+            offered[0] if offered else "",
+            label="Question",
+            show_label=False,
+            container=False,
+            placeholder="What would you like to know about the image?",
+            lines=1,
+            max_lines=3,
+            scale=8,
+            min_width=200,
+            elem_id="question",
+        )
+        ask = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
+        stop = gr.Button("Stop", interactive=False, scale=1, min_width=64, elem_id="stop")
     suggestions = gr.Radio(
         offered,
         value=offered[0] if offered else None,
         label="Questions about this example",
+        show_label=False,
+        container=False,
         visible=bool(offered),
         elem_id="suggestions",
     )
-    with gr.Row(elem_id="buttons"):
-        ask = gr.Button("Ask", variant="primary", scale=3, min_width=120, elem_id="ask")
-        stop = gr.Button("Stop", interactive=False, scale=1, min_width=90, elem_id="stop")
     return Question(image, text, suggestions, ask, stop, gallery)
 
 
@@ -121,19 +133,32 @@ class Answers:
         status: a line that screen readers read out.
         run: the state of the last complete run.
         count: visual tokens of the image, a state.
+        looks: a message to `assets/page.js`, where every column looked.
+        again: unseen; pressed when a slider has come to rest.
     """
 
     cards: gr.HTML
     status: gr.HTML
     run: gr.State
     count: gr.State
+    looks: gr.HTML
+    again: gr.Button
 
 
-def answers_part(run: gr.State, count: gr.State) -> Answers:
-    """Empty until somebody asks."""
+def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answers:
+    """Empty until somebody asks.
+
+    Args:
+        run, count: the states.
+        renews: whether sliders that have come to rest ask again.
+    """
     status = gr.HTML(markup.line(""), elem_id="status")
     cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
-    return Answers(cards, status, run, count)
+    looks = gr.HTML(
+        "", html_template="<i></i>", js_on_load=LIGHT, elem_id="looks", elem_classes="rk-unseen"
+    )
+    again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
+    return Answers(cards, status, run, count, looks, again)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from rotatek.page.results.files import (
     load,
 )
 from rotatek.page.results.measurements import efficiency, kernels, models
+from rotatek.page.results.opening import TITLE, opening
 
 HEADINGS: Final = {
-    "answers": ("Results", "What the embedded model answers under each method, on questions it was "
-                "not trained on. Bytes are those of live tensors: text, bases and masks included."),
+    "answers": ("Answers, table by table",
+                "What the embedded model answers under each method, on questions it was not "
+                "trained on. Bytes are those of live tensors: text, bases and masks included."),
     "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
                 "there is, and what the saved memory is worth."),
     "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
@@ -32,6 +34,7 @@ HEADINGS: Final = {
     "efficiency": ("Efficiency", "Llama3-8B's shapes with random weights on an H200, over the "
                    "length of the prompt and the number of questions at once."),
 }  # fmt: skip
+OPENING: Final = "opening"  # the name of the first figure
 MISSING: Final = (
     "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
     "them."
@@ -68,18 +71,27 @@ def results_part(folder: Path) -> ResultsWidgets:
         "models": models(files),
         "efficiency": efficiency(files),
     }
-    measure, category = _counting(files)
-    if not any(drawn.values()):
-        gr.HTML(markup.section("Results", MISSING), js_on_load=None)
-    for name, found in drawn.items():
-        if found:
-            gr.HTML(markup.section(*HEADINGS[name]), js_on_load=None)
-            titles = {key: title for key, (title, _) in found.items()}
-            figures.sheet(titles, _pairs(found), f"{name}-results")
-    rows = efficiency_rows(files)
-    if rows:
-        gr.HTML(table(rows), js_on_load=None)
-    return ResultsWidgets(files, measure, category, figures.box("results-drawn"))
+    first = opening(files)
+    said = MISSING if first is None and not any(drawn.values()) else first[0] if first else ""
+    gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
+    if first is not None:
+        figures.sheet({OPENING: TITLE}, [[OPENING]], "opening-results")
+    counting = None if drawn["answers"] else _counting(files)
+    with gr.Column(elem_id="results-groups"):
+        for name, found in drawn.items():
+            if not found:
+                continue
+            title, text = HEADINGS[name]
+            with gr.Accordion(title, open=False, elem_id=f"{name}-group"):
+                gr.HTML(markup.aside(text), js_on_load=None)
+                if name == "answers":
+                    counting = _counting(files)
+                titles = {key: title for key, (title, _) in found.items()}
+                figures.sheet(titles, _pairs(found), f"{name}-results")
+                if name == "efficiency":
+                    gr.HTML(table(efficiency_rows(files)), js_on_load=None)
+    assert counting is not None
+    return ResultsWidgets(files, *counting, figures.box("results-drawn"))
 
 
 def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:

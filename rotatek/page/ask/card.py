@@ -1,0 +1,172 @@
+"""One column of the answers, as HTML: what it said, a verdict, its bytes, and figures on demand.
+
+Every character of a question or an answer is escaped.
+"""
+
+from html import escape
+from typing import Final
+
+from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.page.ask.agreement import fidelity, strip
+from rotatek.page.ask.readings import dropped
+from rotatek.page.ask.verdict import Verdict, compare
+from rotatek.page.ask.words import Word, words_of
+from rotatek.page.state import Column, Run
+from viz.theme import percent, size
+
+SENTENCES: Final = {
+    Verdict.SAME: "The same answer",
+    Verdict.SPELLING: "The same up to spelling",
+    Verdict.DIFFERENT: "A different answer",
+}
+FIDELITY: Final = (
+    "Fidelity is the share of tokens that are the uncompressed ones, each weighed by e to the "
+    "minus KL."
+)
+CPU_NOTE: Final = (
+    "Measured on a CPU, where latency proves nothing about compression: read the bytes and the "
+    "answers, and leave the speed to the GPU figures."
+)
+PARTED: Final = "the first token that differs from the uncompressed answer"
+SHORT, MEDIUM = 24, 140  # characters up to which an answer is set larger
+
+
+def card(column: Column, run: Run, *, on_cpu: bool) -> str:
+    """The column as it stands."""
+    done = column.finished is not None or column.failure is not None or run.stopped
+    title, said = escape(column.title, quote=True), escape(dropped(column.settings), quote=True)
+    return (
+        f'<article class="rk-card" data-column="{title}" data-state="{"done" if done else "live"}" '
+        f'style="--c: {escape(column.method.colour, quote=True)}">'
+        '<header><span class="rk-dot" aria-hidden="true"></span>'
+        f'<h3 aria-level="2">{escape(column.title)}</h3>'
+        f'<span class="rk-sub" title="{said}">{said}</span></header>'
+        f'{_earlier(column, run)}<div class="rk-answer" tabindex="0" role="group" '
+        f'aria-label="{title}: the answer" data-length="{_length(column)}">{_answer(column)}</div>'
+        f"{_verdict(column, run)}{_held(column)}{_figures(column, run, on_cpu)}</article>"
+    )
+
+
+def is_cut(column: Column, run: Run) -> bool:
+    """Whether the answer took all the tokens it may have."""
+    done = column.finished
+    return done is not None and not run.stopped and done.new_tokens >= run.max_new_tokens
+
+
+def _length(column: Column) -> str:
+    """How large the answer may be set."""
+    count = len(column.answer)
+    return "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
+
+
+def _earlier(column: Column, run: Run) -> str:
+    """The turns before this one, and this one's question."""
+    *before, now = run.turns
+    if not before:
+        return ""
+    told = "".join(
+        f'<p class="rk-asked">{escape(turn.question)}</p>'
+        f'<p class="rk-told">{escape(turn.columns[column.title].answer.strip())}</p>'
+        for turn in before
+    )
+    return (
+        f'<div class="rk-turns" tabindex="0" role="group" aria-label="Earlier"><div>{told}'
+        f'<p class="rk-asked">{escape(now.question)}</p></div></div>'
+    )
+
+
+def _answer(column: Column) -> str:
+    if column.failure is not None:
+        return f'<span class="rk-failure">{escape(column.failure)}</span>'
+    return "".join(_word(word, column.diverged_at) for word in words_of(column.pieces))
+
+
+def _word(word: Word, diverged: int | None) -> str:
+    """A word that can be chosen, the first token that differs marked in it."""
+    space, pieces = escape(word.space), [escape(piece) for piece in word.pieces]
+    if diverged is not None and word.first <= diverged <= word.last:
+        at = min(diverged - word.first, len(pieces) - 1)
+        if at == 0 and space and not pieces[0]:
+            space = f'<mark title="{PARTED}">{space}</mark>'
+        else:
+            pieces[at] = f'<mark title="{PARTED}">{pieces[at] or "∅"}</mark>'
+    text = "".join(pieces)
+    span = f'<span class="rk-word" data-first="{word.first}" data-last="{word.last}">{text}</span>'
+    return space + (span if text else "")
+
+
+def _verdict(column: Column, run: Run) -> str:
+    """One sentence on the answer."""
+    found, said = judged(column, run)
+    kind = f' data-verdict="{found}"' if found else ""
+    return f'<p class="rk-verdict"{kind}>{escape(said)}</p>'
+
+
+def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
+    """The verdict, None while there is none, and its sentence."""
+    if column.failure is not None:
+        return None, ""
+    cut = f", cut at {run.max_new_tokens} tokens" if is_cut(column, run) else ""
+    if column.title == UNCOMPRESSED:
+        return None, f"The reference{cut}"
+    reference = next(iter(run.columns.values()))
+    if column.finished is None or reference.finished is None:
+        return None, "Stopped" if run.stopped else ""
+    found = compare(column.finished.answer, reference.finished.answer)
+    held, full = live_bytes(column)
+    return found, f"{SENTENCES[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
+
+
+def _held(column: Column) -> str:
+    """Live bytes as numbers and a bar, and how close the answer stays in one number."""
+    if column.prefilled is None:
+        return '<div class="rk-held"><p><span>…</span></p><div class="rk-bar"></div></div>'
+    held, full = live_bytes(column)
+    number, close = fidelity(column), ""
+    if column.title != UNCOMPRESSED and number is not None and column.finished is not None:
+        close = f'<span class="rk-fidelity">fidelity <b>{percent(number)}</b></span>'
+    share = 100 * min(held / max(full, 1), 1)
+    return (
+        f'<div class="rk-held" data-badge="kv"><p><span><b>{escape(size(held))}</b>'
+        f'<span class="rk-full"> of {escape(size(full))}</span></span>{close}</p>'
+        f'<div class="rk-bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></div></div>'
+    )
+
+
+def live_bytes(column: Column) -> tuple[int, int]:
+    """Live bytes of a filled column, and those of an uncompressed cache of the same tokens."""
+    filled, done = column.prefilled, column.finished
+    if done is not None:  # the cache has grown by the answer
+        return done.metrics["kv_bytes"], done.metrics["kv_bytes_full"]
+    return (0, 0) if filled is None else (filled.kv_bytes, filled.kv_bytes_full)
+
+
+def _figures(column: Column, run: Run, on_cpu: bool) -> str:
+    """What fidelity is made of, and the column's times: closed until asked for."""
+    said = [FIDELITY] if strip(column) else []
+    if column.title != UNCOMPRESSED and column.diverged_at is not None:
+        said.insert(0, f"First differs at token {column.diverged_at + 1}.")
+    words = "".join(f"<p>{escape(text)}</p>" for text in [*said, *([CPU_NOTE] if on_cpu else [])])
+    return (
+        '<details class="rk-why"><summary>Figures</summary>'
+        f'<dl class="rk-badges">{_badges(column, len(run.turns))}</dl>{strip(column)}{words}'
+        "</details>"
+    )
+
+
+def _badges(column: Column, turn: int) -> str:
+    filled, done = column.prefilled, column.finished
+    if filled is None:
+        return "".join(_badge(name, "…") for name in ("nominal KV", "prefill", "per token"))
+    detail = "question only" if turn > 1 else ""
+    per_token = "…" if done is None else f"{done.decode_ms_per_token:.1f} ms"
+    return (
+        _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal")
+        + _badge("prefill", f"{filled.prefill_ms:.0f} ms", detail, "prefill")
+        + _badge("per token", per_token, "", "decode")
+    )
+
+
+def _badge(name: str, value: str, detail: str = "", key: str = "") -> str:
+    small = f"<small>{escape(detail)}</small>" if detail else ""
+    return f'<div data-badge="{key}"><dt>{escape(name)}</dt><dd>{escape(value)}{small}</dd></div>'

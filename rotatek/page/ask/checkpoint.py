@@ -1,0 +1,142 @@
+"""Bring a checkpoint: a hub id or a folder of this machine, weighed first, loaded with progress.
+
+Only where the host allows it (`ROTATEK_ALLOW_MODELS=1`): whoever may load a model names a folder of
+the host and fills its memory.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import gradio as gr
+
+from rotatek import errors
+from rotatek.models.loading import Weight, weigh
+from rotatek.models.memory import GB, free_bytes
+from rotatek.page.binding import AT_ONCE, QUIET, listen
+from rotatek.page.catalogue import Model
+from rotatek.page.refusals import refusing_stream
+from rotatek.page.service import Service
+
+LONGEST: Final = 300  # characters of a name
+LOOK_S: Final = 0.25  # between two looks at how far it is
+NEARLY: Final = 0.97  # the most that is shown before the model is ready
+
+
+@dataclass(frozen=True)
+class CheckpointWidgets:
+    """The box, its button, and a line on how far it is."""
+
+    source: gr.Textbox
+    load: gr.Button
+    progress: gr.HTML
+
+
+def checkpoint_part() -> CheckpointWidgets:
+    """Below the menu of models."""
+    with gr.Row(elem_id="bring", equal_height=True):
+        source = gr.Textbox(
+            label="Bring a checkpoint: a hub id, or a folder of this machine",
+            placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
+            max_length=LONGEST,
+            scale=6,
+            elem_id="bring-source",
+        )
+        load = gr.Button("Load", scale=1, min_width=90, elem_id="bring-load")
+    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="bring-progress"))
+
+
+def progress(text: str, share: float | None = None) -> str:
+    """A line that is read out, over a bar where `share` is known."""
+    bar = ""
+    if share is not None:
+        bar = f'<div class="rk-bar"><i style="width:{100 * share:.0f}%"></i></div>'
+    return f'<p class="rk-status" role="status">{escape(text)}</p>{bar}'
+
+
+class CheckpointEvents:
+    """Loading, for one service; one checkpoint at a time."""
+
+    def __init__(self, service: Service, weigh_model: Callable[[str], Weight] = weigh) -> None:
+        self.service, self.weigh = service, weigh_model
+        self._busy = threading.Lock()
+
+    @refusing_stream
+    def load(self, source: str) -> Iterator[dict[str, Any]]:
+        """Weigh, load and choose a checkpoint. Changes: progress, load, model."""
+        source = (source or "").strip()
+        if not source:
+            raise errors.ModelNotNamed
+        if not self._busy.acquire(blocking=False):
+            raise errors.ModelLoading
+        try:
+            yield {"load": gr.update(interactive=False), "progress": progress("Weighing it…", 0)}
+            yield from self._load(source)
+        except Exception as error:
+            said = progress(errors.public_message(error))
+            yield {"load": gr.update(interactive=True), "progress": said}
+        finally:
+            self._busy.release()
+
+    def _load(self, source: str) -> Iterator[dict[str, Any]]:
+        known = {model.source: model for model in self.service.models}
+        model = known.get(source) or Model(self._name(source), Path(source).name, source)
+        if source not in known:
+            weight = self.weigh(source)
+            yield from self._watch(model, weight)
+        yield {
+            "progress": progress(f"{model.label} is ready, and chosen."),
+            "load": gr.update(interactive=True),
+            "model": gr.update(choices=self._choices(), value=model.name),
+        }
+
+    def offer(self) -> dict[str, Any]:
+        """What is on offer by now, for whoever comes later. Changes: model."""
+        return {"model": gr.update(choices=self._choices())}
+
+    def _choices(self) -> list[tuple[str, str]]:
+        return [(model.label, model.name) for model in self.service.models]
+
+    def _name(self, source: str) -> str:
+        """The last part of the source, numbered where a model of that name is on offer."""
+        taken, name = {model.name for model in self.service.models}, Path(source).name
+        return name if name not in taken else f"{name}-{len(taken) + 1}"
+
+    def _watch(self, model: Model, weight: Weight) -> Iterator[dict[str, Any]]:
+        """Load in a thread; memory that fills tells how far it is."""
+        failed: list[Exception] = []
+
+        def work() -> None:
+            try:
+                self.service.bring(model)
+            except Exception as error:
+                failed.append(error)
+
+        free, thread = free_bytes(weight.device), threading.Thread(target=work, daemon=True)
+        said = f"Loading {model.label}: {weight.needed / GB:.2g} GB of weights…"
+        thread.start()
+        while thread.is_alive():
+            done = (free - free_bytes(weight.device)) / max(weight.needed, 1)
+            yield {"progress": progress(said, min(max(done, 0.02), NEARLY))}
+            thread.join(LOOK_S)
+        if failed:
+            raise failed[0]
+
+
+def wire_checkpoint(
+    page: gr.Blocks, events: CheckpointEvents, widgets: CheckpointWidgets, model: gr.Dropdown
+) -> None:
+    """The button or Enter loads what the box names."""
+    listen(page.load, events.offer, {}, {"model": model}, **AT_ONCE)
+    shown = {"progress": widgets.progress, "load": widgets.load, "model": model}
+    listen(
+        [widgets.load.click, widgets.source.submit],
+        events.load,
+        {"source": widgets.source},
+        shown,
+        concurrency_limit=2,
+        **QUIET,
+    )

@@ -1,0 +1,163 @@
+"""The one sentence and the one number of a column, its words, and what sliders predict."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rotatek.compare.columns import titled
+from rotatek.engine import Engine
+from rotatek.events import Token
+from rotatek.page.ask import settings_events
+from rotatek.page.ask.agreement import fidelity
+from rotatek.page.ask.events import IN_TALK, AskEvents
+from rotatek.page.ask.looks import packed
+from rotatek.page.ask.verdict import Verdict, compare
+from rotatek.page.ask.words import words_of
+from rotatek.page.catalogue import Model
+from rotatek.page.form import values_of
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.page.state import Column, Run
+from rotatek.settings import BASELINE, Settings
+from tests.tiny import tiny_qwen
+
+SPELLINGS = [
+    ("Harbour Café", "harbour cafe", Verdict.DIFFERENT),
+    ("Harbour Café", "HARBOUR  café.", Verdict.SPELLING),
+    ("20.10", "20.10 ", Verdict.SAME),
+    ("20.10", "2010", Verdict.DIFFERENT),
+    ("20.10", "20,10", Verdict.DIFFERENT),
+    ("1,204", "1.204", Verdict.DIFFERENT),
+    ("£20.10", "20.10", Verdict.DIFFERENT),
+    ("-5", "5", Verdict.DIFFERENT),
+    ("10-5", "105", Verdict.DIFFERENT),
+    ("09:42", "0942", Verdict.DIFFERENT),
+    ("Open: Monday", "open Monday!", Verdict.SPELLING),
+    ("a-b", "ab", Verdict.SPELLING),
+    ("", "", Verdict.SAME),
+]
+
+
+@pytest.mark.parametrize("one,other,expected", SPELLINGS)
+def test_spelling_is_case_space_and_punctuation_outside_numbers(
+    one: str, other: str, expected: Verdict
+) -> None:
+    assert compare(one, other) is expected and compare(other, one) is expected
+
+
+PIECES = [
+    ["H", "a", "r", " ", "C", "a", "f", "", "é"],
+    ["The", " total", " is", " £", "20", ".", "10"],
+    ["a\n", "b  ", "c"],
+    [" ", "", "x", "\n\n", "y "],
+    ["", ""],
+    [],
+]
+
+
+@pytest.mark.parametrize("pieces", PIECES)
+def test_words_are_the_answer_and_hold_every_token(pieces: list[str]) -> None:
+    words = words_of(pieces)
+    assert "".join(word.space + "".join(word.pieces) for word in words) == "".join(pieces)
+    held = [token for word in words for token in range(word.first, word.last + 1)]
+    assert held == list(range(len(pieces)))
+    assert all(" " not in "".join(word.pieces) for word in words)
+
+
+def test_fidelity_is_agreement_weighed_by_divergence() -> None:
+    column = Column("x", Settings())
+    assert fidelity(column) is None
+    for index, (differs, kl) in enumerate([(False, 0.0), (False, 0.5), (True, None)]):
+        column.take(Token("x", index, index, "a", 1.0, differs, kl))
+    assert fidelity(column) == pytest.approx((1 + np.exp(-0.5)) / 3)
+
+
+@pytest.fixture(scope="module")
+def service() -> Service:
+    vlm = tiny_qwen()
+    return Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+
+
+@pytest.fixture(scope="module")
+def image() -> Image.Image:
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((168, 112))
+
+
+def run_of(service: Service, image: Image.Image, settings: Settings) -> Run:
+    *_, run = service.ask("tiny", image, "Which?", titled(settings, []), 4)
+    return run
+
+
+SETTINGS = [
+    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
+    Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.5),
+    Settings.of(channels="think", keep_channels=0.5),
+    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
+    Settings.of(keep_channels=0.5, cache_dtype="int8"),
+    Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(s)[:40])
+def test_predicted_bytes_are_those_that_an_answer_then_takes(
+    service: Service, image: Image.Image, settings: Settings
+) -> None:
+    start = run_of(service, image, SETTINGS[0])
+    held, full = settings_events.predicted(start, settings) or (0, 1)
+    done = run_of(service, image, settings).chosen.finished
+    assert done is not None and full == done.metrics["kv_bytes_full"]
+    assert held == pytest.approx(done.metrics["kv_bytes"], rel=0.03)
+    said = settings_events.read(24, start, **values_of(settings))["budget"]
+    assert f'data-share="{held / full:.4f}"' in said and "live of" in said
+
+
+def test_nothing_is_predicted_before_an_answer() -> None:
+    assert settings_events.predicted(None, Settings()) is None
+    assert "live" not in settings_events.read(24, None, **values_of(Settings()))["budget"]
+
+
+def test_looks_reach_the_browser_for_every_column(service: Service, image: Image.Image) -> None:
+    run = run_of(service, image, SETTINGS[0])
+    sent = packed(run)
+    assert sent.count('"cells"') == len(run.columns) and run.key in sent
+    assert len(sent) < 20_000
+
+
+def asking(site: Site, run: Run | None, image: Image.Image | None, **change: object) -> list[dict]:
+    given: dict[str, object] = {
+        "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
+        "max_new_tokens": 4, "others": [],
+    }  # fmt: skip
+    return list(AskEvents(site).again(**(given | values_of(SETTINGS[0]) | change)))
+
+
+def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Image.Image) -> None:
+    site = Site(service)
+    run = run_of(service, image, SETTINGS[0])
+    assert asking(site, run, image)[-1]["run"].chosen.finished
+    assert asking(site, None, image) == [] and asking(site, run, None) == []
+    assert asking(site, run, image, question=" ") == []
+    talk = run.next("And?", 4)
+    (shown,) = asking(site, talk, image)
+    assert IN_TALK in shown["status"] and "run" not in shown
+
+
+def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -> None:
+    site, columns = Site(service), titled(BASELINE, [SETTINGS[0]])
+    events = AskEvents(site)
+    runs = service.ask("tiny", image, "Which?", columns, 256, "me")
+    shown: list[dict] = []
+    worker = threading.Thread(target=lambda: shown.extend(events._stream(runs, "…")))
+    worker.start()
+    while not service.busy():
+        time.sleep(0.002)
+    started = time.monotonic()
+    service.supersede("me")
+    worker.join(10)
+    assert not worker.is_alive() and time.monotonic() - started < 5
+    assert "run" not in shown[-1] and shown[-1]["ask"]["interactive"]
+    service.supersede("nobody")

@@ -1,0 +1,77 @@
+"""Bring a checkpoint from the page, where the host allows it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from rotatek.engine import Engine
+from rotatek.models.loading import POCKET_LLAVA
+from rotatek.page import server
+from rotatek.page.build import build
+from rotatek.page.catalogue import Model, load_examples
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from tests.browser.steps import open_drawer
+from tests.fixtures import Visit
+from tests.tiny import tiny_qwen
+
+pytestmark = [
+    pytest.mark.browser,
+    # Gradio leaves event loops to the collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def open_host() -> Iterator[str]:
+    """A page whose host allows checkpoints, on a tiny model; every source loads that model."""
+    vlm = tiny_qwen()
+    service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    site = Site(service, load_examples(server.ASSETS / "examples"), brings=True)
+    page = build(site, server.ASSETS)
+    _, url, _ = server.launch(
+        page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
+    )
+    yield url
+    page.close(verbose=False)
+
+
+def bring(page: Page, source: str) -> None:
+    page.locator("#bring-source textarea, #bring-source input").first.fill(source)
+    page.locator("#bring-load").click()
+
+
+def test_a_checkpoint_is_brought_and_chosen(open_host: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(open_host)
+    open_drawer(page, "more")
+    bring(page, str(Path(POCKET_LLAVA)))
+    expect(page.locator("#bring-progress")).to_contain_text("pocket-llava is ready, and chosen.")
+    expect(page.locator("#model input")).to_have_value("pocket-llava")
+    page.reload()
+    open_drawer(page, "more")
+    page.locator("#model input").click()
+    expect(page.get_by_role("option", name="pocket-llava")).to_be_visible()
+    page.close()
+
+
+def test_what_is_none_is_refused_in_a_sentence(open_host: str, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(open_host)
+    open_drawer(page, "more")
+    bring(page, str(Path(POCKET_LLAVA).with_name("nothing")))
+    expect(page.locator("#bring-progress")).to_contain_text("could not be loaded. Give a")
+    expect(page.locator("#bring-load")).to_be_enabled()
+    expect(page.locator("#model input")).to_have_value("Tiny")
+    page.close()
+
+
+def test_a_public_page_has_no_such_box(visit: Visit) -> None:
+    page = visit()
+    open_drawer(page, "more")
+    expect(page.locator("#model input")).to_be_visible()
+    expect(page.locator("#bring-source")).to_have_count(0)
