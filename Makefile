@@ -80,7 +80,8 @@ soak: $(VENV)/.ready-test
 	$(BIN)/python -m tests.soak
 
 bench: $(VENV)/.ready-test
-	$(BIN)/python -m kernels.bench
+	mkdir -p artifacts
+	$(BIN)/python -m kernels.bench all --json artifacts/kernels.json
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python

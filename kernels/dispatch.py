@@ -181,9 +181,17 @@ class Dispatcher:
 def sample(
     device: torch.device, dtype: torch.dtype, k: int, r: int | None, narrow: bool = False
 ) -> tuple[Tensor, Visual, Text]:
-    """A small ragged case from a private generator: q, visual (k of 128 channels), text.
+    """A small ragged case from a private generator: two samples, eight query heads, d = 128.
 
-    narrow: 8-bit Keys and Values (int8) with their scales.
+    Args:
+        device: where its tensors are.
+        dtype: of its numbers.
+        k: Key channels that are kept.
+        r: Value channels of a rotated Value cache; None for plain Values.
+        narrow: 8-bit Keys and Values (int8) with their scales.
+
+    Returns:
+        q, visual and text, as `kernels.reference.attend_reference` takes them.
     """
     B, Hkv, G, N, M, d = 2, 2, 4, 300, 40, 128
     generator = torch.Generator().manual_seed(0)

@@ -77,11 +77,22 @@ def attend_triton(
     splits: int | None = None,
     pdl: bool | None = None,
 ) -> Tensor:
-    """Decode attention, T = 1; shapes as `kernels.reference.attend_reference`.
+    """Decode attention, T = 1; the first four as of `kernels.reference.attend_reference`.
 
-    config, splits (visual) and pdl override the table: for benchmarks and tests. A cache that is
-    `fresh`, or has to be copied first, is never read before the kernel ahead has ended.
-    Raises ValueError where `supported` names a reason.
+    A cache that is `fresh`, or has to be copied first, is never read before the kernel ahead has
+    ended.
+
+    Args:
+        q: [B, Hq, 1, d].
+        visual: the compressed tokens, or None.
+        text: the others.
+        scale: what scores are multiplied by.
+        config: in place of the table's, for benchmarks and tests.
+        splits: of the visual tokens, in place of the plan's.
+        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+
+    Raises:
+        ValueError: where `supported` names a reason.
     """
     reason = supported(q, visual, text)
     if reason:

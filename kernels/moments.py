@@ -208,7 +208,17 @@ def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Ten
 
 
 def project(keys: Tensor, mean: Tensor, basis: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """K~ = (K - mu) R [B, Hkv, N, k] in `dtype` (the Keys' own by default), in one pass over K."""
+    """K~ = (K - mu) R, in one pass over K.
+
+    Args:
+        keys: K [B, Hkv, N, d], last stride 1.
+        mean: mu [B, Hkv, d].
+        basis: R [B, Hkv, d, k].
+        dtype: of the result; the Keys' own by default.
+
+    Returns:
+        [B, Hkv, N, k].
+    """
     B, Hkv, N, d = keys.shape
     k = basis.shape[-1]
     out = torch.empty(B, Hkv, N, k, dtype=dtype or keys.dtype, device=keys.device)
@@ -231,10 +241,18 @@ def weigh(
     queries: Tensor, kv_heads: int, valid: Tensor | None, floor: float, smallest: float,
     mean_one: bool = False,
 ) -> Tensor:  # fmt: skip
-    """sigma [B, Hkv, d] float32: each query channel's norm over window and group, in one launch.
+    """Each query channel's norm over window and group, in one launch.
 
-    queries: [B, Hq, W, d], last stride 1; valid: [B, W] bool; no weight is below `floor` times the
-    head's median, nor below `smallest`; mean_one: divided by the head's mean.
+    Args:
+        queries: [B, Hq, W, d].
+        kv_heads: Hkv.
+        valid: [B, W] bool, the queries that are real; None where all are.
+        floor: the least weight, as a share of the head's median.
+        smallest: the least weight of all.
+        mean_one: divide by the head's mean.
+
+    Returns:
+        sigma [B, Hkv, d] float32.
     """
     B, Hq, W, d = queries.shape
     queries = queries if queries.stride(-1) == 1 else queries.contiguous()

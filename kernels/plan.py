@@ -150,6 +150,12 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
     """The table's row; else one sized from a token's bytes.
 
     Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
+
+    Args:
+        arch: the architecture, 90 for sm_90.
+        d: head width.
+        k: Key channels that are kept.
+        row_bytes: of one token's Keys and Values in one head.
     """
     if (arch, d, k, row_bytes) in CONFIGS:
         return CONFIGS[arch, d, k, row_bytes]
@@ -160,7 +166,18 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
 
 
 def one_tile(config: Config, arch: int, groups: int, N: int, sms: int) -> tuple[Config, int | None]:
-    """For small batches on sm_90: every split a single tile, loaded before the query is ready."""
+    """For small batches on sm_90: every split a single tile, loaded before the query is ready.
+
+    Args:
+        config: the table's.
+        arch: the architecture, 90 for sm_90.
+        groups: B * Hkv.
+        N: visual tokens.
+        sms: multiprocessors.
+
+    Returns:
+        The configuration and its visual splits; `config` and None where this does not apply.
+    """
     if arch != 90 or config.single is None:
         return config, None
     tokens, warps, per_sm = config.single
@@ -194,9 +211,13 @@ class Work(NamedTuple):
 def layout(
     work: Work, facts: tuple[int, int], config: Config | None = None, splits: int | None = None
 ) -> tuple[Config, Plan]:
-    """The configuration and splits of a call; `config` and (visual) `splits` override them.
+    """The configuration and splits of a call.
 
-    facts: as `device_facts` finds them.
+    Args:
+        work: what the call reads.
+        facts: (architecture, multiprocessors) of `device_facts`.
+        config: in place of the table's.
+        splits: of the visual tokens, in place of those that are worked out.
     """
     arch, sms = facts
     wide = work.text_bytes == 8 * work.d  # float32
@@ -214,7 +235,13 @@ def layout(
 
 
 def plan_of(work: Work, wanted: int, config: Config) -> Plan:
-    """`wanted` visual splits of whole tiles, and text splits of about as many bytes."""
+    """Visual splits of whole tiles, and text splits of about as many bytes.
+
+    Args:
+        work: what the call reads.
+        wanted: visual splits; rounding to tiles may leave fewer.
+        config: sizes of the tiles, and whether visual splits read the text, too.
+    """
     size = _rounded(-(-work.N // wanted), config.block_n)
     splits = -(-work.N // size)
     if config.joined:
@@ -226,11 +253,20 @@ def plan_of(work: Work, wanted: int, config: Config) -> Plan:
 
 
 def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
-    """Modelled time of visual splits with text splits beside them, in tiles.
+    """Modelled time of visual splits with text splits beside them.
 
     Whole waves of programs take their largest share, the last one at least the configuration's
     tail, since a few programs do not stream at full speed. A group's text takes the place of half a
     split, or more by its bytes.
+
+    Args:
+        work: what the call reads.
+        sms: multiprocessors.
+        config: how it is read.
+        splits: of the visual tokens.
+
+    Returns:
+        Time in tiles, as one program reads them.
     """
     slots, tiles = sms * config.per_sm, -(-work.N // config.block_n)
     size = -(-tiles // splits) * config.block_n
@@ -246,17 +282,31 @@ def plan_splits(work: Work, sms: int, config: Config) -> int:
     """The count of visual splits of least `split_tiles`.
 
     Over 85 measured shapes its choice is 2.8 % from the best, most where a layer takes 10 us.
+
+    Args:
+        work: what the call reads.
+        sms: multiprocessors.
+        config: how it is read.
     """
     counts = _counts(work, config, 5 * sms * config.per_sm)
     return min(counts, key=lambda splits: split_tiles(work, sms, config, splits))
 
 
 def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
-    """Modelled us, on an H200, of splits that read the text too.
+    """Modelled time of splits that read the text too, on an H200.
 
     The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
     reads its tiles and its text. Multiprocessors with a single place left, or
     full with some programs left over, take further ones unevenly.
+
+    Args:
+        work: what the call reads.
+        sms: multiprocessors.
+        config: how it is read.
+        splits: of the visual tokens.
+
+    Returns:
+        Microseconds.
     """
     fit, tile_us = config.joined or Joined(), config.block_n * work.row_bytes / SM_BYTES_US
     plan = plan_of(work, splits, config)
@@ -280,6 +330,14 @@ def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | N
     Where long rows may be ragged, two splits at least, of 4,096 tokens at most: the longest row
     would be streamed by one program while all others have ended.
     Over 350 measured shapes its choice is .8 to 6.4 % from the best of both kinds, by the row.
+
+    Args:
+        work: what the call reads.
+        sms: multiprocessors.
+        config: the table's.
+
+    Returns:
+        One of `config.large` and its visual splits; else `config` and None.
     """
     apart = split_tiles(work, sms, config, plan_splits(work, sms, config)) * config.per_sm
     apart_us = APART * apart * config.block_n * work.row_bytes / SM_BYTES_US + APART_US

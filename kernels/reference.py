@@ -63,7 +63,18 @@ def value_scales(visual: Visual) -> Tensor:
 
 
 def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width: int) -> Tensor:
-    """Expand 1-D per-head blocks to [B, Hkv, N, width], zero beyond each head's own width."""
+    """Expand 1-D per-head blocks, with zeros beyond each head's own width.
+
+    Args:
+        flat: 1-D; head (b, h) has a row-major [tokens, widths[b, h]] block in it.
+        widths: [B, Hkv].
+        offsets: [B, Hkv], each block's first element.
+        tokens: N.
+        width: of the result, at least the widest head's.
+
+    Returns:
+        [B, Hkv, N, width].
+    """
     out = flat.new_zeros(*widths.shape, tokens, width)
     for b, row in enumerate(widths.tolist()):
         for h, w in enumerate(row):
@@ -90,8 +101,15 @@ def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
 def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """One softmax over compressed visual and full-width text tokens.
 
-    q: [B, Hq, T, d], the last T text tokens' queries (query t sees text j < length - (T - 1 - t)).
-    Returns [B, Hq, T, d] in q's dtype; every product is taken in float32.
+    Args:
+        q: [B, Hq, T, d], the last T text tokens' queries; query t sees text
+            j < length - (T - 1 - t).
+        visual: the compressed tokens, all of which every query sees; None where there are none.
+        text: the others, with those of `q`.
+        scale: what scores are multiplied by.
+
+    Returns:
+        [B, Hq, T, d] in q's dtype; every product is taken in float32.
     """
     B, Hq, T, d = q.shape
     Hkv = text.keys.shape[1]

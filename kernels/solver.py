@@ -236,12 +236,22 @@ def subspace(
     chunk: int = 32,
     warps: int | None = None,
 ) -> Tensor:
-    """Orthonormal basis R [..., d, k] of the top k directions of C, or of (sigma sigma^T) * C.
+    """Orthonormal basis R of the top k directions of C, or of (sigma sigma^T) * C.
 
-    covariance: [..., d, d] float32, d <= 128 for speed; iterations: the most, the last is left out
-    where it would change little; sigma: [..., d]; start: [d, k] float32, to be passed in when a
-    CUDA graph is captured (`start_basis` copies from the host). A matrix that is zero or not finite
-    gets some orthonormal basis. chunk: columns of C read at a time, 0 to hold all.
+    A matrix that is zero or not finite gets some orthonormal basis.
+
+    Args:
+        covariance: [..., d, d] float32, d <= 128 for speed.
+        k: columns.
+        iterations: the most; the last is left out where it would change little.
+        sigma: [..., d].
+        start: [d, k] float32, to be passed in when a CUDA graph is captured (`start_basis` copies
+            from the host).
+        chunk: columns of C read at a time, 0 to hold all.
+        warps: of each program; 4 or 8 by size if None.
+
+    Returns:
+        [..., d, k] float32.
     """
     d = covariance.shape[-1]
     matrices = covariance.float().reshape(-1, d, d).contiguous()

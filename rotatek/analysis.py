@@ -23,8 +23,10 @@ class AttentionView:
     """Where one query looks. Over n traced tokens, means over the group's query heads.
 
     Args:
-        exact, approximate: scores before softmax [n], from full and from compressed Keys.
-        attention, compressed: their softmax [n] over the traced tokens.
+        exact: scores before softmax [n], from full Keys.
+        approximate: the same from compressed Keys.
+        attention: softmax [n] of `exact` over the traced tokens.
+        compressed: softmax [n] of `approximate`.
         score_error: L2 of the difference over L2 of the exact scores' variation between tokens.
     """
 
@@ -40,7 +42,8 @@ class HeadView:
     """One kv head under a method that rotates.
 
     Args:
-        raw, rotated: |K| [n, d] before and after the full rotation (channels by falling energy).
+        raw: |K| [n, d] as the model makes them.
+        rotated: |K| [n, d] after the full rotation, channels by falling energy.
         spectrum: [d] eigenvalues as shares.
         k: kept channels.
         token: [n] number of each among all visual tokens.

@@ -27,7 +27,18 @@ class Layer(Protocol):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Attention output [B, T, Hq, d]; `full()` runs plain attention over query, key, value."""
+        """Run one attention call.
+
+        Args:
+            module: the attention module that calls.
+            query: [B, Hq, T, d].
+            key: [B, Hkv, n, d], what the cache's `update` returned.
+            value: [B, Hkv, n, d].
+            full: runs plain attention over these three.
+
+        Returns:
+            [B, T, Hq, d].
+        """
         ...
 
 
@@ -37,7 +48,13 @@ class VisionTap(Protocol):
     module: nn.Module
 
     def see(self, query: Tensor, key: Tensor, scale: float) -> None:
-        """One attention call: query, key [B, H, n, d]."""
+        """Look at one attention call.
+
+        Args:
+            query: [B, H, n, d].
+            key: [B, H, n, d].
+            scale: what scores are multiplied by.
+        """
         ...
 
 
@@ -111,7 +128,19 @@ def rotatek_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention for transformers' interface: [B, T, Hq, d] and no weights.
+    """Attention for transformers' interface.
+
+    Args:
+        module: the attention module that calls.
+        query: [B, Hq, T, d].
+        key: [B, Hkv, n, d]; where a layer travels on it (`tag`), that layer attends.
+        value: [B, Hkv, n, d].
+        attention_mask: as SDPA takes it; for plain attention only.
+        scaling: what scores are multiplied by; 1 / sqrt(d) by default.
+        **kwargs: passed on to plain attention.
+
+    Returns:
+        [B, T, Hq, d], and no weights.
 
     Raises:
         Stopped: where the context's `stoppable` flag is set.

@@ -127,7 +127,13 @@ class Conversation:
 
 
 def check_room(conversation: Conversation, tokens: int, turns: int, limit: int | None) -> None:
-    """Refuse a question of `tokens` tokens, its answer counted, beyond either limit.
+    """Refuse a question beyond either limit.
+
+    Args:
+        conversation: what has been said so far.
+        tokens: of the question and of its longest answer.
+        turns: the most questions of a conversation.
+        limit: the most tokens of a conversation, or None where there is no limit.
 
     Raises:
         ConversationOver: in a sentence that says what to do.
@@ -137,9 +143,15 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
 
 
 def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[int]) -> Tensor:
-    """Feed what the cache has not seen of the last answer, then a question's token ids.
+    """Feed what the cache has not seen of the last answer, then a question.
 
-    Returns next-token logits [1, vocabulary]; the column is ready to decode.
+    Args:
+        vlm: the model.
+        column: whose cache grows; it is ready to decode afterwards.
+        question: token ids, from the end of the last answer on.
+
+    Returns:
+        Next-token logits [1, vocabulary] in float32.
     """
     unseen = column.tokens[int(column.cache.get_seq_length()) - column.asked :]
     if isinstance(column.cache, RotateKCache):

@@ -27,7 +27,16 @@ class Step:
 
 @torch.inference_mode()
 def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[Tensor, float]:
-    """Run the prompt into `cache`. Returns next-token logits [B, vocabulary] and milliseconds."""
+    """Run the prompt into an empty cache.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt as its language model reads it.
+        cache: filled in place.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
+    """
     started = time.perf_counter()
     mask = None if bool(embedded.valid.all()) else embedded.valid.long()
     out = vlm.model(
@@ -46,9 +55,16 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
 def feed(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
 ) -> tuple[Tensor, float]:
-    """Add tokens [B, T] behind a filled cache, the first at position [B].
+    """Add tokens behind a filled cache.
 
-    Returns next-token logits [B, vocabulary] and milliseconds.
+    Args:
+        vlm: the model.
+        tokens: [B, T] ids.
+        position: [B] of the first of them.
+        cache: grows by T tokens.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
     """
     started = time.perf_counter()
     places = [vlm.positions_at(position + step) for step in range(tokens.shape[1])]
@@ -76,7 +92,15 @@ def decode(
     """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
 
     Vision ids are never produced. The same request gives the same tokens on the same machine.
-    graph: replay a captured step; needs CUDA and a `RotateKCache`, and is ignored elsewhere.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt that `cache` holds; of it the padding and the next position are read.
+        cache: grows by a token a step.
+        logits: [B, vocabulary] that the first token is chosen from.
+        max_new_tokens: the most steps.
+        stop: looked at before each step.
+        graph: replay a captured step; needs CUDA and a `RotateKCache`, and is ignored elsewhere.
     """
     banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
     position, mask = embedded.next_position, None
@@ -111,7 +135,13 @@ def decode(
 def captured(
     device: torch.device, cache: RewindableCache, work: Callable[[], None]
 ) -> torch.cuda.CUDAGraph:
-    """`work`, one step on `cache`, as a graph; the cache is left as it was."""
+    """One step on a cache as a CUDA graph; the cache is left as it was.
+
+    Args:
+        device: a GPU.
+        cache: what `work` grows, with its text buffers reserved.
+        work: the step. It is run once outside the graph first, which sets up what is lazy.
+    """
     counters = cache.counters()
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -160,7 +190,18 @@ class GraphedStep:
 def decode_one_token(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
 ) -> Tensor:
-    """Feed tokens [B] at positions [B]; next-token logits [B, vocabulary], work completed."""
+    """Feed one token a sample, and wait until the work is done.
+
+    Args:
+        vlm: the model.
+        tokens: [B] ids.
+        position: [B] where they stand.
+        cache: grows by one token.
+        mask: [B, tokens up to this one] 1 where one is not padding; None where none is.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32.
+    """
     logits = forward_one(vlm, tokens, position, cache, mask)
     synchronise(vlm.device)
     return logits

@@ -95,7 +95,16 @@ class Engine:
     def answer(
         self, request: Request, settings: Settings, stop: Flag | None = None
     ) -> Iterator[Event]:
-        """One column, named "answer"."""
+        """One column, named "answer".
+
+        Args:
+            request: what is asked.
+            settings: how its cache is compressed.
+            stop: ends the answer early once it is set.
+
+        Returns:
+            Events as of `compare`.
+        """
         return self.compare(request, {"answer": settings}, stop)
 
     def compare(
@@ -116,7 +125,13 @@ class Engine:
         the first column's), first_divergence (index or None), kl (mean, nats), confidence
         (geometric mean of the tokens' probabilities), stopped.
 
-        conversation: takes over the caches of a complete answer, for `follow`; its maker closes it.
+        Args:
+            request: what is asked.
+            columns: settings by the name that events carry.
+            stop: ends every column early once it is set.
+            trace: record the first column that compresses; its `Finished` event holds the trace.
+            conversation: takes over the caches of a complete answer, for `follow`; its maker
+                closes it.
         """
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
@@ -184,6 +199,12 @@ class Engine:
 
         Events as in `compare`; prefill_ms is that of the question alone, and bytes count the grown
         text. Whatever keeps the answer from being complete closes the conversation.
+
+        Args:
+            conversation: as `compare` has filled it.
+            question: the text of the next turn.
+            max_new_tokens: the longest answer, 1 to `Limits`.
+            stop: ends every column early once it is set.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is as it was.

@@ -82,7 +82,14 @@ def make_request(
 ) -> Request:
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
-    Raises a `UserError` that says what to change.
+    Args:
+        images: one picture or several.
+        question: the text, cleaned by `clean_question`.
+        max_new_tokens: the longest answer, 1 to `Limits`.
+        history: earlier (question, answer) turns about the same images, oldest first.
+
+    Raises:
+        UserError: in a sentence that says what to change.
     """
     given = [images] if isinstance(images, Image.Image) else list(images or ())
     if not given or any(image is None for image in given):

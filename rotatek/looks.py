@@ -141,7 +141,11 @@ def weights(
     """
     heads, d = text.keys.shape[1], text.keys.shape[3]
     query = queries.float().view(1, heads, -1, len(steps), d)
-    keys = _keys(visual)
+    keys = visual.keys
+    if keys.dim() == 1:
+        widths, offsets, basis = visual.key_widths, visual.key_offsets, visual.basis
+        assert widths is not None and offsets is not None and basis is not None
+        keys = pad_heads(keys, widths, offsets, visual.tokens or 0, basis.shape[-1])
     projected, bias = project_query(query, visual)
     seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
     seen = seen if bias is None else seen + bias
@@ -154,16 +158,6 @@ def weights(
     if visual.lengths is not None:
         weights = weights[..., : int(visual.lengths[0])]
     return weights.mean((0, 1, 2)).cpu().numpy()
-
-
-def _keys(visual: Visual) -> Tensor:
-    """The stored Keys [B, Hkv, N, k], heads of differing widths padded."""
-    if visual.keys.dim() > 1:
-        return visual.keys
-    wide = visual.index if visual.basis is None else visual.basis
-    widths, offsets = visual.key_widths, visual.key_offsets
-    assert wide is not None and widths is not None and offsets is not None
-    return pad_heads(visual.keys, widths, offsets, visual.tokens or 0, wide.shape[-1])
 
 
 def _tokens(count: int, total: int, kept: NDArray[np.bool_] | None) -> NDArray[np.int64] | slice:

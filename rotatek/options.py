@@ -5,9 +5,10 @@ label, a sentence of help, and what may be set. Command-line flags, the page's c
 fields, links, and the columns of tables are all made from `options_of(method)`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Final, Literal, Self
 
 from rotatek.errors import SettingError
 
@@ -127,3 +128,36 @@ def check_options(method: Any) -> None:
 def flat(method: Any) -> dict[str, Any]:
     """A method's options by their flat names, ready for JSON."""
     return {one.key: getattr(method, one.name) for one in options_of(method)}
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """What a channel method and a token pruner have in common: a name, words, a colour, options.
+
+    Class attributes:
+        name: the registry's key.
+        label: as the literature writes it.
+        summary: a sentence.
+        colour, marker, dash: how figures draw it; a plotly marker symbol and line style.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    summary: ClassVar[str]
+    colour: ClassVar[str] = "#667080"
+    marker: ClassVar[str] = "x"
+    dash: ClassVar[str] = "dash"
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @property
+    def kept(self) -> float:
+        """The share `keep`; 1 for a method that has no such option."""
+        return float(getattr(self, "keep", 1.0))
+
+    def at(self, keep: float) -> Self:
+        """The same method keeping another share, where it has one."""
+        has_keep = any(one.name == "keep" for one in fields(self))
+        changes: Mapping[str, Any] = {"keep": keep} if has_keep else {}
+        return replace(self, **changes)

@@ -18,6 +18,14 @@ def encode_chat(
 
     The template is rendered around marks, and each typed text is encoded on its own with special
     tokens split, so `<|im_end|>` in a question is seven characters and never a turn.
+
+    Args:
+        tokenizer: the model's.
+        request: question, images and history.
+        template: a Jinja chat template; None for the tokenizer's own.
+
+    Raises:
+        ControlTokens: where the template leaves a text out.
     """
     turns = [*request.history, (request.question, None)]
     rendered, texts = _render(tokenizer, turns, template, images=len(request.images))
@@ -33,7 +41,16 @@ def encode_chat(
 def encode_follow_up(
     tokenizer: PreTrainedTokenizerBase, question: str, template: str | None
 ) -> list[int]:
-    """Token ids that lead from the end of an answer to the next one: end of turn, question, cue."""
+    """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
+
+    Args:
+        tokenizer: the model's.
+        question: clean text.
+        template: a Jinja chat template; None for the tokenizer's own.
+
+    Raises:
+        ControlTokens: where the template leaves a text out.
+    """
     turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
     rendered, _ = _render(tokenizer, turns, template)
     _, answer, rest = rendered.partition(_MARK.format(1))
@@ -80,6 +97,11 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> li
 
 def expand_images(ids: Sequence[int], image_token: int, counts: Sequence[int]) -> list[int]:
     """Repeat each image token as often as its image has visual tokens.
+
+    Args:
+        ids: a conversation's token ids, one image token an image.
+        image_token: that token's id.
+        counts: visual tokens of each image, in order.
 
     Raises:
         ControlTokens: if the ids hold another number of image tokens than there are images.

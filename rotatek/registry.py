@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from rotatek.errors import SettingError
-from rotatek.options import Option, options_of
+from rotatek.options import Method, Option, options_of
 
 log = logging.getLogger("rotatek")
 
-Method = TypeVar("Method")
+M = TypeVar("M", bound=Method)
 
 
-class Registry(Mapping[str, type[Method]], Generic[Method]):
+class Registry(Mapping[str, type[M]], Generic[M]):
     """Method classes by name, in the order in which menus show them.
 
     A package adds one by an entry point in the group, whose object is the class:
@@ -32,17 +32,17 @@ class Registry(Mapping[str, type[Method]], Generic[Method]):
         own: ours, the default first.
     """
 
-    def __init__(self, group: str, base: type[Method], own: tuple[type[Method], ...]) -> None:
+    def __init__(self, group: str, base: type[M], own: tuple[type[M], ...]) -> None:
         self.group, self.base = group, base
-        self.own: Mapping[str, type[Method]] = MappingProxyType({name_of(m): m for m in own})
+        self.own: Mapping[str, type[M]] = MappingProxyType({m.name: m for m in own})
 
     @property
-    def default(self) -> type[Method]:
+    def default(self) -> type[M]:
         """The first of ours."""
         return next(iter(self.own.values()))
 
     @cached_property
-    def all(self) -> Mapping[str, type[Method]]:
+    def all(self) -> Mapping[str, type[M]]:
         """Ours, then what other packages have registered."""
         known = dict(self.own)
         for point in entry_points(group=self.group):
@@ -50,24 +50,24 @@ class Registry(Mapping[str, type[Method]], Generic[Method]):
                 method = point.load()
                 if not (isinstance(method, type) and issubclass(method, self.base)):
                     raise TypeError(f"{point.value} does not extend {self.base.__name__}")
-                if name_of(method) in known:
-                    raise ValueError(f"the name {name_of(method)} is taken")
+                if method.name in known:
+                    raise ValueError(f"the name {method.name} is taken")
                 self._check_keys(method, known)
             except Exception as error:  # a broken plug-in must not take the others down
                 log.warning("%s: the method %s is left out: %s", self.group, point.name, error)
                 continue
-            known[name_of(method)] = method
+            known[method.name] = method
         return MappingProxyType(known)
 
     @staticmethod
-    def _check_keys(method: type[Method], known: Mapping[str, type[Method]]) -> None:
+    def _check_keys(method: type[M], known: Mapping[str, type[M]]) -> None:
         """Options of one flat name must take the same kind of value in every method."""
         kinds = {one.key: one.kind for other in known.values() for one in options_of(other)}
         for one in options_of(method):
             if kinds.get(one.key, one.kind) != one.kind:
                 raise ValueError(f"its option {one.key} is a {kinds[one.key]} elsewhere")
 
-    def __getitem__(self, name: str) -> type[Method]:
+    def __getitem__(self, name: str) -> type[M]:
         return self.own[name] if name in self.own else self.all[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -76,7 +76,7 @@ class Registry(Mapping[str, type[Method]], Generic[Method]):
     def __len__(self) -> int:
         return len(self.all)
 
-    def find(self, name: object) -> type[Method]:
+    def find(self, name: object) -> type[M]:
         """The method of that name.
 
         Raises:
@@ -86,15 +86,10 @@ class Registry(Mapping[str, type[Method]], Generic[Method]):
             return self[name]
         raise SettingError(self.group.rpartition(".")[2], "one of " + ", ".join(self), name)
 
-    def options(self) -> dict[str, list[tuple[type[Method], Option]]]:
+    def options(self) -> dict[str, list[tuple[type[M], Option]]]:
         """Every flat name, with the methods that have it and their option of that name."""
-        found: dict[str, list[tuple[type[Method], Option]]] = {}
+        found: dict[str, list[tuple[type[M], Option]]] = {}
         for method in self.values():
             for one in options_of(method):
                 found.setdefault(one.key, []).append((method, one))
         return found
-
-
-def name_of(method: type) -> str:
-    """A method class's name in the registry."""
-    return str(method.name)  # type: ignore[attr-defined]

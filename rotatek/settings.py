@@ -7,8 +7,8 @@ from typing import Any, Final
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.full import Full
 from rotatek.errors import SettingError
-from rotatek.options import Option, flat, options_of
-from rotatek.registry import Registry, name_of
+from rotatek.options import Method, Option, flat, options_of
+from rotatek.registry import Registry
 from rotatek.tokens import TOKENS, TokenPruner
 from rotatek.tokens.none import KeepAll
 
@@ -143,7 +143,9 @@ def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
     return method(**{one.name: given[one.key] for one in own if one.key in given})
 
 
-def _check_idle(kind: str, key: str, value: Any, owners: Sequence[tuple[type, Option]]) -> None:
+def _check_idle(
+    kind: str, key: str, value: Any, owners: Sequence[tuple[type[Method], Option]]
+) -> None:
     """Refuse an option that the chosen method does not have, unless it changes nothing."""
     for _, one in owners:
         if not one.accepts(value):
@@ -151,7 +153,7 @@ def _check_idle(kind: str, key: str, value: Any, owners: Sequence[tuple[type, Op
     if not any(one.name == "keep" for _, one in owners) and all(
         value != one.default for _, one in owners
     ):
-        names = " or ".join(name_of(owner) for owner, _ in owners)
+        names = " or ".join(owner.name for owner, _ in owners)
         raise SettingError(key, f"{owners[0][1].default} unless {kind} is {names}", value)
 
 

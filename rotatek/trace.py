@@ -77,7 +77,16 @@ class Trace:
         )
 
     def query(self, layer: int, head: int, step: int) -> Tensor:
-        """[G, d]: the queries of one head's group that chose token `steps[step]` of the answer."""
+        """The queries that chose one token of the answer.
+
+        Args:
+            layer: index from 0.
+            head: kv head, whose group of query heads is meant.
+            step: index into `steps`.
+
+        Returns:
+            [G, d] float32.
+        """
         trace = self.layers[layer]
         if self.steps[step] == 0:  # the prompt's last row
             return torch.from_numpy(_group(trace, trace.queries, head)[:, -1])
@@ -155,7 +164,13 @@ class TraceRecorder:
     def finish(
         self, grids: tuple[tuple[int, int], ...], visual_tokens: int, kept: NDArray[np.bool_] | None
     ) -> Trace:
-        """The trace; kept [visual_tokens] names the tokens behind a pruner's rows."""
+        """Close the record and make the trace of it.
+
+        Args:
+            grids: (rows, columns) of each image's visual tokens.
+            visual_tokens: of the whole prompt, before any pruning.
+            kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
+        """
         whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
         energies = _eigenvalues(torch.stack(self.values))
         self.done = True

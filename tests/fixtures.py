@@ -1,7 +1,22 @@
 """What shared fixtures hand to tests, as types."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image
 
+if TYPE_CHECKING:  # most tests need no browser
+    from playwright.sync_api import Page
+
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
+Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
+Shoot = Callable[["Page", str], None]  # keeps a full-page screenshot under a name
+Together = Callable[[list[Callable[[], None]]], None]  # runs calls at once, raises what they raise
+
+Value = TypeVar("Value")
+
+
+def present(value: Value | None) -> Value:
+    """What must be there at this point of a test."""
+    assert value is not None
+    return value

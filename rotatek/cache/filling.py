@@ -72,7 +72,10 @@ class PlannedLayer(CompressedLayer):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Attention output [B, T, Hq, d]."""
+        """Full attention that fills the layer at prefill, compressed attention afterwards.
+
+        Args and result are those of `rotatek.attention.Layer.attend`.
+        """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         if self.text is None:
             out = full()
@@ -97,7 +100,15 @@ class PlannedLayer(CompressedLayer):
     ) -> LayerStates | None:
         """Keep one prefill's states, and settle what this layer shares with others.
 
-        states: the visual ones, where another cache has gathered them; returns them if any.
+        Args:
+            module: the attention module, whose output projection some methods weigh Values by.
+            query: [B, Hq, L, d].
+            key: [B, Hkv, L, d].
+            value: [B, Hkv, L, d].
+            states: the visual ones, where another cache has gathered them.
+
+        Returns:
+            The visual states; None where the layer sees no visual token.
         """
         states = self._keep(module, query, key, value, states)
         self.filling.settle(last=self.index == self.plan.layers - 1)

@@ -16,7 +16,16 @@ class OutputMetrics:
         self._roots: dict[int, tuple[Tensor, Tensor] | None] = {}
 
     def of(self, layer: int, module: nn.Module, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        """[Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read."""
+        """One layer's metric and its inverse.
+
+        Args:
+            layer: index from 0, by which they are kept.
+            module: the attention module, with its output projection `o_proj`.
+            key: [B, Hkv, n, d], for its shape alone.
+
+        Returns:
+            S and S^-1, [Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read.
+        """
         if layer not in self._roots:
             weight = getattr(getattr(module, "o_proj", None), "weight", None)
             if weight is None or not weight.is_floating_point():

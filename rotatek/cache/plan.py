@@ -45,7 +45,14 @@ class TokenPlan:
         return self._source, self._mask
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
-        """See one layer's prefill attention; choose rows when it is the pruner's turn."""
+        """See one layer's prefill attention; choose rows when it is the pruner's turn.
+
+        Args:
+            layer: index from 0.
+            query: [B, Hq, L, d].
+            keys: [B, Hkv, L, d].
+            scale: what scores are multiplied by.
+        """
         if self.prunes and layer == self._first - 1:
             assert self._layout is not None
             kept = self.pruner.choose(query, keys, self._layout, scale)

@@ -5,9 +5,9 @@ class attributes its name, words and colour. Only `compress` must be written. Wh
 worked out from what `compress` stores, unless a method knows it exactly and says so.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -17,7 +17,7 @@ from kernels.reference import Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.store import Store
-from rotatek.options import check_options, option
+from rotatek.options import Method, option
 
 Relation = Literal["at least", "about"]
 CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
@@ -116,31 +116,20 @@ class Study:
 
 
 @dataclass(frozen=True)
-class ChannelMethod(ABC):
+class ChannelMethod(Method):
     """A way to store fewer numbers per visual Key. One file, and one line in the registry.
 
-    Class attributes:
-        name: the registry's key. label: as the literature writes it. summary: a sentence.
-        reading: what to see in its mask. title: of its mask's figure.
-        colour, marker, dash: how figures draw it; a plotly marker symbol and line style.
+    Class attributes, beside those of `Method`:
+        reading: what to see in its mask.
+        title: of its mask's figure.
         rotates: whether it stores rotated channels.
         expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
     """
 
-    kind: ClassVar[str] = "channels"
-    name: ClassVar[str]
-    label: ClassVar[str]
-    summary: ClassVar[str]
     reading: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "x"
-    dash: ClassVar[str] = "dash"
     rotates: ClassVar[bool] = False
     expected: ClassVar[Relation | None] = None
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     # What it stores
 
@@ -165,7 +154,7 @@ class ChannelMethod(ABC):
     @property
     def key_share(self) -> float:
         """Share of the Key channels that stay."""
-        return float(getattr(self, "keep", 1.0))
+        return self.kept
 
     @property
     def value_share(self) -> float:
@@ -211,15 +200,6 @@ class ChannelMethod(ABC):
         """The same method without what goes past its own paper (`beyond`)."""
         return self
 
-    def at(self, keep: float) -> Self:
-        """The same method keeping another share of the Key channels, where it has one."""
-        return replace(self, **({"keep": keep} if self.has_keep else {}))
-
-    @property
-    def has_keep(self) -> bool:
-        """Whether a share of the Key channels can be chosen."""
-        return any(one.name == "keep" for one in fields(self))
-
     # What figures ask
 
     def stored(self, head: HeadStates, k: int) -> Visual:
@@ -252,10 +232,18 @@ class ChannelMethod(ABC):
         return self.reconstruction(head, k) != 0
 
     def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """[d + 1]: share of the variation between tokens that survives with 0 to d channels.
+        """Share of the variation between tokens that survives with 0 to d channels.
 
-        Variation is that of the Keys times `weights` [d]. Worked out at k and at `CURVE_POINTS`
-        other widths, and straight in between.
+        Variation is that of the Keys times `weights`. Worked out at k and at `CURVE_POINTS` other
+        widths, and straight in between.
+
+        Args:
+            head: a head's Keys and queries.
+            weights: [d] what each channel's variation counts for.
+            k: a width at which it is worked out.
+
+        Returns:
+            [d + 1].
         """
         return surviving(head.keys, weights, k, lambda width: self.reconstruction(head, width))
 

@@ -18,7 +18,13 @@ SMALLEST: Final = 2.0**-14  # float16 keeps its precision down to here
 
 
 def store_in_eight_bits(visual: Visual, lengths: Tensor, kind: str) -> Visual:
-    """keys [B, Hkv, N, k] and values [B, Hkv, N, r] of `visual` in `kind`, with their scales."""
+    """Keys and Values of one layer in eight bits, with their scales.
+
+    Args:
+        visual: keys [B, Hkv, N, k] and values [B, Hkv, N, r].
+        lengths: [B] valid tokens; what lies beyond is stored as zero.
+        kind: "fp8" (e4m3) or "int8".
+    """
     alive = token_mask(lengths, visual.keys.shape[2])[:, None, :, None]
     keys = visual.keys.float().masked_fill(~alive, 0.0)
     values = visual.values.float().masked_fill(~alive, 0.0)

@@ -30,14 +30,32 @@ from rotatek.options import choice
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
-    """L2_c [B, Hkv, d]: norm over the window of the group-mean query channel."""
+    """What SparK weighs a channel by: its group-mean query's norm over the window.
+
+    Args:
+        queries: [B, Hq, W, d], the window's.
+        kv_heads: Hkv.
+        alive: [B, W] bool, the queries that are real.
+
+    Returns:
+        L2_c [B, Hkv, d] float32.
+    """
     B, Hq, W, d = queries.shape
     mean = queries.float().view(B, kv_heads, Hq // kv_heads, W, d).mean(2)
     return mean.masked_fill(~alive[:, None, :, None], 0.0).square().sum(2).sqrt()
 
 
 def spark_mask(keys: Tensor, norms: Tensor, k: int) -> Tensor:
-    """[B, Hkv, N, d] bool: the k channels each token keeps."""
+    """The channels each token keeps.
+
+    Args:
+        keys: [B, Hkv, N, d].
+        norms: [B, Hkv, d] of `channel_norms`.
+        k: how many a token keeps.
+
+    Returns:
+        [B, Hkv, N, d] bool.
+    """
     scores = keys.float().square() * norms[:, :, None]
     index = scores.topk(k, dim=-1).indices
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, index, True)

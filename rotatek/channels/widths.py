@@ -44,7 +44,17 @@ def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
 def take_samples(
     flat: Tensor, widths: Tensor, tokens: int, samples: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """What `narrow` made of some samples, from what it made of all: blocks and offsets."""
+    """What `narrow` made of some samples, from what it made of all.
+
+    Args:
+        flat: 1-D, the blocks of every sample.
+        widths: [B, Hkv] of every head.
+        tokens: N, rows of each block.
+        samples: which to take, in this order.
+
+    Returns:
+        Their blocks, 1-D, and the blocks' offsets [samples, Hkv] int64.
+    """
     ends = (widths.long().sum(1) * tokens).cumsum(0).tolist()
     sizes = widths[list(samples)].long() * tokens
     offsets = sizes.flatten().cumsum(0).view_as(sizes) - sizes

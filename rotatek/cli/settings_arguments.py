@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rotatek.channels import CHANNELS
-from rotatek.options import Option
-from rotatek.registry import Registry, name_of
+from rotatek.options import Method, Option
+from rotatek.registry import Registry
 from rotatek.settings import Settings
 from rotatek.tokens import TOKENS
 
 log = logging.getLogger("rotatek")
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
-Owned = Sequence[tuple[type, Option]]  # the methods that have an option, and theirs of that name
+Owned = Sequence[
+    tuple[type[Method], Option]
+]  # the methods that have an option, and theirs of that name
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +111,7 @@ def _help(owned: Owned, methods: int) -> str:
     words: dict[str, list[str]] = {}
     for method, option in owned:
         said = f"{option.help} ({', '.join(option.values)})" if option.values else option.help
-        words.setdefault(said, []).append(name_of(method))
+        words.setdefault(said, []).append(method.name)
     everyone = len(owned) == methods and len(words) == 1
     parts = [
         f"{'' if everyone else ', '.join(names) + ': '}{said}" for said, names in words.items()

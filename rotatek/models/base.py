@@ -141,7 +141,16 @@ class VisionLanguageModel(ABC):
 
     @abstractmethod
     def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Visual tokens [N, hidden] as an encoder-stage pruner leaves them, and kept [N] bool."""
+        """Let an encoder-stage pruner choose among the visual tokens.
+
+        Args:
+            pixels: the images.
+            pruner: reduces each image, or each tile, on its own.
+            watched: what `watched` returned for the same images.
+
+        Returns:
+            Visual tokens [N, hidden], those that go among them, and kept [N] bool.
+        """
 
     @abstractmethod
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
@@ -150,7 +159,13 @@ class VisionLanguageModel(ABC):
     def prompt(
         self, request: Request, limit: int | None = None, pixels: Pixels | None = None
     ) -> Prompt:
-        """Encode a request. pixels: its images, where they are preprocessed already.
+        """Encode a request.
+
+        Args:
+            request: what is asked.
+            limit: the most tokens of prompt and answer together, where the model's own context is
+                larger.
+            pixels: the request's images, where they are preprocessed already.
 
         Raises:
             RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
@@ -176,7 +191,13 @@ class VisionLanguageModel(ABC):
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
-        watched: what `watch` made of the same pictures, which saves the tower's run.
+        Args:
+            pixels: the images.
+            pruner: one of another stage changes nothing here.
+            watched: what `watch` made of the same pictures, which saves the tower's run.
+
+        Returns:
+            Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
@@ -186,9 +207,14 @@ class VisionLanguageModel(ABC):
     def embed(
         self, prompt: Prompt, pruner: TokenPruner | None = None, seen: Seen | None = None
     ) -> Embedded:
-        """Place the vision tower's tokens in the prompt; `seen` is what `look` made of its pixels.
+        """Place the vision tower's tokens in the prompt.
 
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
+
+        Args:
+            prompt: an encoded request.
+            pruner: for `look`.
+            seen: what `look` made of the prompt's pixels, where it has run already.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
         features, kept = seen or self.look(prompt.pixels, pruner)

@@ -33,7 +33,13 @@ def is_out_of_memory(failure: BaseException) -> bool:
 
 
 def weight_bytes(config: Any, dtype: torch.dtype, *, four_bit: bool = False) -> int:
-    """Bytes of a model's weights, from its configuration: nothing is allocated or fetched."""
+    """Bytes of a model's weights, from its configuration: nothing is allocated or fetched.
+
+    Args:
+        config: of transformers.
+        dtype: of the weights, unless they are quantised.
+        four_bit: NF4 with its scales, .6 bytes a weight.
+    """
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
     return int(model.num_parameters() * (FOUR_BIT_BYTES if four_bit else dtype.itemsize))
@@ -50,6 +56,11 @@ def free_bytes(device: str) -> int:
 
 def check_fit(name: str, needed: int, device: str) -> None:
     """Refuse a model before its weights are read.
+
+    Args:
+        name: of the model, for the sentence.
+        needed: bytes of its weights; a prefill and its caches are allowed for on top.
+        device: as of `free_bytes`.
 
     Raises:
         ModelTooLarge: with both figures.

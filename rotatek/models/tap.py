@@ -38,7 +38,16 @@ class AttentionTap:
 
 
 def attention_received(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Column sums [B, n] of softmax(q k^T), mean over heads, in O(n * BLOCK) memory."""
+    """How much attention each token receives, in O(n * BLOCK) memory.
+
+    Args:
+        query: [B, H, n, d].
+        key: [B, H, n, d].
+        scale: what scores are multiplied by.
+
+    Returns:
+        [B, n] float32: column sums of the softmax over all queries, mean over heads.
+    """
     total = torch.zeros(query.shape[0], key.shape[2], device=key.device)
     for rows in query.split(BLOCK, dim=2):
         scores = (rows @ key.transpose(-1, -2)).float() * scale

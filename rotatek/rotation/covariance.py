@@ -36,10 +36,19 @@ def centred_covariance(keys: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 def query_weights(
     queries: Tensor, kv_heads: int, valid: Tensor | None = None, mean_one: bool = False
 ) -> Tensor:
-    """sigma [B, Hkv, d]: L2 norm of each query channel over the window and the head's group.
+    """What each channel's variation counts for: the L2 norm of its queries.
 
     The norm runs over all G x W queries that read the head (the natural reading of the paper for
-    grouped heads), floored at 1e-3 of its median. valid: [B, W] bool. mean_one: over its mean.
+    grouped heads), floored at 1e-3 of its median.
+
+    Args:
+        queries: [B, Hq, W, d], the window's.
+        kv_heads: Hkv.
+        valid: [B, W] bool, the queries that are real; None where all are.
+        mean_one: divide by the mean over a head's channels.
+
+    Returns:
+        sigma [B, Hkv, d] float32.
     """
     tiny = torch.finfo(torch.float32).tiny ** 0.5
     done = solve("weigh", queries, kv_heads, valid, SIGMA_FLOOR, tiny, mean_one)
@@ -63,7 +72,17 @@ def weighted(covariance: Tensor, sigma: Tensor | None) -> Tensor:
 
 
 def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
-    """(states - mean) F [B, Hkv, N, k] in the states' dtype; rows beyond a length mean nothing."""
+    """The coordinates of centred Keys or Values in a basis: (states - mean) F.
+
+    Args:
+        states: [B, Hkv, N, d].
+        mean: [B, Hkv, d].
+        basis: F [B, Hkv, d, k].
+        lengths: [B] valid tokens.
+
+    Returns:
+        [B, Hkv, N, k] in the states' dtype; rows beyond a length mean nothing.
+    """
     done = solve("project", states, mean, basis)
     if done is not None:
         return done

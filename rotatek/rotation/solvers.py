@@ -45,14 +45,21 @@ def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
 
 
 def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> Tensor:
-    """Orthonormal top-k basis [..., d, k] by subspace iteration, fixed shapes, no host sync.
+    """Orthonormal top-k basis by subspace iteration, fixed shapes, no host sync.
 
     The paper's shifted Cholesky-QR alone does not return orthonormal columns, and fails outright
     once lambda_1 / lambda_k passes about 1e3. Here C is shifted by a ridge (its eigenvectors stay),
     Gram matrices are float64, and two plain passes follow the shifted ones (shifted Cholesky-QR-3:
     Fukaya et al., SIAM J. Sci. Comput. 2020). T = 5 leaves a flat spectrum up to 6 % short of
     eigh's energy, so two steps of C^8 follow where they gain: safe there, refused on steep spectra.
-    Columns are only roughly ordered: use `order_basis` before slicing k.
+
+    Args:
+        covariance: C [..., d, d].
+        k: columns.
+        iterations: T of the paper.
+
+    Returns:
+        [..., d, k] float32, columns only roughly ordered: use `order_basis` before slicing k.
     """
     d = covariance.shape[-1]
     ridge = RIDGE / d * torch.eye(d, dtype=torch.float64, device=covariance.device)
@@ -99,11 +106,18 @@ def full_basis(covariance: Tensor, sigma: Tensor | None = None) -> tuple[Tensor,
 
 
 def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """A basis [..., d, k] whose first w columns serve every w <= k, and each column's energy.
+    """A basis whose first w columns serve every w <= k, and each column's energy.
 
-    Of (sigma sigma^T) * C where sigma is given.
     On a GPU, orthogonal iteration (which converges column by column) in place of eigh, which torch
     runs there matrix by matrix.
+
+    Args:
+        covariance: C [..., d, d].
+        k: columns.
+        sigma: [..., d]; with it the basis is that of (sigma sigma^T) * C.
+
+    Returns:
+        The basis [..., d, k] and its energies [..., k], falling.
     """
     covariance = weighted(covariance, sigma)
     start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
@@ -117,7 +131,17 @@ def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tup
 
 
 def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = None) -> Tensor:
-    """R_k [..., d, k] of C, or of (sigma sigma^T) * C, by "subspace" (T = 5) or "eigh"."""
+    """R_k, the k directions of most energy.
+
+    Args:
+        covariance: C [..., d, d].
+        k: columns; all d of them come from eigh, whatever the solver.
+        solver: "subspace" (T = 5) or "eigh".
+        sigma: [..., d]; with it the basis is that of (sigma sigma^T) * C.
+
+    Returns:
+        [..., d, k].
+    """
     if solver != "eigh" and k < covariance.shape[-1]:
         start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
         done = solve("subspace", covariance, k, ITERATIONS, sigma, start)

@@ -4,59 +4,39 @@ A pruner is one file with a frozen dataclass: its fields are its options (`rotat
 class attributes its name, words and colour.
 """
 
-from abc import ABC
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from rotatek.layout import Layout
-from rotatek.options import check_options, option
+from rotatek.options import Method, option
 
 Stage = Literal["nowhere", "decoder", "encoder"]
 
 
 @dataclass(frozen=True)
-class TokenPruner(ABC):
+class TokenPruner(Method):
     """A way to drop visual tokens. One file, and one line in the registry.
 
-    Class attributes:
-        name: the registry's key. label: as the literature writes it. summary: a sentence.
+    Class attributes, beside those of `Method`:
         stage: "nowhere"; "decoder" (drops inside the language model, by `choose`, before its layer
             `layer`); or "encoder" (drops before it, by `reduce` on the vision tower's output).
-        colour, marker, dash: how figures draw it.
         caution: what to bear in mind when a later question is asked; or nothing.
     """
 
-    kind: ClassVar[str] = "tokens"
-    name: ClassVar[str]
-    label: ClassVar[str]
-    summary: ClassVar[str]
     stage: ClassVar[Stage]
-    colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "x"
-    dash: ClassVar[str] = "dash"
     caution: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def kept_share(self) -> float:
         """Share of the visual tokens that stay, as the paper counts it."""
-        return float(getattr(self, "keep", 1.0))
+        return self.kept
 
     @property
     def first_layer(self) -> int:
         """The first decoder layer with fewer tokens, at a decoder stage; the one before chooses."""
         return int(getattr(self, "layer", 1))
-
-    def at(self, keep: float) -> Self:
-        """The same pruner keeping another share of the tokens, where it has one."""
-        has_keep = any(one.name == "keep" for one in fields(self))
-        changes: Mapping[str, Any] = {"keep": keep} if has_keep else {}
-        return replace(self, **changes)
 
     def choose(self, query: Tensor, keys: Tensor, layout: Layout, scale: float) -> Tensor:
         """At a decoder stage: the rows that stay.

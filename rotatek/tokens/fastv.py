@@ -18,9 +18,16 @@ from rotatek.tokens.base import Stage, TokenPruner, keep_option
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
-    """Attention [B, L] of each sample's last real row over all real rows, mean over heads.
+    """Attention of each sample's last real row over all real rows, mean over heads.
 
-    query: [B, Hq, L, d]; keys: [B, Hkv, L, d]; valid: [B, L] bool.
+    Args:
+        query: [B, Hq, L, d].
+        keys: [B, Hkv, L, d].
+        valid: [B, L] bool, the rows that are not padding.
+        scale: what scores are multiplied by.
+
+    Returns:
+        [B, L] float32.
     """
     B, Hq, L, d = query.shape
     Hkv = keys.shape[1]

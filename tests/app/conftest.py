@@ -15,6 +15,7 @@ from rotatek.page.build import build
 from rotatek.page.catalogue import Example, Model
 from rotatek.page.service import Service
 from rotatek.page.site import Site
+from tests.fixtures import Together
 from tests.tiny import tiny_qwen
 
 # The server and the client that gradio runs in this process leave event loops to the collector.
@@ -73,7 +74,7 @@ def client(address: str) -> Client:
 
 
 @pytest.fixture
-def together() -> Callable[[list[Callable[[], None]]], None]:
+def together() -> Together:
     """Run several calls at once and re-raise what any of them raised."""
 
     def run(calls: list[Callable[[], None]]) -> None:

@@ -2,8 +2,9 @@
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rotatek.compare.columns import titled
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
+from rotatek.events import Event
 from rotatek.limits import Limits
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
@@ -24,6 +26,7 @@ from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.page.state import Run
 from rotatek.settings import Settings
+from tests.fixtures import present
 from viz.theme import size
 
 COLUMNS = titled(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
@@ -52,7 +55,9 @@ def first(place: Service, image: Image.Image, session: str = "visitor", tokens: 
     return run
 
 
-def test_a_follow_up_goes_on_and_shows_the_whole_conversation(place, image) -> None:
+def test_a_follow_up_goes_on_and_shows_the_whole_conversation(
+    place: Service, image: Image.Image
+) -> None:
     run = first(place, image)
     *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
     assert later.previous is run and later.trace is run.trace and later.goes_on
@@ -60,14 +65,18 @@ def test_a_follow_up_goes_on_and_shows_the_whole_conversation(place, image) -> N
     assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
     assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
     for title, column in later.columns.items():
-        before, after = run.columns[title].finished.metrics, column.finished.metrics
+        before = present(run.columns[title].finished).metrics
+        after = present(column.finished).metrics
         assert after["kv_bytes"] > before["kv_bytes"]
         assert size(after["kv_bytes"]) in html
-        assert column.prefilled.visual_kept == run.columns[title].prefilled.visual_kept
+        filled = present(run.columns[title].prefilled)
+        assert present(column.prefilled).visual_kept == filled.visual_kept
     assert "in " in answers.status(later) and len(place.conversations) == 1
 
 
-def test_nobody_else_and_no_older_answer_gets_the_caches(place, image) -> None:
+def test_nobody_else_and_no_older_answer_gets_the_caches(
+    place: Service, image: Image.Image
+) -> None:
     run = first(place, image)
     with pytest.raises(ConversationGone):
         next(place.follow(run, "And then?", 4, "somebody else"))
@@ -81,7 +90,7 @@ def test_nobody_else_and_no_older_answer_gets_the_caches(place, image) -> None:
     assert list(running)[-1].goes_on
 
 
-def test_what_is_refused_can_be_asked_another_way(place, image) -> None:
+def test_what_is_refused_can_be_asked_another_way(place: Service, image: Image.Image) -> None:
     run = first(place, image)
     with pytest.raises(QuestionEmpty):
         next(place.follow(run, " ", 4, "visitor"))
@@ -94,7 +103,7 @@ def test_what_is_refused_can_be_asked_another_way(place, image) -> None:
 
 
 @pytest.mark.parametrize("way", ["stop", "new image", "new question", "close"])
-def test_memory_goes_when_the_visitor_does(place, image, way: str) -> None:
+def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, way: str) -> None:
     def live() -> int:
         gc.collect()
         found = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
@@ -121,7 +130,7 @@ def test_memory_goes_when_the_visitor_does(place, image, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["stop", "leave"])
-def test_a_follow_up_cut_short_is_not_kept(place, image, way: str) -> None:
+def test_a_follow_up_cut_short_is_not_kept(place: Service, image: Image.Image, way: str) -> None:
     run = first(place, image)
     running = place.follow(run, "And then?", 400, "visitor")
     for later in running:
@@ -132,11 +141,12 @@ def test_a_follow_up_cut_short_is_not_kept(place, image, way: str) -> None:
         *_, later = running
         assert later.stopped and not later.goes_on
     else:
+        assert isinstance(running, Generator)
         running.close()
     assert len(place.conversations) == 0 and not place._stops
 
 
-def held(most_bytes: int) -> SimpleNamespace:
+def held(most_bytes: int) -> Any:
     """A conversation that only knows what it weighs."""
     talk = SimpleNamespace(cache_bytes=most_bytes, closed=False)
     talk.close = lambda: setattr(talk, "closed", True)
@@ -149,7 +159,7 @@ def test_the_least_recent_conversation_makes_room() -> None:
         chats.keep(f"s{number}", Waiting(talk, "k"))
     assert [talk.closed for talk in talks] == [True, False, False]
     again = chats.take("s1", "k")
-    chats.keep("s1", again)
+    chats.keep("s1", present(again))
     large = held(70)
     chats.keep("s3", Waiting(large, "k"))
     assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
@@ -165,14 +175,16 @@ def test_an_idle_conversation_is_released() -> None:
     taken = chats.take("visitor", "k")
     time.sleep(0.15)
     assert not talk.closed  # it was answering
-    chats.keep("visitor", taken)
+    chats.keep("visitor", present(taken))
     deadline = time.monotonic() + 5
     while not talk.closed and time.monotonic() < deadline:
         time.sleep(0.02)
     assert talk.closed and len(chats) == 0
 
 
-def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> None:
+def test_the_page_offers_a_follow_up_only_while_caches_wait(
+    place: Service, image: Image.Image
+) -> None:
     events = AskEvents(Site(place))
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
     *_, last = events.ask(**request, others=[], session="visitor", **values_of(Settings()))
@@ -188,18 +200,21 @@ def test_the_page_offers_a_follow_up_only_while_caches_wait(place, image) -> Non
     assert gone["follow"]["visible"] is False
 
 
-def test_caches_too_large_to_keep_are_not_offered(place, image) -> None:
+def test_caches_too_large_to_keep_are_not_offered(place: Service, image: Image.Image) -> None:
     place.conversations.most_bytes = 1000
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
     assert run.chosen.finished is not None and not run.goes_on and len(place.conversations) == 0
 
 
-def test_memory_that_runs_out_takes_kept_caches_first(place, image, monkeypatch) -> None:
+def test_memory_that_runs_out_takes_kept_caches_first(
+    place: Service, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first(place, image, "somebody")
     engine = place.engine("tiny")
-    whole, calls = engine._attempt, []
+    whole = engine._attempt
+    calls: list[int] = []
 
-    def attempt(*args: object) -> Iterator[object]:
+    def attempt(*args: Any) -> Generator[Event, None, bool]:
         calls.append(len(place.conversations))
         if len(calls) == 1:
             return True
@@ -210,7 +225,9 @@ def test_memory_that_runs_out_takes_kept_caches_first(place, image, monkeypatch)
     assert calls == [1, 0] and run.goes_on and "ran out of memory" in run.notice
 
 
-def test_programs_leave_nothing_behind(place, image, monkeypatch) -> None:
+def test_programs_leave_nothing_behind(
+    place: Service, image: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[Conversation] = []
     monkeypatch.setattr(Conversation, "hold", lambda self, *_: made.append(self))
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "program")

@@ -8,13 +8,12 @@ import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.__main__ import main
+from rotatek.cli.main import main
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.errors import SettingError
 from rotatek.inputs import open_image
@@ -26,8 +25,9 @@ from rotatek.page.form import changed, fields, settings_of, values_of
 from rotatek.page.links import read_query
 from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.page.state import Run
+from rotatek.page.state import Run, start
 from rotatek.settings import Settings
+from tests.fixtures import present
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
 BEYOND = Settings.of(values="rotate", keep_values=0.5, widths="adaptive")
@@ -68,8 +68,9 @@ def test_json_holds_the_conversation(talk: Run) -> None:
         assert list(shown["columns"]) == list(turn.columns)
         for title, column in turn.columns.items():
             told = shown["columns"][title]
-            assert told["answer"] == column.finished.answer
-            assert told["kv_bytes"] == column.finished.metrics["kv_bytes"]
+            done = present(column.finished)
+            assert told["answer"] == done.answer
+            assert told["kv_bytes"] == done.metrics["kv_bytes"]
             assert sum(told["kv_bytes_by_part"].values()) == told["kv_bytes"]
             assert Settings.from_dict(told["settings"]) == column.settings
             assert len(told["kl_by_token"]) == told["new_tokens"]
@@ -81,7 +82,7 @@ def test_csv_holds_a_line_a_turn_and_column(talk: Run) -> None:
     assert [row["column"] for row in rows[:3]] == list(talk.columns)
     for row in rows[3:]:
         column = talk.columns[row["column"]]
-        assert int(row["kv_bytes"]) == column.finished.metrics["kv_bytes"]
+        assert int(row["kv_bytes"]) == present(column.finished).metrics["kv_bytes"]
         assert settings_in(row) == column.settings
         assert row["question"] == talk.question
 
@@ -110,27 +111,30 @@ def test_the_program_gives_the_same_answers(
     printed = run_program(export.python(talk, image))
     for turn in talk.turns:
         for title, column in turn.columns.items():
-            done = column.finished
+            done = present(column.finished)
             assert f"{title}: {done.answer} ({done.metrics['kv_bytes']} bytes)" in printed
 
 
 def test_the_command_line_gives_the_same_answer(
-    pocket: Site, talk: Run, root: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    pocket: Site,
+    talk: Run,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(root)
     words = shlex.split(export.command(talk, ExportEvents(pocket).picture_of(talk)))
     assert words[:3] == ["python", "-m", "rotatek"]
     assert main(words[3:]) == 0
     got = json.loads(capsys.readouterr().out)
-    done = talk.turns[0].chosen.finished
+    done = present(talk.turns[0].chosen.finished)
     assert got["answer"] == done.answer and got["kv_bytes"] == done.metrics["kv_bytes"]
     assert got["settings"] == talk.chosen.settings.as_dict()
 
 
 @pytest.mark.parametrize("settings", [BEYOND, Settings.of(tokens="visionzip", keep_tokens=0.45)])
 def test_every_setting_survives_the_command_line(settings: Settings, talk: Run) -> None:
-    run = Run(titled(settings, []), talk.pixels, "q")  # type: ignore[arg-type]
-    run.columns = {name: SimpleNamespace(settings=s) for name, s in run.columns.items()}
+    run = start(titled(settings, []), talk.pixels, "q")
     words = shlex.split(export.command(run, "a b.png"))
     given = dict(zip(words[6::2], words[7::2], strict=False))
     for name, value in changed(settings).items():

@@ -13,6 +13,7 @@ from PIL import Image
 
 from rotatek import analysis
 from rotatek.channels import CHANNELS
+from rotatek.channels.spark import SparK
 from rotatek.compare.columns import titled
 from rotatek.page import figures as page_figures
 from rotatek.page.form import values_of
@@ -20,6 +21,7 @@ from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.service import Service
 from rotatek.page.state import Run
 from rotatek.settings import Settings
+from tests.fixtures import present
 from tests.unit.test_analysis import FirstChannels
 from viz import headmap
 
@@ -47,13 +49,13 @@ def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
     drawn = drawings.budget_drawing(run).figure
     for index, column in enumerate(run.columns.values()):
         held = sum(float(trace["x"][index]) for trace in drawn.data)
-        assert held == pytest.approx(column.finished.metrics["kv_bytes"], rel=5e-3)
+        assert held == pytest.approx(present(column.finished).metrics["kv_bytes"], rel=5e-3)
     visual = {trace["name"]: trace["x"][0] for trace in drawn.data}
     assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
 
 
 def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
-    layers, heads = run.trace.shape
+    layers, heads = present(run.trace).shape
     for layer in range(layers):
         sent = figures(events.redraw(run, "energy", layer, layer % heads, 0, **form())["drawn"])
         assert sent.keys() == widgets.titles().keys() - {"kept"}
@@ -91,7 +93,7 @@ def test_redrawing_is_quick(run: Run) -> None:
 
 
 def test_the_answer_can_be_stepped_through(run: Run) -> None:
-    pieces, steps = drawings.answer_tokens(run, run.trace)
+    pieces, steps = drawings.answer_tokens(run, present(run.trace))
     assert steps == list(range(len(steps))) and len(steps) >= len(pieces) == 6
     seen = set()
     for step in range(len(steps)):
@@ -113,8 +115,9 @@ def test_an_answer_is_never_markup_beside_its_slider() -> None:
 
 def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
     def curves(**changed: Any) -> dict[str, Any]:
-        view = events.view_of(run, (1, 0, 0), form(**changed))
-        return {c.style.name: c.held for c in drawings.energy_curves(view, view.k)}
+        view = present(events.view_of(run, (1, 0, 0), form(**changed)))
+        drawn = drawings.energy_curves(view, view.k)
+        return {name: c.held for name, c in zip(view.methods, drawn, strict=True)}
 
     first, again = curves(), curves(keep_values=0.5, cache_dtype="int8")
     assert all(first[name] is again[name] for name in first)
@@ -125,10 +128,11 @@ def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
 
 
 def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
-    view = events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean"))
-    assert view.methods["spark"].recovery == "mean" and view.chosen.name == "spark"
-    assert view.method == CHANNELS.default(keep=0.5) and view.k == 16
-    whole = events.view_of(run, (0, 0, 0), form(channels="full"))
+    view = present(events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean")))
+    spark = view.methods["spark"]
+    assert isinstance(spark, SparK) and spark.recovery == "mean" and view.chosen.name == "spark"
+    assert view.method == CHANNELS.default().at(0.5) and view.k == 16
+    whole = present(events.view_of(run, (0, 0, 0), form(channels="full")))
     assert whole.method == view.method  # the rotation, as its own widgets have it
 
 
@@ -163,13 +167,11 @@ def test_a_method_s_name_becomes_an_element_s() -> None:
 
 
 def test_the_map_agrees_with_the_head(run: Run) -> None:
-    method = CHOSEN.channels
-    energies = drawings.spectra(run, run.trace, method)[2, 1]
-    view = analysis.head_view(run.trace, 2, 1, method)
+    method, trace = CHOSEN.channels, present(run.trace)
+    energies = drawings.spectra(run, trace, method)[2, 1]
+    view = analysis.head_view(trace, 2, 1, method)
     assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
-    assert drawings.spectra(run, run.trace, method.at(0.5)) is drawings.spectra(
-        run, run.trace, method
-    )
+    assert drawings.spectra(run, trace, method.at(0.5)) is drawings.spectra(run, trace, method)
 
 
 @pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])

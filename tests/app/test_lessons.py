@@ -14,9 +14,11 @@ from rotatek.page.form import settings_of, values_of
 from rotatek.page.learn import events, lessons, story, widgets
 from rotatek.page.service import Service
 from tests.app.test_inspect import figures
+from tests.fixtures import present
 from viz import masks
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+Made = tuple[story.Story, Path]  # a story, and the file it was stored in
 
 
 def test_the_committed_story_is_small_and_told_without_a_model() -> None:
@@ -34,15 +36,15 @@ def test_the_committed_story_is_small_and_told_without_a_model() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(service: Service, picture_file: Path, tmp_path_factory: pytest.TempPathFactory):
+def made(service: Service, picture_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     path = tmp_path_factory.mktemp("assets") / "traces" / story.NAME
     example = Example(picture_file, "A square", ("Which colour?",))
     return story.make(service, example, path), path
 
 
-def test_a_story_comes_back_as_it_was_stored(made) -> None:
+def test_a_story_comes_back_as_it_was_stored(made: Made) -> None:
     stored, path = made
-    loaded = story.load(path)
+    loaded = present(story.load(path))
     assert loaded[1:] == stored[1:]
     for name in story.ARRAYS:
         one, other = (getattr(s.trace.layers[0], name) for s in (stored, loaded))
@@ -50,7 +52,7 @@ def test_a_story_comes_back_as_it_was_stored(made) -> None:
     assert loaded.trace.shape == (1, 1) and loaded.trace.steps == stored.trace.steps
 
 
-def test_lessons_follow_whatever_was_stored(made, picture_file: Path) -> None:
+def test_lessons_follow_whatever_was_stored(made: Made, picture_file: Path) -> None:
     stored, _ = made
     pixels = np.zeros((224, 336, 3), dtype=np.uint8)
     told = lessons.lessons(stored, pixels, {})
@@ -83,7 +85,7 @@ def test_buttons_set_what_their_lesson_shows() -> None:
 
 
 def test_the_methods_are_what_the_lessons_say_of_them() -> None:
-    stored, cast = story.load(ASSETS / "traces" / story.NAME), story.cast()
+    stored, cast = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
     told = {one.name: one for one in (cast.ours, cast.fixed, cast.ragged)}
     masked = analysis.masks(stored.trace, 0, 0, told, 32)
     assert masks.agreement(masked[cast.fixed.name]) == 1 > masks.agreement(masked[cast.ragged.name])

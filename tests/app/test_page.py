@@ -2,7 +2,10 @@
 
 import threading
 import time
+from collections.abc import Generator, Iterator
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import numpy as np
@@ -12,7 +15,7 @@ from PIL import Image
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.engine import Engine
 from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
-from rotatek.events import Failed, Finished, Token
+from rotatek.events import Event, Failed, Finished, Token
 from rotatek.page.ask import answers, readings
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.catalogue import Model, load_examples, models_on_offer, presets
@@ -21,6 +24,7 @@ from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.page.state import Run, start
 from rotatek.settings import Settings
+from tests.fixtures import present
 from viz.theme import size
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
@@ -58,7 +62,7 @@ def test_a_run_grows_and_is_complete_at_the_end(run: Run) -> None:
     for column in run.columns.values():
         assert column.finished is not None and column.failure is None
         assert column.answer.strip() == column.finished.answer.rstrip("\ufffd").strip()
-    assert run.chosen.kept.sum() == 12 and run.trace is not None
+    assert present(run.chosen.kept).sum() == 12 and run.trace is not None
 
 
 def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
@@ -89,8 +93,9 @@ def test_badges_are_the_engines_figures(run: Run) -> None:
     html = answers.cards(run, on_cpu=True)
     assert "latency proves nothing" in html
     for column in run.columns.values():
-        assert size(column.finished.metrics["kv_bytes"]) in html
-        assert f"of {size(column.finished.metrics['kv_bytes_full'])}" in html
+        metrics = present(column.finished).metrics
+        assert size(metrics["kv_bytes"]) in html
+        assert f"of {size(metrics['kv_bytes_full'])}" in html
 
 
 def test_readings_say_what_is_kept() -> None:
@@ -134,6 +139,7 @@ def test_a_closed_tab_ends_the_run(service: Service, image: Image.Image) -> None
     running = service.ask("tiny", image, "Go on", titled(CHOSEN, []), 512, "tab")
     next(running)
     next(running)
+    assert isinstance(running, Generator)
     running.close()
     assert not service._stops
 
@@ -150,7 +156,7 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     secret = "/".join(["", "secret", "path"])
 
     class Breaking(Engine):
-        def compare(self, *args: object, **options: object) -> object:
+        def compare(self, *args: Any, **options: Any) -> Iterator[Event]:
             raise RuntimeError(secret)
 
     vlm = service.engine("tiny").vlm
@@ -213,7 +219,7 @@ def test_a_folder_is_offered_by_name_and_never_by_path(monkeypatch: pytest.Monke
     assert folder.source == "/srv/secret/My-Model"
 
 
-def test_the_gallery_is_whole(root) -> None:
+def test_the_gallery_is_whole(root: Path) -> None:
     examples = load_examples(root / "assets" / "examples")
     assert len(examples) >= 4
     for example in examples:

@@ -1,6 +1,6 @@
 """Eight visitors at once, each with a code word in the picture: nobody reads another's."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from rotatek.engine import Engine
 from rotatek.page.catalogue import Model
 from rotatek.page.service import Service
 from rotatek.settings import Settings
+from tests.fixtures import Together, present
 
 WORDS = ("harbour", "meadow", "lantern", "copper", "violin", "saddle", "pepper", "marble")
 FONT = Path(__file__).resolve().parents[2] / "assets" / "fonts" / "arimo-regular.ttf"
@@ -38,17 +39,21 @@ def service() -> Service:
 
 
 @pytest.mark.slow
-def test_eight_visitors_read_their_own_code_word(service: Service, together: Callable) -> None:
+def test_eight_visitors_read_their_own_code_word(service: Service, together: Together) -> None:
     def answers(number: int) -> dict[str, str]:
         columns = titled(SETTINGS[number % len(SETTINGS)], [])
         visitor, word = f"visitor {number}", WORDS[number]
         question = "What is the code word?"
         *_, run = service.ask("pocket", card(word), question, columns, 12, visitor)
-        return {title: column.finished.answer for title, column in run.columns.items()}
+        return {title: present(column.finished).answer for title, column in run.columns.items()}
 
     alone = [answers(number) for number in range(8)]
     crowd: dict[int, dict[str, str]] = {}
-    together([lambda n=n: crowd.__setitem__(n, answers(n)) for n in range(8)])
+
+    def note(number: int) -> None:
+        crowd[number] = answers(number)
+
+    together([partial(note, number) for number in range(8)])
     assert [crowd[number] for number in range(8)] == alone
     for number, said in crowd.items():
         foreign = [word for word in WORDS if word != WORDS[number]]

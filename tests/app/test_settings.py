@@ -19,6 +19,7 @@ from rotatek.page.links import decode, encode
 from rotatek.page.service import Service
 from rotatek.page.state import start
 from rotatek.settings import BASELINE, Settings
+from tests.fixtures import present
 
 SETTINGS = [
     Settings(),
@@ -126,10 +127,11 @@ def test_many_columns_answer_from_one_page(service: Service, image: Image.Image)
     assert html.count("<article") == 5 and html.count("rk-steps") == 4
     for column in list(run.columns.values())[1:]:
         assert agreement.reading(column) in html
-        assert len(column.same) == len(column.pieces) == column.finished.new_tokens
+        done = present(column.finished)
+        assert len(column.same) == len(column.pieces) == done.new_tokens
         same = sum(column.same) / len(column.same)
-        if column.finished.new_tokens == run.columns[UNCOMPRESSED].finished.new_tokens:
-            assert same == pytest.approx(column.finished.metrics["agreement"])
+        if done.new_tokens == present(run.columns[UNCOMPRESSED].finished).new_tokens:
+            assert same == pytest.approx(done.metrics["agreement"])
 
 
 def test_strip_shows_where_columns_part(image: Image.Image) -> None:
@@ -156,7 +158,7 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     cache = RotateKCache(vlm.model, embedded.inputs(), settings)
     prefill(vlm, embedded, cache)
     widths = torch.cat([layer.store.visual.key_widths.flatten() for layer in cache.layers])
-    least, most = settings_events.head_widths(run, settings)
+    least, most = present(settings_events.head_widths(run, settings))
     assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
     assert f"{least} to {most} on this image" in beyond and "64 of 128 Value channels" in beyond
     assert "beyond the paper: K + V, adaptive" in readings.budget_reading(settings)

@@ -128,7 +128,7 @@ def test_looks_reach_the_browser_for_every_column(service: Service, image: Image
 
 
 def asking(site: Site, run: Run | None, image: Image.Image | None, **change: object) -> list[dict]:
-    given = {
+    given: dict[str, object] = {
         "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
         "max_new_tokens": 4, "others": [],
     }  # fmt: skip

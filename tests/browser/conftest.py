@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,8 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
+
+from tests.fixtures import Shoot, Visit
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
@@ -103,7 +105,7 @@ def tab() -> list[Page]:
 @pytest.fixture
 def visit(
     browser: Browser, address: str, tab: list[Page], request: pytest.FixtureRequest
-) -> Iterator[Callable[..., Page]]:
+) -> Iterator[Visit]:
     """Open the page; at the end no page may have logged an error or called a foreign host.
 
     A visit goes on in the tab of a test that has passed: it loads everything anew and is another
@@ -124,15 +126,14 @@ def visit(
     def raised(error: Error) -> None:
         complaints.append(f"page: {error}")
 
-    listeners = {"console": heard, "request": sent, "pageerror": raised}
-
     def open_page(width: int = 1400, height: int = 1000, theme: str = "light") -> Page:
         page = tab.pop() if tab else browser.new_page()
         pages.append(page)
         page.set_viewport_size({"width": width, "height": height})
         page.set_default_timeout(WAIT_MS)
-        for event, listener in listeners.items():
-            page.on(event, listener)
+        page.on("console", heard)
+        page.on("request", sent)
+        page.on("pageerror", raised)
         page.goto(f"{address}/?__theme={theme}")
         page.wait_for_selector("#raw-plot .js-plotly-plot .heatmaplayer image")
         page.wait_for_selector("#budget-plot .js-plotly-plot .barlayer")
@@ -141,8 +142,9 @@ def visit(
 
     yield open_page
     for page in pages:
-        for event, listener in listeners.items():
-            page.remove_listener(event, listener)
+        page.remove_listener("console", heard)
+        page.remove_listener("request", sent)
+        page.remove_listener("pageerror", raised)
         if tab or request.session.testsfailed > failed_before:
             page.close()
         else:
@@ -161,7 +163,7 @@ def left(page: Page) -> Page:
 
 
 @pytest.fixture
-def shoot() -> Callable[[Page, str], None]:
+def shoot() -> Shoot:
     """Keep a full-page screenshot as an artefact."""
     ARTIFACTS.mkdir(exist_ok=True)
 

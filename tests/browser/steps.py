@@ -4,7 +4,7 @@ import io
 import time
 
 from PIL import Image, ImageDraw
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 DONE = '#answers .rk-card[data-state="done"]'
 
@@ -36,9 +36,8 @@ def ledger() -> bytes:
 def upload(page: Page, data: bytes, name: str = "sign.png") -> None:
     """Put a file into the image box, in place of the one that is there."""
     page.locator("#image button[aria-label='Remove Image']").click()
-    page.locator("#image input[type=file]").set_input_files(
-        [{"name": name, "mimeType": "image/png", "buffer": data}]
-    )
+    file: FilePayload = {"name": name, "mimeType": "image/png", "buffer": data}
+    page.locator("#image input[type=file]").set_input_files([file])
 
 
 def watch(page: Page) -> None:

@@ -5,6 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.steps import answered, changes, open_results, plot_data, turn, watch
+from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
 
@@ -27,7 +28,7 @@ def findings(page: Page, theme: str) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_nothing_serious(visit, width: int) -> None:
+def test_axe_finds_nothing_serious(visit: Visit, width: int) -> None:
     """Every tab, light and dark; of the two others one is drawn in either ink."""
     page = visit(width, 900)
     for summary in page.locator("#setup, #more, #beyond").all():
@@ -58,7 +59,7 @@ def reach(page: Page, selector: str, most: int = 60) -> None:
     pytest.fail(f"{selector} cannot be reached by keyboard")
 
 
-def test_every_step_by_keyboard(visit) -> None:
+def test_every_step_by_keyboard(visit: Visit) -> None:
     page = visit()
     reach(page, "[role=tab][data-tab-id=learn]")
     page.keyboard.press("Enter")

@@ -14,6 +14,7 @@ from rotatek.page.catalogue import Model, load_examples
 from rotatek.page.service import Service
 from rotatek.page.site import Site
 from tests.browser.steps import open_drawer
+from tests.fixtures import Visit
 from tests.tiny import tiny_qwen
 
 pytestmark = [
@@ -69,7 +70,7 @@ def test_what_is_none_is_refused_in_a_sentence(open_host: str, browser: Browser)
     page.close()
 
 
-def test_a_public_page_has_no_such_box(visit) -> None:
+def test_a_public_page_has_no_such_box(visit: Visit) -> None:
     page = visit()
     open_drawer(page, "more")
     expect(page.locator("#model input")).to_be_visible()

@@ -10,6 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.steps import changes, plot_data, press
+from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +24,7 @@ CLOCK = (
 
 
 @pytest.mark.alone
-def test_every_figure_follows_a_layer_at_once(visit, capsys: pytest.CaptureFixture) -> None:
+def test_every_figure_follows_a_layer_at_once(visit: Visit, capsys: pytest.CaptureFixture) -> None:
     page = visit()
     page.evaluate(CLOCK)
     taken = []
@@ -38,7 +39,7 @@ def test_every_figure_follows_a_layer_at_once(visit, capsys: pytest.CaptureFixtu
     assert statistics.median(taken) < REDRAW_MS
 
 
-def test_the_map_shows_bytes_and_says_so(visit) -> None:
+def test_the_map_shows_bytes_and_says_so(visit: Visit) -> None:
     page = visit()
     before = plot_data(page, "map")
     page.locator("#quantity label").filter(has_text="KV bytes").click()
@@ -46,7 +47,7 @@ def test_the_map_shows_bytes_and_says_so(visit) -> None:
     expect(page.locator("#map-caption")).to_contain_text(re.compile(r"KV bytes [\d.]+ kB"))
 
 
-def test_an_answer_can_be_stepped_through(visit) -> None:
+def test_an_answer_can_be_stepped_through(visit: Visit) -> None:
     page = visit()
     exact, compressed = plot_data(page, "attention"), plot_data(page, "compressed")
     raw = plot_data(page, "raw")
@@ -59,7 +60,7 @@ def test_an_answer_can_be_stepped_through(visit) -> None:
     assert plot_data(page, "raw") == raw
 
 
-def test_figures_change_their_ink_with_the_page(visit) -> None:
+def test_figures_change_their_ink_with_the_page(visit: Visit) -> None:
     page = visit()
     read = "() => getComputedStyle(document.querySelector('#energy-plot .xtick text')).fill"
     light = page.evaluate(read)
@@ -78,10 +79,10 @@ def saved(page: Page, figure: str, kind: str) -> Path:
     return download.value.path()
 
 
-def test_a_figure_can_be_carried_away(visit, browser: Browser, tmp_path: Path) -> None:
+def test_a_figure_can_be_carried_away(visit: Visit, browser: Browser, tmp_path: Path) -> None:
     page = visit()
     picture = Image.open(io.BytesIO(saved(page, "raw", "png").read_bytes())).convert("RGB")
-    assert picture.width > 500 and len(picture.getcolors(1 << 24)) > 100
+    assert picture.width > 500 and len(picture.getcolors(1 << 24) or ()) > 100
     assert picture.getpixel((1, 1)) == (255, 255, 255)
     kept = tmp_path / "figure.html"
     kept.write_bytes(saved(page, "attention", "html").read_bytes())

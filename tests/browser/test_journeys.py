@@ -3,10 +3,9 @@
 import json
 import re
 import time
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Position, expect
 
 from tests.browser.steps import (
     DONE,
@@ -23,11 +22,12 @@ from tests.browser.steps import (
     upload,
     watch,
 )
+from tests.fixtures import Shoot, Visit, present
 
 pytestmark = pytest.mark.browser
 
 
-def test_page_greets_with_an_answer_and_every_figure(visit, shoot) -> None:
+def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     assert not page.evaluate("document.body.classList.contains('dark')")
     expect(page.locator(DONE)).to_have_count(2)
@@ -42,7 +42,7 @@ def test_page_greets_with_an_answer_and_every_figure(visit, shoot) -> None:
 
 
 @pytest.mark.alone
-def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
+def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     upload(page, drawn(448, 224))
     expect(page.locator("#token-reading")).to_have_text("keeps 80 of 200 tokens")
@@ -54,14 +54,14 @@ def test_upload_ask_and_read_both_answers(visit, shoot) -> None:
     for card in (cards.nth(0), cards.nth(1)):
         assert card.locator(".rk-answer").inner_text().strip()
     verdict = cards.nth(1).locator(".rk-verdict").inner_text()
-    assert 0 < int(re.search(r"in (\d+) % of the bytes", verdict).group(1)) < 100
+    assert 0 < int(present(re.search(r"in (\d+) % of the bytes", verdict)).group(1)) < 100
     expect(cards.nth(1).locator('[data-badge="nominal"] dd')).to_contain_text("25 %")
     expect(page.locator("#kept-caption")).to_contain_text("80 of 200 visual tokens")
     assert first < 10.0
     shoot(page, "asked")
 
 
-def test_sliders_say_what_they_keep_and_redraw(visit) -> None:
+def test_sliders_say_what_they_keep_and_redraw(visit: Visit) -> None:
     page = visit()
     energy, mask = plot_data(page, "energy"), plot_data(page, "mask-rotatek")
     expect(page.locator("#channel-reading")).to_contain_text("keeps 32 of 128 channels")
@@ -69,7 +69,8 @@ def test_sliders_say_what_they_keep_and_redraw(visit) -> None:
     expect(page.locator("#channel-reading")).not_to_contain_text("keeps 32 of")
     changes(page, "energy", energy)
     changes(page, "mask-rotatek", mask)
-    kept = int(re.search(r"keeps (\d+)", page.locator("#channel-reading").inner_text()).group(1))
+    said = page.locator("#channel-reading").inner_text()
+    kept = int(present(re.search(r"keeps (\d+)", said)).group(1))
     expect(page.locator("#energy-caption")).to_contain_text(f"With {kept} of 128 channels")
     open_drawer(page, "setup")
     expect(page.locator("#presets input")).not_to_have_count(0)
@@ -79,7 +80,7 @@ def test_sliders_say_what_they_keep_and_redraw(visit) -> None:
     expect(page.locator("#budget-reading")).not_to_have_text(budget)
 
 
-def test_layer_and_head_change_the_figures(visit) -> None:
+def test_layer_and_head_change_the_figures(visit: Visit) -> None:
     page = visit()
     raw, scores = plot_data(page, "raw"), plot_data(page, "scores")
     press(page, "layer", "ArrowRight")
@@ -92,14 +93,14 @@ def test_layer_and_head_change_the_figures(visit) -> None:
     expect(page.locator("#map-caption")).to_contain_text("Layer 3, head 1")
 
 
-def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
+def test_a_cell_of_the_map_can_be_chosen(visit: Visit) -> None:
     page = visit()
     raw = plot_data(page, "raw")
     page.wait_for_selector("#map-plot .js-plotly-plot")
-    area = page.locator("#map-plot .nsewdrag").bounding_box()
+    area = present(page.locator("#map-plot .nsewdrag").bounding_box())
     layer = page.locator("#layer input[type=number]")
-    layers = int(layer.get_attribute("max")) + 1
-    cell = {"x": area["width"] * 4.5 / layers, "y": area["height"] * 0.75}
+    layers = int(present(layer.get_attribute("max"))) + 1
+    cell: Position = {"x": area["width"] * 4.5 / layers, "y": area["height"] * 0.75}
     page.locator("#map-plot .nsewdrag").hover(position=cell)
     page.locator("#map-plot .nsewdrag").click(position=cell)
     changes(page, "raw", raw)
@@ -109,7 +110,7 @@ def test_a_cell_of_the_map_can_be_chosen(visit) -> None:
 
 
 @pytest.mark.alone
-def test_stop_ends_a_long_answer_at_once(visit) -> None:
+def test_stop_ends_a_long_answer_at_once(visit: Visit) -> None:
     page = visit()
     upload(page, ledger())
     expect(page.locator("#token-reading")).to_contain_text("of 320 tokens")
@@ -129,7 +130,7 @@ def test_stop_ends_a_long_answer_at_once(visit) -> None:
     expect(page.locator(".toast-body")).to_have_count(0)
 
 
-def test_examples_fill_in_image_and_question(visit) -> None:
+def test_examples_fill_in_image_and_question(visit: Visit) -> None:
     page = visit()
     before = page.locator("#image img").get_attribute("src")
     page.locator("#examples .thumbnail-item").nth(1).click()
@@ -142,7 +143,9 @@ def test_examples_fill_in_image_and_question(visit) -> None:
     expect(page.locator(DONE)).to_have_count(2)
 
 
-def test_presets_set_the_controls_and_more_columns_can_be_compared(visit, shoot) -> None:
+def test_presets_set_the_controls_and_more_columns_can_be_compared(
+    visit: Visit, shoot: Shoot
+) -> None:
     page = visit()
     open_drawer(page, "setup")
     page.locator("#presets label").filter(has_text="62 %").click()
@@ -156,7 +159,7 @@ def test_presets_set_the_controls_and_more_columns_can_be_compared(visit, shoot)
     shoot(page, "five-columns")
 
 
-def test_a_bad_upload_is_refused_calmly(visit) -> None:
+def test_a_bad_upload_is_refused_calmly(visit: Visit) -> None:
     page = visit()
     upload(page, b"GIF89a" + bytes(200), "picture.png")
     toast = page.locator(".toast-body")
@@ -164,7 +167,7 @@ def test_a_bad_upload_is_refused_calmly(visit) -> None:
     assert "Traceback" not in page.content() and "/tmp" not in toast.inner_text()
 
 
-def test_keyboard_alone_is_enough(visit) -> None:
+def test_keyboard_alone_is_enough(visit: Visit) -> None:
     page = visit()
     page.locator("#question textarea").focus()
     page.keyboard.press("Control+A")
@@ -179,7 +182,7 @@ def test_keyboard_alone_is_enough(visit) -> None:
     assert outline != "none"
 
 
-def test_reload_in_the_middle_of_an_answer(visit) -> None:
+def test_reload_in_the_middle_of_an_answer(visit: Visit) -> None:
     page = visit()
     page.locator("#question textarea").fill("What is the title?")  # there is none: a long answer
     watch(page)
@@ -192,19 +195,19 @@ def test_reload_in_the_middle_of_an_answer(visit) -> None:
     expect(page.locator(DONE)).to_have_count(2)
 
 
-def test_phone_width_needs_no_sideways_scrolling(visit, shoot) -> None:
+def test_phone_width_needs_no_sideways_scrolling(visit: Visit, shoot: Shoot) -> None:
     page = visit(width=390, height=844, theme="dark")
     assert page.evaluate("document.body.classList.contains('dark')")
     ask(page, "What is the total?")
     for theme in ("dark", "light"):
         turn(page, theme)
         assert page_width(page) <= 390
-        cards = [card.bounding_box() for card in page.locator("#answers .rk-card").all()]
+        cards = [present(card.bounding_box()) for card in page.locator("#answers .rk-card").all()]
         assert cards[1]["y"] >= cards[0]["y"] + cards[0]["height"]
         shoot(page, f"phone-{theme}")
 
 
-def test_dark_mode_keeps_its_ink_readable(visit: Callable[..., Page], shoot) -> None:
+def test_dark_mode_keeps_its_ink_readable(visit: Visit, shoot: Shoot) -> None:
     page = visit(theme="dark")
     read = (
         "selector => { const e = document.querySelector(selector);"
@@ -221,9 +224,9 @@ def test_dark_mode_keeps_its_ink_readable(visit: Callable[..., Page], shoot) -> 
     shoot(page, "dark")
 
 
-def test_figures_are_described_by_numbers_that_are_drawn(visit) -> None:
+def test_figures_are_described_by_numbers_that_are_drawn(visit: Visit) -> None:
     page = visit()
     said = page.locator("#energy-caption").inner_text()
-    k = int(re.search(r"With (\d+) of 128", said).group(1))
+    k = int(present(re.search(r"With (\d+) of 128", said)).group(1))
     annotations = json.loads(plot_data(page, "energy"))[2]
     assert any(a["text"] == f"k = {k}" for a in annotations)

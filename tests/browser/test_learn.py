@@ -12,6 +12,7 @@ from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples
 from rotatek.page.site import Site
 from tests.browser.steps import open_results
+from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +21,7 @@ def open_tab(page: Page, name: str) -> None:
     page.get_by_role("tab", name=name).click()
 
 
-def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit, shoot) -> None:
+def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     open_tab(page, "Learn")
     expect(page.locator("#learn-figure-6-2-plot .js-plotly-plot")).to_be_visible()
@@ -34,7 +35,7 @@ def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit, shoot) -> None
     expect(page.locator("#channel-sparsity input[type=number]")).to_have_value("0.75")
 
 
-def test_results_open_with_one_sentence_and_one_figure(visit, shoot) -> None:
+def test_results_open_with_one_sentence_and_one_figure(visit: Visit, shoot: Shoot) -> None:
     page = visit(1280, 800)
     open_tab(page, "Results")
     expect(page.locator("#opening-plot .js-plotly-plot")).to_be_visible()
@@ -48,7 +49,7 @@ def test_results_open_with_one_sentence_and_one_figure(visit, shoot) -> None:
     shoot(page, "results-opening")
 
 
-def test_results_are_drawn_when_their_group_is_opened(visit, shoot) -> None:
+def test_results_are_drawn_when_their_group_is_opened(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     open_results(page)
     frames = page.locator("[id$=-results] .rk-plot")
@@ -65,7 +66,7 @@ def test_results_are_drawn_when_their_group_is_opened(visit, shoot) -> None:
     shoot(page, "results")
 
 
-def test_results_fit_a_phone_and_their_table_scrolls_inside(visit, shoot) -> None:
+def test_results_fit_a_phone_and_their_table_scrolls_inside(visit: Visit, shoot: Shoot) -> None:
     page = visit(width=390, height=844)
     open_results(page)
     expect(page.locator("#eff-kv-mib-plot.js-plotly-plot, #eff-kv-mib-plot .js-plotly-plot")

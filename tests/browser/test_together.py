@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from tests.browser.steps import (
     upload,
     watch,
 )
+from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
 FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"
@@ -53,7 +53,7 @@ def follow(page: Page, question: str) -> None:
     expect(page.locator(FOLLOW).first).to_have_value("")  # the box is emptied for the next one
 
 
-def test_all_methods_answer_at_one_budget(visit, shoot) -> None:
+def test_all_methods_answer_at_one_budget(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     open_drawer(page, "setup")
     page.locator("#every").click()
@@ -75,7 +75,7 @@ def test_all_methods_answer_at_one_budget(visit, shoot) -> None:
     shoot(page, "all-methods")
 
 
-def test_settings_are_kept_as_columns_and_taken_off(visit) -> None:
+def test_settings_are_kept_as_columns_and_taken_off(visit: Visit) -> None:
     page = visit()
     open_drawer(page, "setup")
     page.locator("#pin").click()
@@ -88,7 +88,7 @@ def test_settings_are_kept_as_columns_and_taken_off(visit) -> None:
     expect(page.locator("#others")).to_be_hidden()
 
 
-def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit, shoot) -> None:
+def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     ask(page, "What is the total?")
     before = held(page, 1)
@@ -109,7 +109,7 @@ def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit, shoot) -> None:
     shoot(page, "beyond")
 
 
-def test_a_follow_up_goes_on_from_the_kept_caches(visit, shoot) -> None:
+def test_a_follow_up_goes_on_from_the_kept_caches(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     expect(page.locator("#follow")).to_be_hidden()
     ask(page, "What is the total?")
@@ -131,7 +131,7 @@ def test_a_follow_up_goes_on_from_the_kept_caches(visit, shoot) -> None:
     expect(page.locator("#follow")).to_be_hidden()
 
 
-def test_a_long_conversation_ends_with_a_sentence(visit) -> None:
+def test_a_long_conversation_ends_with_a_sentence(visit: Visit) -> None:
     page = visit()
     ask(page, "What is the total?")
     for _ in range(7):
@@ -153,7 +153,7 @@ def downloaded(page: Page, button: str) -> tuple[str, str]:
         return file.suggested_filename, saved.read()
 
 
-def test_answers_are_saved_as_json_and_csv(visit) -> None:
+def test_answers_are_saved_as_json_and_csv(visit: Visit) -> None:
     page = visit()
     ask(page, "What is the total?")
     follow(page, "What is the time?")
@@ -170,7 +170,7 @@ def test_answers_are_saved_as_json_and_csv(visit) -> None:
     expect(page.locator("#export-code")).to_contain_text("python -m rotatek ask assets/examples/")
 
 
-def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
+def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot) -> None:
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#examples .thumbnail-item").nth(2).click()
@@ -201,7 +201,7 @@ def test_a_link_brings_everything_back(visit, address: str, shoot) -> None:
     assert f'Client("{address}/")' in page.evaluate("navigator.clipboard.readText()")
 
 
-def test_a_bad_link_is_refused_calmly(visit, address: str) -> None:
+def test_a_bad_link_is_refused_calmly(visit: Visit, address: str) -> None:
     page = visit()
     page.goto(f"{address}/?s=tokens:evil")
     expect(page.locator(".toast-body")).to_contain_text("tokens must be one of")
@@ -209,7 +209,7 @@ def test_a_bad_link_is_refused_calmly(visit, address: str) -> None:
     expect(page.locator("#tokens input")).to_have_value("FastV")
 
 
-def test_a_photograph_is_met_with_caution(visit, shoot) -> None:
+def test_a_photograph_is_met_with_caution(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(landscape(1))).save(file, "PNG")
@@ -223,7 +223,7 @@ def test_a_photograph_is_met_with_caution(visit, shoot) -> None:
     shoot(page, "photograph")
 
 
-def test_new_things_work_by_keyboard(visit) -> None:
+def test_new_things_work_by_keyboard(visit: Visit) -> None:
     page = visit()
     page.locator("#setup").get_by_role("button").first.focus()
     page.keyboard.press("Enter")
@@ -245,7 +245,7 @@ def test_new_things_work_by_keyboard(visit) -> None:
     expect(page.locator(DONE).first.locator(".rk-asked")).to_have_count(2)
 
 
-def test_everything_open_fits_a_phone(visit: Callable[..., Page], shoot) -> None:
+def test_everything_open_fits_a_phone(visit: Visit, shoot: Shoot) -> None:
     page = visit(width=390, height=844)
     for drawer in ("setup", "beyond", "more", "export"):
         open_drawer(page, drawer)

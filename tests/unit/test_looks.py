@@ -13,7 +13,7 @@ from rotatek.events import Finished
 from rotatek.inputs import make_request
 from rotatek.looks import MAX_STEPS, LookRecorder, Looks, weights
 from rotatek.settings import BASELINE, Settings
-from tests.fixtures import Picture
+from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
 
@@ -25,7 +25,7 @@ def engine() -> Engine:
 def looks_of(engine: Engine, picture: Picture, columns: dict[str, Settings]) -> dict[str, Looks]:
     request = make_request(picture(150, 120, seed=1), "Which?", 6)
     done = [e for e in engine.compare(request, columns) if isinstance(e, Finished)]
-    return {event.column: event.looks for event in done if event.looks is not None}
+    return {event.column: present(event.looks) for event in done}
 
 
 def test_weights_are_those_of_the_attention() -> None:
@@ -64,10 +64,8 @@ def test_a_further_question_has_looks_of_its_own(engine: Engine, picture: Pictur
     request = make_request(picture(150, 120, seed=1), "Which?", 4)
     first = list(engine.compare(request, columns, conversation=talk))
     later = list(engine.follow(talk, "And which?", 4))
-    before, after = (
-        {e.column: e.looks for e in events if isinstance(e, Finished) and e.looks is not None}
-        for events in (first, later)
-    )
+    before, after = ({e.column: present(e.looks) for e in events if isinstance(e, Finished)}
+                     for events in (first, later))  # fmt: skip
     for name in columns:
         assert after[name].steps[0] == 0 and after[name].cells.shape[1] > 1
         assert not np.array_equal(after[name].cells, before[name].cells)

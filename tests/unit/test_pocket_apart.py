@@ -16,7 +16,13 @@ from rotatek.pocket.evaluation.suite import SPLITS
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "rotatek" / "pocket"
 COMMANDS = re.findall(r"`python -m ([\w.]+)`", rotatek.pocket.__doc__ or "")
-GUARDED = (".page", ".pocket", ".__main__", "lmms_model", "plugin")  # need more, or are apart
+GUARDED = (
+    ".page",
+    ".pocket",
+    ".__main__",
+    "lmms_model",
+    "lmms_manifest",
+)  # need more, or are apart
 
 
 @pytest.mark.slow

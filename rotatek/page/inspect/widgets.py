@@ -30,11 +30,15 @@ class InspectWidgets:
     """Which head is looked at, and where its figures are sent.
 
     Args:
-        layer, head, step: where; step is a recorded token of the answer.
+        layer: where.
+        head: where.
+        step: a recorded token of the answer.
         quantity: what the map shows.
         answer: the answer with that token marked.
         cell: where the browser writes which cell of the map was chosen.
-        drawn, attention, overview: unseen boxes that take payloads.
+        drawn: unseen box that takes a head's figures.
+        attention: unseen box that takes where it looks.
+        overview: unseen box that takes what a new run changes.
     """
 
     layer: gr.Slider

@@ -37,7 +37,8 @@ class Scene:
         story: what is stored.
         cast: the methods.
         view: the head under the rotation.
-        masks, curves: by the names of methods.
+        masks: by the names of methods.
+        curves: by the names of methods.
     """
 
     story: Story

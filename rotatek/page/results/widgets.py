@@ -47,7 +47,8 @@ class ResultsWidgets:
 
     Args:
         files: what was measured.
-        measure, category: how answers are counted, and which.
+        measure: how answers are counted.
+        category: which of them.
         drawn: the unseen box that takes the figures.
     """
 
