@@ -169,6 +169,7 @@ window.rotatekExport = (() => {
 // A word of an answer, and where its column looked: light on the picture, everything else in shade.
 window.rotatekLooks = (() => {
   let sent = { columns: {} }, lit = null;
+  let shown, other = false; // the picture's address, and whether it changed since the answers
   const SHADE = 0.66, GAMMA = 0.75;
 
   const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
@@ -176,6 +177,7 @@ window.rotatekLooks = (() => {
     if (!text) return;
     sent = JSON.parse(text);
     for (const look of Object.values(sent.columns)) look.cells = bytes(look.cells);
+    other = false;
     const chosen = lit?.isConnected ? lit : null;
     dim();
     if (chosen) light(chosen);
@@ -279,6 +281,7 @@ window.rotatekLooks = (() => {
     dim();
     lit = word;
     word.dataset.lit = "";
+    if (other) return say(["These answers are about another picture. Ask about this one."]);
     if (!look) return say(["Where this column looked is known once every answer is complete."]);
     draw(look, Number(word.dataset.first), Number(word.dataset.last));
     say([bold(column), " looked here for ", bold(word.textContent)]);
@@ -307,12 +310,12 @@ window.rotatekLooks = (() => {
   // Another picture, or another size of it.
   const begin = () => {
     new MutationObserver((changes) => {
-      if (changes.some(({ target }) => target.closest?.("#image"))) {
-        const known = picture()?.getAttribute("src");
-        if (known === veil()?.dataset.src) return;
-        if (veil()) veil().dataset.src = known;
-        dim();
-      }
+      if (!changes.some(({ target }) => target.closest?.("#image"))) return;
+      const now = picture()?.getAttribute("src") ?? null;
+      if (now === shown || (now === null && shown === undefined)) return;
+      other = shown !== undefined;
+      shown = now;
+      dim();
     }).observe(document.body, { subtree: true, childList: true, attributes: true,
       attributeFilter: ["src"] });
     addEventListener("resize", () => {

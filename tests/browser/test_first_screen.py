@@ -137,9 +137,12 @@ def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
 def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) -> None:
     page = visit(1280, 720)
     ask(page, "What is the total?")
-    page.wait_for_function("() => document.querySelector('#image .rk-veil')")
     for column in ("Uncompressed", "FastV + RotateK"):
         word = page.locator(f'[data-column="{column}"] .rk-word').first
+        word.click()  # where it looked is known soon after the answer
+        expect(page.locator("#lit")).to_contain_text("looked here for")
+        word.click()
+        expect(page.locator("#lit")).to_contain_text("Choose a word")
         page.evaluate(
             "() => { window.lit = 0; document.addEventListener('pointerup', () => {"
             " window.pressed = performance.now() }, true);"
@@ -171,12 +174,19 @@ def brightest(page: Page) -> tuple[float, float]:
 
 def test_another_picture_takes_the_light_away(visit: Visit) -> None:
     page = visit()
-    page.wait_for_function("() => document.querySelector('#looks')")
     page.locator("#answers .rk-word").first.click()
     expect(page.locator(".rk-veil[data-on]")).to_have_count(1)
     upload(page, drawn(448, 224))
     expect(page.locator(".rk-veil[data-on]")).to_have_count(0)
     expect(page.locator(".rk-word[data-lit]")).to_have_count(0)
+    page.locator("#answers .rk-word").first.click()
+    expect(page.locator("#lit")).to_contain_text("about another picture")
+    expect(page.locator(".rk-veil[data-on]")).to_have_count(0)
+    ask(page, "What does the sign say?")
+    expect(page.locator("#lit")).not_to_contain_text("another picture")
+    page.locator("#answers .rk-word").first.click()
+    expect(page.locator("#lit")).to_contain_text("looked here for")
+    expect(page.locator(".rk-veil[data-on]")).to_have_count(1)
 
 
 def test_what_was_opened_stays_open_while_answers_come(visit: Visit) -> None:
@@ -191,7 +201,6 @@ def test_what_was_opened_stays_open_while_answers_come(visit: Visit) -> None:
 def test_on_a_phone_the_picture_comes_to_the_word(visit, shoot) -> None:
     page = visit(390, 844)
     ask(page, "What is the total?")
-    page.wait_for_function("() => document.querySelector('#image .rk-veil')")
     page.locator("#answers").evaluate("answers => answers.scrollIntoView({block: 'start'})")
     word = page.locator('[data-column="Uncompressed"] .rk-word').first
     word.click()
