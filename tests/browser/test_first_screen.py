@@ -171,7 +171,7 @@ def brightest(page: Page) -> tuple[float, float]:
 
 def test_another_picture_takes_the_light_away(visit: Visit) -> None:
     page = visit()
-    page.wait_for_function("() => document.querySelector('#looks')")
+    page.wait_for_function("() => document.querySelector('#highlights')")
     page.locator("#answers .rk-word").first.click()
     expect(page.locator(".rk-veil[data-on]")).to_have_count(1)
     upload(page, drawn(448, 224))
@@ -188,7 +188,7 @@ def test_what_was_opened_stays_open_while_answers_come(visit: Visit) -> None:
     expect(page.locator("#answers .rk-steps p")).to_be_visible()
 
 
-def test_on_a_phone_the_picture_comes_to_the_word(visit, shoot) -> None:
+def test_on_a_phone_the_picture_comes_to_the_word(visit: Visit, shoot: Shoot) -> None:
     page = visit(390, 844)
     ask(page, "What is the total?")
     page.wait_for_function("() => document.querySelector('#image .rk-veil')")
@@ -204,7 +204,7 @@ def test_on_a_phone_the_picture_comes_to_the_word(visit, shoot) -> None:
     expect(page.locator(".rk-word[data-lit]")).to_have_count(0)
 
 
-def test_the_keyboard_reaches_everything_on_the_first_screen(visit) -> None:
+def test_the_keyboard_reaches_everything_on_the_first_screen(visit: Visit) -> None:
     page = visit(1280, 720)
     wanted = {
         "[role=tab]", "#image button", "#examples button", "#question textarea, textarea#question",
