@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.cache.plan import TokenPlan
 from rotatek.decode import Step, feed
 from rotatek.errors import ConversationOver
-from rotatek.looks import LookRecorder
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
@@ -34,7 +34,7 @@ class RunningColumn:
     embedded: Embedded
     recorder: TraceRecorder | None
     prefill_ms: float  # so far the vision tower's share
-    looks: LookRecorder | None = None
+    attention: AnswerAttentionRecorder | None = None
     parted: bool = False  # an earlier answer differed from the first column's
     steps: Iterator[Step] = field(default_factory=lambda: iter(()))
     tokens: list[int] = field(default_factory=list)

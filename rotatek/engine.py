@@ -22,6 +22,7 @@ from torch import Tensor
 
 from kernels import dispatch
 from rotatek import failures
+from rotatek.answer_attention import AnswerAttention, AnswerAttentionRecorder, RecorderGroup
 from rotatek.attention import Flag, stoppable, watched
 from rotatek.compare.prefill import SharedPrompt, empty_cache, fill
 from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
@@ -37,7 +38,6 @@ from rotatek.errors import (
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
-from rotatek.looks import LookGroup, LookRecorder, Looks
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.prompt import encode_follow_up
@@ -221,7 +221,7 @@ class Engine:
         assert prompt is not None
         try:
             for column in conversation.columns:
-                with self._lock, stoppable(stop), watched(column.looks):
+                with self._lock, stoppable(stop), watched(column.attention):
                     logits = go_on(self.vlm, column, ids)
                 self._decode(column, logits, max_new_tokens, stop)
                 yield self._prefilled(column, prompt)
@@ -281,14 +281,18 @@ class Engine:
             embedded, plan, ms = shared.under(settings.pruning)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
-            looks = LookRecorder.of(plan.layers) if trace and not self.graphs else None
-            made.append(RunningColumn(name, settings, cache, plan, embedded, recorder, ms, looks))
+            attention = (
+                AnswerAttentionRecorder.of(plan.layers) if trace and not self.graphs else None
+            )
+            made.append(
+                RunningColumn(name, settings, cache, plan, embedded, recorder, ms, attention)
+            )
         return made
 
     def _prefill(self, request: Request, group: list[RunningColumn], stop: Flag | None) -> bool:
         """Fill one group's caches from one forward pass; whether it came to its end."""
         first, caches = group[0], [column.cache for column in group]
-        seen = LookGroup([column.looks for column in group if column.looks is not None])
+        seen = RecorderGroup([column.attention for column in group if column.attention is not None])
         try:
             with self._lock, stoppable(stop), watched(seen):
                 logits, times = fill(self.vlm, first.embedded, first.plan, caches)
@@ -322,7 +326,7 @@ class Engine:
         latest: Tensor | None = None
         while alive:
             for column in list(alive):
-                with self._lock, watched(column.looks):
+                with self._lock, watched(column.attention):
                     step = next(column.steps, None)
                 if step is None or step.tokens[0] in self.vlm.stop_ids:
                     alive.remove(column)
@@ -394,7 +398,7 @@ class Engine:
         answer = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
         return Finished(
             column.name, answer, len(column.tokens), per_token, metrics,
-            _trace(column, prompt), _looks(column, prompt),
+            _trace(column, prompt), _answer_attention(column, prompt),
         )  # fmt: skip
 
     def warm_up(self) -> None:
@@ -430,10 +434,10 @@ def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
     return column.recorder.finish(grids, prompt.visual_tokens, _kept(column, prompt))
 
 
-def _looks(column: RunningColumn, prompt: Prompt) -> Looks | None:
-    if column.looks is None:
+def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:
+    if column.attention is None:
         return None
-    return column.looks.finish(column.cache, prompt.visual[0], _kept(column, prompt))
+    return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))
 
 
 def _divergence(reference: Tensor | None, logits: Tensor) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.looks import Looks
+from rotatek.answer_attention import AnswerAttention
 from rotatek.trace import Trace
 
 
@@ -50,7 +50,7 @@ class Token:
 @dataclass(frozen=True)
 class Finished:
     """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded;
-    looks: where this column looked while it answered, if that was recorded."""
+    attention: where this column looked while it answered, if that was recorded."""
 
     column: str
     answer: str
@@ -58,7 +58,7 @@ class Finished:
     decode_ms_per_token: float
     metrics: dict[str, Any] = field(default_factory=dict)
     trace: Trace | None = None
-    looks: Looks | None = None
+    attention: AnswerAttention | None = None
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Group:
     device: str | None = None
 
     def run(self, watch: Callable[[int], None]) -> bool:
-        """Run every part to its end; `watch` is told how many answers there are in all.
+        """Run every part to its end; `run_tower` is told how many answers there are in all.
 
         Returns:
             False if one stopped early (`--limit-s`).

@@ -36,7 +36,7 @@ class QuestionBatch:
         self._pixels: dict[int, Pixels] = {}
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
-        seen = {document: vlm.look(pixels) for document, pixels in self._pixels.items()}
+        seen = {document: vlm.encode_images(pixels) for document, pixels in self._pixels.items()}
         pairs = zip(items, prompts, strict=True)
         self.whole = collate([vlm.embed(prompt, None, seen[i.document]) for i, prompt in pairs])
         self._layout = layout_of(vlm.model, self.whole.inputs())
@@ -57,9 +57,9 @@ class QuestionBatch:
         if pruner.stage != "encoder":
             return self.whole, self._layout
         if not self._watched:
-            self._watched = {d: self.vlm.watch(pixels) for d, pixels in self._pixels.items()}
+            self._watched = {d: self.vlm.run_tower(pixels) for d, pixels in self._pixels.items()}
         seen = {
-            document: self.vlm.look(pixels, pruner, self._watched[document])
+            document: self.vlm.encode_images(pixels, pruner, self._watched[document])
             for document, pixels in self._pixels.items()
         }
         return self._reduced([seen[item.document] for item in self.items])

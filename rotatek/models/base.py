@@ -136,7 +136,7 @@ class VisionLanguageModel(ABC):
         """Projected visual tokens of all images, [N, hidden]."""
 
     @abstractmethod
-    def watched(self, pixels: Pixels) -> Any:
+    def tower_states(self, pixels: Pixels) -> Any:
         """Run the vision tower: what `reduced` needs, whatever the pruner."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class VisionLanguageModel(ABC):
         Args:
             pixels: the images.
             pruner: reduces each image, or each tile, on its own.
-            watched: what `watched` returned for the same images.
+            watched: what `tower_states` returned for the same images.
 
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
@@ -181,12 +181,12 @@ class VisionLanguageModel(ABC):
         return Prompt(tensor, tensor == self.image_token, pixels)
 
     @torch.inference_mode()
-    def watch(self, pixels: Pixels) -> Any:
-        """`watched`, for several `look`s at the same pictures."""
-        return self.watched(pixels)
+    def run_tower(self, pixels: Pixels) -> Any:
+        """`tower_states`, for several `encode_images` calls at the same pictures."""
+        return self.tower_states(pixels)
 
     @torch.inference_mode()
-    def look(
+    def encode_images(
         self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
@@ -194,14 +194,14 @@ class VisionLanguageModel(ABC):
         Args:
             pixels: the images.
             pruner: one of another stage changes nothing here.
-            watched: what `watch` made of the same pictures, which saves the tower's run.
+            watched: what `run_tower` made of the same pictures, which saves the tower's run.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        return self.reduced(pixels, pruner, watched or self.watched(pixels))
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels))
 
     @torch.inference_mode()
     def embed(
@@ -213,11 +213,11 @@ class VisionLanguageModel(ABC):
 
         Args:
             prompt: an encoded request.
-            pruner: for `look`.
-            seen: what `look` made of the prompt's pixels, where it has run already.
+            pruner: for `encode_images`.
+            seen: what `encode_images` made of the prompt's pixels, where it has run already.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        features, kept = seen or self.look(prompt.pixels, pruner)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner)
         embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
         visual = prompt.visual

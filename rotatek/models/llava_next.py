@@ -94,7 +94,7 @@ class LlavaNext(VisionLanguageModel):
         out = self.model.get_image_features(**pixels.tensors, return_dict=True)
         return torch.cat(tuple(out.pooler_output))
 
-    def watched(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
+    def tower_states(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
         """CLS attention, Keys and states of every tile."""
         network, layer = self.model.model, self.model.config.vision_feature_layer
         counts = self._blank_tiles(pixels.tensors)[1]

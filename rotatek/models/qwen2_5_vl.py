@@ -42,7 +42,7 @@ class Qwen25VL(VisionLanguageModel):
         out = self.model.get_image_features(**pixels.tensors, return_dict=True)
         return torch.cat(tuple(out.pooler_output))
 
-    def watched(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
+    def tower_states(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
         """Scores and Keys of the last vision block, per 2x2 unit, out of window order; tokens."""
         tower = self.model.model.visual
         tap = AttentionTap(tower.blocks[-1].attn, cls=False)

@@ -10,7 +10,7 @@ from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.controls import drawers_part, sliders_part
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
-from rotatek.page.ask.looks import wire_looks
+from rotatek.page.ask.highlights import wire_highlights
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
     AskWidgets,
@@ -71,7 +71,7 @@ def build(site: Site, assets: Path) -> gr.Blocks:
             wire_checkpoint(page, brought, widgets.controls.checkpoint, widgets.controls.model)
         greeted = wire_greeting(page, events, widgets)
         finished = [greeted, *wire_asking(page, events, widgets)]
-        wire_looks(widgets, finished)
+        wire_highlights(widgets, finished)
         wire_inspect(inspection, widgets.controls.inputs, run, finished)
         wire_link(export, widgets, greeted)
     return page

@@ -13,7 +13,7 @@ from rotatek.events import Token
 from rotatek.page.ask import settings_events
 from rotatek.page.ask.agreement import fidelity
 from rotatek.page.ask.events import IN_TALK, AskEvents
-from rotatek.page.ask.looks import packed
+from rotatek.page.ask.highlights import packed
 from rotatek.page.ask.verdict import Verdict, compare
 from rotatek.page.ask.words import words_of
 from rotatek.page.catalogue import Model
@@ -120,7 +120,9 @@ def test_nothing_is_predicted_before_an_answer() -> None:
     assert "live" not in settings_events.read(24, None, **values_of(Settings()))["budget"]
 
 
-def test_looks_reach_the_browser_for_every_column(service: Service, image: Image.Image) -> None:
+def test_highlights_reach_the_browser_for_every_column(
+    service: Service, image: Image.Image
+) -> None:
     run = run_of(service, image, SETTINGS[0])
     sent = packed(run)
     assert sent.count('"cells"') == len(run.columns) and run.key in sent

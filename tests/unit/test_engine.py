@@ -80,13 +80,13 @@ def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
     engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    look = engine.vlm.look
+    look = engine.vlm.encode_images
 
     def noted(pixels: Any, pruner: TokenPruner, *rest: Any) -> Any:
         looks.append(pruner.name)
         return look(pixels, pruner, *rest)
 
-    monkeypatch.setattr(engine.vlm, "look", noted)
+    monkeypatch.setattr(engine.vlm, "encode_images", noted)
     together = list(engine.compare(_request(picture), COLUMNS))
     assert looks == ["none", "visionzip"]
     said = {e.column: e.answer for e in together if isinstance(e, Finished)}

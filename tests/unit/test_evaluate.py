@@ -279,7 +279,7 @@ def test_the_vision_tower_sees_a_picture_once(
 ) -> None:
     """Questions about one picture share its visual tokens, zipped or not."""
     seen: list[str] = []
-    for name in ("features", "watched"):
+    for name in ("features", "tower_states"):
         real = getattr(vlm, name)
 
         def noted(pixels: Any, name: str = name, real: Any = real) -> Any:
@@ -297,7 +297,7 @@ def test_the_vision_tower_sees_a_picture_once(
     units = [unit for unit in runner.units(short) if not unit[0][0].long]
     assert sum(runner.run(units)) == 4 * len(short)
     qwen = vlm.family == "qwen2_5_vl"  # watches while it makes its features
-    assert (seen.count("watched"), seen.count("features")) == (2, 4 if qwen else 2)
+    assert (seen.count("tower_states"), seen.count("features")) == (2, 4 if qwen else 2)
 
 
 def test_another_runs_journal_is_refused(journal: Journal) -> None:

@@ -42,7 +42,7 @@ FLOORS = {
     "rotatek.calibration": 4,
     "rotatek.cache": 5,
     "rotatek.trace": 5,
-    "rotatek.looks": 5,
+    "rotatek.answer_attention": 5,
     "rotatek.analysis": 6,
     "rotatek.events": 6,
     "rotatek.models": 6,

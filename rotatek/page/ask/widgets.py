@@ -133,7 +133,7 @@ class Answers:
         status: a line that screen readers read out.
         run: the state of the last complete run.
         count: visual tokens of the image, a state.
-        looks: a message to `assets/page.js`, where every column looked.
+        highlights: a message to `assets/page.js`, where every column looked.
         again: unseen; pressed when a slider has come to rest.
     """
 
@@ -141,7 +141,7 @@ class Answers:
     status: gr.HTML
     run: gr.State
     count: gr.State
-    looks: gr.HTML
+    highlights: gr.HTML
     again: gr.Button
 
 
@@ -149,16 +149,21 @@ def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answ
     """Empty until somebody asks.
 
     Args:
-        run, count: the states.
+        run: the state of the last complete run.
+        count: the state of the image's visual tokens.
         renews: whether sliders that have come to rest ask again.
     """
     status = gr.HTML(markup.line(""), elem_id="status")
     cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
-    looks = gr.HTML(
-        "", html_template="<i></i>", js_on_load=LIGHT, elem_id="looks", elem_classes="rk-unseen"
+    highlights = gr.HTML(
+        "",
+        html_template="<i></i>",
+        js_on_load=LIGHT,
+        elem_id="highlights",
+        elem_classes="rk-unseen",
     )
     again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
-    return Answers(cards, status, run, count, looks, again)
+    return Answers(cards, status, run, count, highlights, again)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def inspect_part() -> InspectWidgets:
     figures.sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
     return InspectWidgets(
         layer, head, step, quantity, answer, cell,
-        figures.box("drawn"), figures.box("looks"), figures.box("overview"),
+        figures.box("drawn"), figures.box("attention-figures"), figures.box("overview"),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ NEAR: Final = 0.02  # of the uncompressed score, which counts as keeping it
 class Best(NamedTuple):
     """A method's settings that no other of its settings beats in fewer bytes.
 
-    Args:
+    Attributes:
         name: of the line.
         style: the method's.
         rows: of the tables, by rising share of live bytes.

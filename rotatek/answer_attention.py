@@ -22,7 +22,7 @@ READING = 2 / 3  # the share of the layers that come before those that read off 
 
 
 @dataclass(frozen=True)
-class Looks:
+class AnswerAttention:
     """Attention over the visual tokens of one column.
 
     Args:
@@ -35,7 +35,7 @@ class Looks:
 
 
 @dataclass
-class LookRecorder:
+class AnswerAttentionRecorder:
     """Keeps the last query row of every attention call in layers from `first` on.
 
     A call of several rows is a prompt or a further question, and begins anew.
@@ -48,7 +48,7 @@ class LookRecorder:
     stride: int = 1
 
     @classmethod
-    def of(cls, layers: int) -> "LookRecorder":
+    def of(cls, layers: int) -> "AnswerAttentionRecorder":
         """For a model of so many layers."""
         return cls(min(int(READING * layers), layers - 1))
 
@@ -81,7 +81,9 @@ class LookRecorder:
         self.steps = [self.steps[i] for i in keep]
 
     @torch.inference_mode()
-    def finish(self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None) -> Looks | None:
+    def finish(
+        self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
+    ) -> AnswerAttention | None:
         """The looks of a column that has ended; None where it has seen no prompt.
 
         Args:
@@ -101,13 +103,13 @@ class LookRecorder:
                 seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
                 mass[:, _tokens(seen.shape[1], total, kept)] += seen
         top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
-        return Looks(np.round(255 * mass / top).astype(np.uint8), tuple(steps))
+        return AnswerAttention(np.round(255 * mass / top).astype(np.uint8), tuple(steps))
 
 
-class LookGroup:
+class RecorderGroup:
     """Several columns' recorders that see one prefill."""
 
-    def __init__(self, recorders: Sequence[LookRecorder]) -> None:
+    def __init__(self, recorders: Sequence[AnswerAttentionRecorder]) -> None:
         self.recorders = recorders
 
     def see(self, layer: int, query: Tensor) -> None:

@@ -12,9 +12,9 @@ from rotatek.page.state import Run
 
 
 @refusing
-def looks(run: Run | None) -> dict[str, str]:
-    """The looks of every finished column of a run. Changes: looks."""
-    return {} if run is None else {"looks": packed(run)}
+def highlights(run: Run | None) -> dict[str, str]:
+    """Where every finished column of a run looked. Changes: highlights."""
+    return {} if run is None else {"highlights": packed(run)}
 
 
 def packed(run: Run) -> str:
@@ -23,19 +23,21 @@ def packed(run: Run) -> str:
     found: dict[str, Any] = {}
     for title, column in run.columns.items():
         filled, done = column.prefilled, column.finished
-        if filled is None or done is None or done.looks is None or not filled.grids:
+        if filled is None or done is None or done.attention is None or not filled.grids:
             continue
         rows, columns = filled.grids[0]
-        cells = done.looks.cells[:, : rows * columns]
+        cells = done.attention.cells[:, : rows * columns]
         found[title] = {
-            "rows": rows, "columns": columns, "steps": list(done.looks.steps),
+            "rows": rows, "columns": columns, "steps": list(done.attention.steps),
             "cells": base64.b64encode(cells.tobytes()).decode(),
         }  # fmt: skip
     return json.dumps({"run": run.key, "columns": found}, separators=(",", ":"))
 
 
-def wire_looks(widgets: AskWidgets, finished: Iterable[Any]) -> None:
+def wire_highlights(widgets: AskWidgets, finished: Iterable[Any]) -> None:
     """After every answer the browser knows where its columns looked."""
     place = widgets.answers
     for event in finished:
-        listen(event.then, looks, {"run": place.run}, {"looks": place.looks}, **QUIET)
+        listen(
+            event.then, highlights, {"run": place.run}, {"highlights": place.highlights}, **QUIET
+        )

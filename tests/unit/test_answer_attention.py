@@ -6,12 +6,12 @@ import torch
 from numpy.typing import NDArray
 
 from kernels.reference import Text, Visual, attend_reference
+from rotatek.answer_attention import MAX_STEPS, AnswerAttention, AnswerAttentionRecorder, weights
 from rotatek.channels import CHANNELS
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.events import Finished
 from rotatek.inputs import make_request
-from rotatek.looks import MAX_STEPS, LookRecorder, Looks, weights
 from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
@@ -22,10 +22,12 @@ def engine() -> Engine:
     return Engine(tiny_qwen())
 
 
-def looks_of(engine: Engine, picture: Picture, columns: dict[str, Settings]) -> dict[str, Looks]:
+def attention_of(
+    engine: Engine, picture: Picture, columns: dict[str, Settings]
+) -> dict[str, AnswerAttention]:
     request = make_request(picture(150, 120, seed=1), "Which?", 6)
     done = [e for e in engine.compare(request, columns) if isinstance(e, Finished)]
-    return {event.column: present(event.looks) for event in done}
+    return {event.column: present(event.attention) for event in done}
 
 
 def test_weights_are_those_of_the_attention() -> None:
@@ -42,29 +44,29 @@ def test_weights_are_those_of_the_attention() -> None:
     assert np.allclose(found, expected.numpy(), atol=1e-6)
 
 
-def rows(looks: Looks) -> NDArray[np.float64]:
-    return looks.cells.astype(float) / 255
+def rows(seen: AnswerAttention) -> NDArray[np.float64]:
+    return seen.cells.astype(float) / 255
 
 
-def test_every_method_looks_where_its_own_cache_leads(engine: Engine, picture: Picture) -> None:
+def test_every_method_attends_where_its_own_cache_leads(engine: Engine, picture: Picture) -> None:
     columns = {"plain": BASELINE, "lossless": Settings.of(keep_channels=1.0)} | {
         name: Settings.of(tokens="fastv", keep_tokens=0.4, channels=name) for name in CHANNELS
     }
-    found = looks_of(engine, picture, columns)
+    found = attention_of(engine, picture, columns)
     assert np.abs(rows(found["plain"]) - rows(found["lossless"])).max() < 0.02
-    for looks in found.values():
-        assert looks.cells.shape == (len(looks.steps), found["plain"].cells.shape[1])
-        assert (looks.cells.max(axis=1) == 255).all()
+    for seen in found.values():
+        assert seen.cells.shape == (len(seen.steps), found["plain"].cells.shape[1])
+        assert (seen.cells.max(axis=1) == 255).all()
     dropped = (found["full"].cells == 0).all(axis=0).mean()
     assert (found["plain"].cells == 0).all(axis=0).mean() < dropped
 
 
-def test_a_further_question_has_looks_of_its_own(engine: Engine, picture: Picture) -> None:
+def test_a_further_question_has_attention_of_its_own(engine: Engine, picture: Picture) -> None:
     columns, talk = {"plain": BASELINE, "small": Settings.of(keep_channels=0.5)}, Conversation()
     request = make_request(picture(150, 120, seed=1), "Which?", 4)
     first = list(engine.compare(request, columns, conversation=talk))
     later = list(engine.follow(talk, "And which?", 4))
-    before, after = ({e.column: present(e.looks) for e in events if isinstance(e, Finished)}
+    before, after = ({e.column: present(e.attention) for e in events if isinstance(e, Finished)}
                      for events in (first, later))  # fmt: skip
     for name in columns:
         assert after[name].steps[0] == 0 and after[name].cells.shape[1] > 1
@@ -73,7 +75,7 @@ def test_a_further_question_has_looks_of_its_own(engine: Engine, picture: Pictur
 
 
 def test_long_answers_are_recorded_thinly() -> None:
-    recorder = LookRecorder.of(3)
+    recorder = AnswerAttentionRecorder.of(3)
     assert recorder.first == 2
     for token in range(500):
         for layer in range(3):
