@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,9 @@ def _set_the_scene() -> None:
 
     if not torch.cuda.is_available():  # Triton's interpreter then runs the kernels
         os.environ["TRITON_INTERPRET"] = "1"
+    # Gradio asks for it at every page. Where it is missing, the search takes the import lock, and
+    # the collector may import meanwhile, which Python 3.11 answers with a KeyError (gh-106176).
+    sys.modules.setdefault("IPython.core.getipython", None)  # type: ignore[arg-type]
 
 
 _set_the_scene()
