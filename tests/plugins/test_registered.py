@@ -51,6 +51,62 @@ print(cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1]), cache.pla
 """
 
 
+PAGE = """
+import json
+from rotatek.page.build import build
+from rotatek.page.catalogue import load_examples, models_on_offer
+from rotatek.page.inspect.drawings import mask_frames
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.paths import assets
+
+site = Site(Service(models_on_offer(["pocket"])), load_examples(assets() / "examples"), {})
+page = build(site, assets())
+info = page.get_api_info()["named_endpoints"]
+print(json.dumps({
+    "widgets": [c["props"].get("elem_id") for c in page.get_config_file()["components"]],
+    "fields": {name: [p["parameter_name"] for p in info[name]["parameters"]]
+               for name in ("/ask", "/compare")},
+    "frames": mask_frames(),
+}))
+"""
+
+MASK = """
+import json
+import numpy as np
+from pathlib import Path
+from rotatek import Engine, RotateK, Settings, make_request, open_image
+from rotatek.channels import CHANNELS
+from rotatek.compare.columns import titled
+from rotatek.page.inspect.drawings import Place, View, head_drawings
+from rotatek.page.state import start
+
+image, columns = open_image(Path({picture!r})), titled(Settings(), [])
+run = start(columns, np.asarray(image), "What is the total?")
+for event in Engine("pocket", "cpu").compare(make_request(image, run.question, 2), columns):
+    run.take(event)
+method = RotateK(keep=0.25)
+drawn = head_drawings(View(run, run.trace, Place(3, 1), method, CHANNELS["loudest"]()))
+cells = drawn["mask-loudest"].figure.data[0]
+lines = [trace.get("name") for trace in drawn["energy"].figure.data]
+print(json.dumps([int(cells["z"].sum()), cells["colorscale"][1][1], lines]))
+"""
+
+
+def test_the_page_and_its_api_have_them(said: Callable[[str], str]) -> None:
+    found = json.loads(said(PAGE))
+    assert {"loudness-norm", "stride-phase"} <= set(found["widgets"])
+    assert "mask-loudest" in found["frames"]
+    for fields in found["fields"].values():
+        assert {"loudness_norm", "stride_phase"} <= set(fields)
+
+
+def test_the_mask_and_energy_figures_draw_it(said: Callable[[str], str], receipt: str) -> None:
+    cells, colour, lines = json.loads(said(MASK.format(picture=receipt)))
+    assert (cells, colour) == (32, "#7a4fb5")  # a quarter of 128 channels, the same for every token
+    assert "Loudest channels" in lines
+
+
 def test_settings_tables_and_columns(said: Callable[[str], str]) -> None:
     found = json.loads(said(CODE))
     tokens, channels = found["registered"]
