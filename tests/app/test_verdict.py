@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -76,9 +77,11 @@ def test_fidelity_is_agreement_weighed_by_divergence() -> None:
 
 
 @pytest.fixture(scope="module")
-def service() -> Service:
+def service() -> Iterator[Service]:
     vlm = tiny_qwen()
-    return Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    made = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    yield made
+    made.conversations.clear()
 
 
 @pytest.fixture(scope="module")
