@@ -46,6 +46,8 @@ def held(page: Page, card: int) -> float:
 
 def follow(page: Page, question: str) -> None:
     """Ask on, and wait for every column."""
+    expect(page.locator("#follow")).to_be_visible()
+    page.wait_for_timeout(250)  # Gradio sets a box once more just after it has appeared
     page.locator(FOLLOW).first.fill(question)
     watch(page)
     page.locator("#follow-ask").click()

@@ -116,7 +116,10 @@ class AskEvents:
             if run is not None and run.superseded:
                 yield _idle(None)
             else:
-                yield _idle(run is not None and run.goes_on) | {"run": run}
+                shown = _idle(run is not None and run.goes_on) | {"run": run}
+                if run is not None and run.previous is not None:  # what was typed has been asked
+                    shown["follow_text"] = gr.update(value="")
+                yield shown
 
     def _shown(self, run: Run) -> Shown:
         """Cards and status of a run so far."""
@@ -165,7 +168,7 @@ def _idle(goes_on: bool | None) -> Shown:
     shown: Shown = {"ask": gr.update(interactive=True), "stop": gr.update(interactive=False)}
     if goes_on is not None:
         shown["follow"] = gr.update(visible=goes_on)
-    return shown | ({"follow_text": gr.update(value="")} if goes_on else {})
+    return shown
 
 
 def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tuple[Any, ...]:
