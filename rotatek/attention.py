@@ -190,7 +190,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
     Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass.
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -208,18 +208,22 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
-        narrowing = None if plan is None else plan.narrowing(index)
+        if plan is None:
+            return None
+        hidden = args[0] if args else kwargs["hidden_states"]
+        narrowing = plan.narrowing(index)
         if narrowing is None:
+            plan.weigh(hidden)
             return None
         source, mask = narrowing
-        hidden = args[0] if args else kwargs["hidden_states"]
         kwargs = {**kwargs, "attention_mask": mask}
         if hidden.shape[1] != source.shape[1]:
             hidden = _take_rows(hidden, source)
+        plan.weigh(hidden)
         if kwargs.get("position_embeddings") is not None:
             kwargs["position_embeddings"] = tuple(
                 _take_rows(part, source) for part in kwargs["position_embeddings"]

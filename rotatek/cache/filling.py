@@ -131,9 +131,13 @@ class PlannedLayer(CompressedLayer):
             return None
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
-            others = Text(*gathered, text.lengths)
             states = LayerStates(
-                *kept, window.gather(query), window.alive, self.index, text=others
+                *kept,
+                window.gather(query),
+                window.alive,
+                self.index,
+                residual=self.plan.residual,
+                text=Text(*gathered, text.lengths),
             )
         filling, metric = self.filling, None
         if filling.method.weighs_values:

@@ -20,6 +20,7 @@ class TokenPlan:
         self.layers = layers
         self.length = layout.length
         self._first = min(pruner.first_layer, layers - 1)  # the first layer with fewer rows
+        self.residual: Tensor | None = None  # [B] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._layout: Layout | None = layout
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
@@ -44,6 +45,18 @@ class TokenPlan:
             return None
         return self._source, self._mask
 
+    def weigh(self, hidden: Tensor) -> None:
+        """See the rows [B, L', hidden] that a layer of the prefill is about to read.
+
+        `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
+        and what makes errors of several layers' outputs comparable.
+        """
+        if self._rows is None:
+            return
+        window = self._rows[2].to(hidden.device)
+        squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
+        self.residual = squared / window.lengths.clamp(min=1)
+
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
 
@@ -62,7 +75,7 @@ class TokenPlan:
             self.kept_rows = kept.cpu()
             self.visual_kept = int((kept & self._layout.visual)[0].sum())
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = self._mask = None
+            self._layout = self._rows = self._source = self._mask = self.residual = None
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:

@@ -36,6 +36,7 @@ class LayerStates:
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
         basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+        residual: [B] mean squared norm of the window's rows before the layer, or None.
         text: the prompt's other tokens at full width; None where they are not known.
         made: what follows from the states alone, where several caches are filled from them.
     """
@@ -48,6 +49,7 @@ class LayerStates:
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
+    residual: Tensor | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
