@@ -95,6 +95,11 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> li
     return tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
 
 
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of typed text alone; special tokens in it are split."""
+    return _encode(tokenizer, text, split=True)
+
+
 def expand_images(ids: Sequence[int], image_token: int, counts: Sequence[int]) -> list[int]:
     """Repeat each image token as often as its image has visual tokens.
 

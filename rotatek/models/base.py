@@ -14,7 +14,7 @@ from rotatek.budget import full_kv_bytes
 from rotatek.cache.metrics import OutputMetrics
 from rotatek.errors import RequestTooLong
 from rotatek.inputs import Request
-from rotatek.prompt import encode_chat, expand_images
+from rotatek.prompt import encode_chat, encode_text, expand_images
 from rotatek.tokens.base import TokenPruner
 
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
@@ -39,11 +39,12 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One encoded request: ids [1, L], visual [1, L] bool."""
+    """One encoded request: ids [1, L], visual [1, L] bool; question [t], the question's own ids."""
 
     ids: Tensor
     visual: Tensor
     pixels: Pixels
+    question: Tensor | None = None
 
     @property
     def visual_tokens(self) -> int:
@@ -140,13 +141,16 @@ class VisionLanguageModel(ABC):
         """Run the vision tower: what `reduced` needs, whatever the pruner."""
 
     @abstractmethod
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Let an encoder-stage pruner choose among the visual tokens.
 
         Args:
             pixels: the images.
             pruner: reduces each image, or each tile, on its own.
             watched: what `tower_states` returned for the same images.
+            question: [t, hidden] embeddings of the question's words.
 
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
@@ -178,7 +182,9 @@ class VisionLanguageModel(ABC):
         if room is not None and len(ids) + request.max_new_tokens > room:
             raise RequestTooLong
         tensor = torch.tensor([ids], device=self.device)
-        return Prompt(tensor, tensor == self.image_token, pixels)
+        asked = encode_text(self.tokenizer, request.question)
+        question = torch.tensor(asked, dtype=torch.long, device=self.device)
+        return Prompt(tensor, tensor == self.image_token, pixels, question)
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
@@ -187,7 +193,11 @@ class VisionLanguageModel(ABC):
 
     @torch.inference_mode()
     def encode_images(
-        self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
+        self,
+        pixels: Pixels,
+        pruner: TokenPruner | None = None,
+        watched: Any | None = None,
+        question: Tensor | None = None,
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
@@ -195,13 +205,17 @@ class VisionLanguageModel(ABC):
             pixels: the images.
             pruner: one of another stage changes nothing here.
             watched: what `run_tower` made of the same pictures, which saves the tower's run.
+            question: ids [t] of the question, for a pruner that looks at it.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        return self.reduced(pixels, pruner, watched or self.tower_states(pixels))
+        if question is None:
+            question = torch.empty(0, dtype=torch.long, device=self.device)
+        words = self.model.get_input_embeddings()(question)
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
 
     @torch.inference_mode()
     def embed(
@@ -217,7 +231,7 @@ class VisionLanguageModel(ABC):
             seen: what `encode_images` made of the prompt's pixels, where it has run already.
         """
         embeds = self.model.get_input_embeddings()(prompt.ids)
-        features, kept = seen or self.encode_images(prompt.pixels, pruner)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
         embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
         positions, after = self.positions(prompt)
         visual = prompt.visual

@@ -11,7 +11,7 @@ from transformers.models.llava_next.modeling_llava_next import image_size_to_num
 from rotatek.attention import tapped
 from rotatek.models.base import Grid, Pixels, Prompt, VisionLanguageModel
 from rotatek.models.tap import AttentionTap
-from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.base import TokenPruner, View
 
 
 class LlavaNext(VisionLanguageModel):
@@ -105,12 +105,16 @@ class LlavaNext(VisionLanguageModel):
             tower = network.vision_tower(views, output_hidden_states=True, return_dict=True)
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Zip every tile on its own by its CLS attention; newlines always stay."""
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce every tile on its own; newlines always stay."""
         network = self.model.model
         marks, counts, sizes = self._blank_tiles(pixels.tensors)
+        project = network.multi_modal_projector
         zipped = [
-            pruner.reduce(score, key, state) for score, key, state in zip(*watched, strict=True)
+            pruner.reduce(View(scores, keys, states, question, number, project))
+            for number, (scores, keys, states) in enumerate(zip(*watched, strict=True))
         ]
         states = network.multi_modal_projector(torch.stack([state for _, state in zipped]))
         marks = torch.stack([kept for kept, _ in zipped])[..., None].float()

@@ -11,7 +11,7 @@ from transformers.vision_utils import get_vision_window_index
 from rotatek.attention import tapped
 from rotatek.models.base import Grid, Pixels, Prompt, VisionLanguageModel
 from rotatek.models.tap import AttentionTap
-from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.base import TokenPruner, View
 
 
 class Qwen25VL(VisionLanguageModel):
@@ -60,11 +60,14 @@ class Qwen25VL(VisionLanguageModel):
         keys = torch.cat(tap.keys, 1)[0].unflatten(0, (-1, merge**2)).mean(1)[order]
         return scores, keys, states
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Zip each image."""
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce each image."""
+        images = zip(*(t.split(list(pixels.counts)) for t in watched), strict=True)
         parts = [
-            pruner.reduce(s, k, e)
-            for s, k, e in zip(*(t.split(list(pixels.counts)) for t in watched), strict=True)
+            pruner.reduce(View(scores, keys, states, question, number, torch.Tensor.clone))
+            for number, (scores, keys, states) in enumerate(images)
         ]
         return torch.cat([e for _, e in parts]), torch.cat([kept for kept, _ in parts])
 

@@ -46,6 +46,7 @@ class FastV(TokenPruner):
     label: ClassVar[str] = "FastV"
     summary: ClassVar[str] = "Drops what the question does not look at, after the first layers."
     stage: ClassVar[Stage] = "decoder"
+    of_paper: ClassVar[bool] = True
     colour: ClassVar[str] = "#2b66d9"
     marker: ClassVar[str] = "triangle-up"
     caution: ClassVar[str] = (

@@ -135,7 +135,10 @@ BAD_SETTINGS = [
     ({"keep_channels": 0}, "keep_channels must be"),
     ({"keep_channels": 1e300}, "keep_channels must be"),
     ({"keep_channels": True}, "keep_channels must be"),
-    ({"tokens": "evil"}, "tokens must be one of none, fastv, visionzip"),
+    (
+        {"tokens": "evil"},
+        "tokens must be one of none, fastv, visionzip",
+    ),
     ({"tokens": "../../etc/passwd"}, "tokens must be one of"),
     ({"tokens": None}, "tokens must be one of"),
     ({"channels": "<script>"}, "channels must be one of"),
