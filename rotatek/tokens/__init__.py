@@ -9,13 +9,16 @@ from rotatek.tokens.divprune import DivPrune
 from rotatek.tokens.fastv import FastV
 from rotatek.tokens.none import KeepAll
 from rotatek.tokens.random import Random
+from rotatek.tokens.sparsevlm import SparseVLM
 from rotatek.tokens.visionzip import VisionZip
 
 TOKENS: Final = Registry(
-    "rotatek.tokens", TokenPruner, (KeepAll, FastV, VisionZip, DivPrune, CDPruner, Random)
+    "rotatek.tokens",
+    TokenPruner,
+    (KeepAll, FastV, VisionZip, SparseVLM, DivPrune, CDPruner, Random),
 )
 
 __all__ = [
-    "TOKENS", "CDPruner", "DivPrune", "FastV", "KeepAll", "Random", "TokenPruner", "View",
-    "VisionZip",
+    "TOKENS", "CDPruner", "DivPrune", "FastV", "KeepAll", "Random", "SparseVLM", "TokenPruner",
+    "View", "VisionZip",
 ]  # fmt: skip

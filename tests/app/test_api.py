@@ -21,7 +21,7 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
-        "fastv_layer", "contextual", "weighting", "solver", "values", "recovery",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
     ]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
-"""Encoder-stage pruners against plain references of their formulas, and in both families."""
+"""Pruners against plain references of their formulas, and in both families."""
 
+import math
 from collections.abc import Callable
 from itertools import combinations
 
@@ -11,10 +12,13 @@ from rotatek.budget import tokens_kept
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
+from rotatek.layout import Layout
 from rotatek.settings import Settings
-from rotatek.tokens import TOKENS, CDPruner, DivPrune, Random, TokenPruner, View
+from rotatek.tokens import TOKENS, CDPruner, DivPrune, Random, SparseVLM, TokenPruner, View
+from rotatek.tokens.base import Attended
 from rotatek.tokens.cdpruner import largest_determinant, relevance
 from rotatek.tokens.divprune import most_diverse
+from rotatek.tokens.sparsevlm import clusters_of, density_peaks
 from tests.fixtures import Picture
 from tests.tiny import TINY
 
@@ -146,3 +150,85 @@ def test_every_encoder_pruner_in_both_families(name: str, family: str, picture: 
         logits, _ = prefill(vlm, embedded, cache)
         assert bool(logits.isfinite().all())
         assert cache.layers[0].store.visual.keys.shape[2] == int(embedded.visual.sum())
+
+
+def _plain_peaks(states: Tensor, count: int) -> tuple[list[int], list[int]]:
+    """Density peaks, a state at a time."""
+    n = range(len(states))
+    apart = [[float((states[i] - states[j]).norm()) / states.shape[1] ** 0.5 for j in n] for i in n]
+    density = [math.exp(-sum(x * x for x in sorted(apart[i])[:count]) / count) for i in n]
+    most = max(max(row) for row in apart)
+    peak = [min([apart[i][j] for j in n if density[j] > density[i]], default=most) for i in n]
+    centres = sorted(n, key=lambda i: -peak[i] * density[i])[:count]
+    cluster = [min(range(count), key=lambda c: apart[i][centres[c]]) for i in n]
+    return centres, cluster
+
+
+def test_sparsevlm_clusters_by_density_peaks() -> None:
+    states = _view(tokens=30).states
+    centres, cluster = density_peaks(states, 4)
+    wanted, members = _plain_peaks(states, 4)
+    assert centres.tolist() == wanted and cluster.tolist() == members
+
+
+def _layout(text_before: int, visual: int, text: int) -> Layout:
+    length = text_before + visual + text
+    seen = torch.zeros(1, length, dtype=torch.bool)
+    seen[:, text_before : text_before + visual] = True
+    return Layout(seen, torch.ones(1, length, dtype=torch.bool), 32)
+
+
+def test_sparsevlm_ranks_by_its_raters() -> None:
+    """Against whole attention matrices, head by head."""
+    generator = torch.Generator().manual_seed(4)
+    layout = _layout(3, 20, 6)
+    embeds = torch.randn(1, 29, 10, generator=generator)
+    turned = (embeds[0, 3:23] @ embeds[0, 23:].T).softmax(-1).mean(0)
+    wanted = [23 + i for i in range(6) if turned[i] > turned.mean()]
+    memory = SparseVLM(keep=0.5).look(embeds, layout)
+    assert memory.nonzero()[:, 1].tolist() == wanted
+    query = torch.randn(1, 4, 29, 8, generator=generator)
+    keys = torch.randn(1, 2, 29, 8, generator=generator)
+    seen = Attended(query, keys, layout, 0.3, torch.tensor([10]), memory)
+    full = (
+        (query @ keys.repeat_interleave(2, 1).transpose(-1, -2) * 0.3)
+        .masked_fill(~torch.ones(29, 29, dtype=torch.bool).tril(), -torch.inf)
+        .softmax(-1)
+    )
+    expected = full.mean(1)[0, wanted].mean(0)
+    torch.testing.assert_close(SparseVLM(keep=0.5).rank(seen)[0], expected)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 5, 6, 28, 32, 80])
+@pytest.mark.parametrize("keep", [0.05, 1 / 3, 0.6, 0.95])
+def test_sparsevlm_keeps_the_mean_it_is_asked_for(layers: int, keep: float) -> None:
+    stages = SparseVLM(keep=keep).stages(layers)
+    places, shares = list(stages), list(stages.values())
+    assert places == sorted(set(places)) and places[-1] < layers
+    assert shares == sorted(shares, reverse=True)
+    if layers == 32:
+        assert places == [2, 6, 15]
+    held = SparseVLM(keep=keep).tokens_by_layer(layers, 10_000)[places[0] :]
+    assert sum(held) / len(held) == pytest.approx(keep * 10_000, abs=1.5)
+
+
+def test_sparsevlm_merges_what_it_recycles() -> None:
+    """As many rows as asked; a merged one is a mean of rows that went, and the rest are as were."""
+    generator = torch.Generator().manual_seed(5)
+    layout = _layout(2, 60, 5)
+    hidden = torch.randn(1, 67, 6, generator=generator)
+    scores = torch.rand(1, 67, generator=generator)
+    made = SparseVLM(keep=0.5)
+    seen = Attended(hidden[:, None], hidden[:, None], layout, 1.0, torch.tensor([20]))
+    first = made.choose(seen, scores)
+    kept, after = made.recycle(hidden, seen, scores, first)
+    assert int((kept & layout.visual).sum()) == 20
+    clusters = kept & ~first
+    assert int(clusters.sum()) == clusters_of(40)[1] == 2
+    assert torch.equal(after[~clusters], hidden[~clusters])
+    going = (layout.visual & ~first)[0].nonzero()[:, 0]
+    pool = going[scores[0, going].argsort(descending=True)[: clusters_of(40)[0]]].sort().values
+    centres, cluster = density_peaks(hidden[0, pool], 2)
+    for number, centre in enumerate(pool[centres].tolist()):
+        mean = hidden[0, pool[cluster == number]].mean(0)
+        torch.testing.assert_close(after[0, centre], mean)
