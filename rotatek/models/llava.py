@@ -33,9 +33,7 @@ class Llava(VisionLanguageModel):
         out = self.images(images=list(images), return_tensors="pt")
         side = self._side
         count = side**2 + (0 if self._drops_first else 1)
-        grids = tuple(
-            self._grid(image, number * count) for number, image in enumerate(images)
-        )
+        grids = tuple(self._grid(image, number * count) for number, image in enumerate(images))
         texts, counts = (self.placeholder,) * len(images), (count,) * len(images)
         tensors = {"pixel_values": out["pixel_values"].to(self.device)}
         return Pixels(tensors, counts, grids, texts, counts)
