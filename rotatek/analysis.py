@@ -215,8 +215,6 @@ def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Float
 
 def on_grid(trace: Trace, token: NDArray[np.int32], attention: Floats) -> NDArray[np.float64]:
     """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
-    rows, columns = trace.grids[0]
-    mass = np.zeros(rows * columns, dtype=np.float64)
-    inside = token < len(mass)
-    mass[token[inside]] = attention[inside]
-    return mass.reshape(rows, columns)
+    mass = np.zeros(trace.visual_tokens, dtype=np.float64)
+    mass[token] = attention
+    return trace.grids[0].lay(mass)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.attention import Narrowing, causal_mask, take_rows
 from rotatek.budget import tokens_kept
@@ -105,6 +105,12 @@ class TokenPlan:
             self._layout = self._rows = self._source = self._mask = self._memory = None
 
 
+def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
+    """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
+    found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
+    return tuple(dict.fromkeys(int(token) for token in found if token is not None))
+
+
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """Where the visual tokens of a processor's output are.
 
@@ -113,10 +119,11 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """
     visual = inputs.get("visual")
     if visual is None:
-        token = getattr(model.config, "image_token_id", None)
-        if token is None:
+        tokens = visual_ids(model.config)
+        if not tokens:
             raise ModelUnsupported(f"{type(model).__name__} has no image token.")
-        visual = inputs["input_ids"] == token
+        ids = inputs["input_ids"]
+        visual = torch.isin(ids, torch.tensor(tokens, device=ids.device))
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)
