@@ -103,6 +103,26 @@ class TooManyImages(UserError):
     sentence = "There are more than 8 images in one request. Use fewer and ask again."
 
 
+class ClipUnreadable(UserError):
+    code = "clip_unreadable"
+    sentence = "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM."
+
+
+class ClipTooLarge(UserError):
+    code = "clip_too_large"
+    sentence = "The video file is larger than 100 MB. Save it smaller and try again."
+
+
+class ClipTooLong(UserError):
+    code = "clip_too_long"
+    sentence = "The video does not end within ten minutes. Cut out what matters and try again."
+
+
+class ClipsNotInstalled(UserError):
+    code = "clips_not_installed"
+    sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
+
+
 class QuestionEmpty(UserError):
     code = "question_empty"
     sentence = "The question is empty. Type one and ask again."
