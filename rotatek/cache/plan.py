@@ -34,7 +34,6 @@ class TokenPlan:
         self.length = layout.length
         self.residual: Tensor | None = None  # [B] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
-        self.residual: Tensor | None = None  # [B] of the layer now being filled
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._layout: Layout | None = layout
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
@@ -96,17 +95,6 @@ class TokenPlan:
         """
         if self._rows is None:
             return
-        window = self._rows[2].to(hidden.device)
-        squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
-        self.residual = squared / window.lengths.clamp(min=1)
-
-    def _weigh(self, hidden: Tensor) -> None:
-        """Note the mean squared norm of the window's rows, `residual`.
-
-        That is what a layer's output is added to, so errors of several layers' outputs are
-        comparable by it.
-        """
-        assert self._rows is not None
         window = self._rows[2].to(hidden.device)
         squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
         self.residual = squared / window.lengths.clamp(min=1)
