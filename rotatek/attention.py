@@ -190,7 +190,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
     Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass.
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -219,7 +219,7 @@ class Narrowing(NamedTuple):
 
 
 def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
