@@ -216,7 +216,7 @@ def main() -> int:
     parser.add_argument("--new", type=int, default=64, help="tokens of an answer")
     args = parser.parse_args()
     if args.tiny:
-        tried = {"capture": RecordedGraph, "capturable": lambda device: True}
+        tried: dict[str, Any] = {"capture": RecordedGraph, "capturable": lambda device: True}
         with mock.patch.multiple(graphs, **tried):
             report = measure(tiny_qwen(), {12: (120, 90)}, args.new)
     elif torch.cuda.is_available():
