@@ -79,6 +79,7 @@ class PlannedLayer(CompressedLayer):
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         if self.text is None:
+            self.window = getattr(module, "sliding_window", None)
             out = full()
             self.absorb(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
