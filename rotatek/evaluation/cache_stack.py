@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual
+from kernels.planes import samples
+from kernels.reference import Text, Visual, opened
 from rotatek.attention import tag
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.filling import check_window
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.text import TextBuffer
+from rotatek.channels.store import Store
 from rotatek.channels.widths import take_samples
 from rotatek.decode import captured, forward_one
 from rotatek.models import VisionLanguageModel
@@ -38,7 +40,7 @@ class StackedLayer(CompressedLayer):
         texts = [layer.text for layer in layers if layer.text is not None]
         self.logical = max(layer.logical for layer in layers)
         self.joined = self.text = _join(texts)
-        self.visuals = [None if layer.store is None else layer.store.read() for layer in layers]
+        self.visuals = [None if layer.store is None else _read(layer.store) for layer in layers]
         self._lay([text.lengths.shape[0] for text in texts])
 
     def _lay(self, counts: list[int]) -> None:
@@ -116,6 +118,12 @@ def _join(texts: Sequence[TextBuffer]) -> TextBuffer:
     return TextBuffer(pile("keys"), pile("values"), lengths, ragged)
 
 
+def _read(store: Store) -> Visual:
+    """What attention reads; where no kernel reads planes they are unpacked, once."""
+    visual = store.read()
+    return opened(visual) if visual.keys.device.type == "cpu" else visual
+
+
 def _samples(visual: Visual, rows: list[int]) -> Visual:
     """Some samples of one layer's visual tokens."""
     tensors = {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
@@ -129,6 +137,9 @@ def _samples(visual: Visual, rows: list[int]) -> Visual:
             widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
             taken = take_samples(tensors[name], widths, tokens, rows)
             parts[name], parts[f"{kind}_offsets"] = taken
+    for name in ("key_planes", "value_planes"):
+        planes = getattr(visual, name)
+        parts[name] = None if planes is None else samples(planes, index)
     return visual._replace(**parts)
 
 
