@@ -63,7 +63,7 @@ class RunningColumn:
     @property
     def watchers(self) -> list[Watcher]:
         """What sees this column's queries while it answers."""
-        seen = [] if self.recorder is None else [self.recorder.step]
+        seen: list[Watcher] = [] if self.recorder is None else [self.recorder.step]
         return seen if self.attention is None else [*seen, self.attention.see]
 
     def begin(self, prefill_ms: float) -> None:

@@ -163,12 +163,12 @@ class Engine:
         try:
             if self._lost:
                 raise Restarting
-            asked: _Asked | None = self._prompt(request, columns)
+            asked = self._prompt(request, columns)
             lease = self.admission.ask(self._needed(asked, columns, request.max_new_tokens))
             if not lease.admitted:
-                asked = None  # who waits holds nothing
+                del asked  # who waits holds nothing
                 yield from self._queue(lease, stop)
-            asked = asked or self._prompt(request, columns)
+                asked = self._prompt(request, columns)
             prompt = asked.prompt
             running += self._columns(asked, columns, trace, stop)
             for group in _groups(running):
@@ -388,11 +388,7 @@ class Engine:
         position = int(column.embedded.next_position[0])
         column.seat = Seat(column.cache, position, logits, max_new_tokens, stop)
         if not self.graphs:  # a graph's replay has no eyes
-            looking = (
-                column.recorder and column.recorder.step,
-                column.attention and column.attention.see,
-            )
-            column.seat.watchers = [see for see in looking if see is not None]
+            column.seat.watchers = column.watchers
 
     def _interleave(
         self, running: list[RunningColumn], prompt: Prompt, stop: Flag | None

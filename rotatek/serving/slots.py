@@ -139,7 +139,8 @@ class Slots:
     def fit(self, pieces: Sequence[Piece], room: int) -> bool:
         """Make room for more rows, and for `room` text tokens a row. Whether anything moved."""
         rows = self.rows + sum(len(piece.lengths) for piece in pieces)
-        seen = [p.store.visual.keys.shape[TOKENS] for p in pieces if self._is_stacked(p)]
+        stores = [piece.store for piece in pieces if self.own is None]
+        seen = [store.visual.keys.shape[TOKENS] for store in stores if store is not None]
         size = self.size if rows <= self.size else rows if self.own else room_for(rows)
         tokens = max([self._visual_room, *seen])
         room = -(-max(room, self.room) // TEXT_STEP) * TEXT_STEP
