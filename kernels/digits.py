@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .attention import attend_text
-from .tiles import dot, store_columns
+from .tiles import dot, pair, store_columns
 
 WORDS = tl.constexpr(256)  # of a granule's tile
 RAISED = tl.constexpr(8)  # log2 of what weights are multiplied by, so that small ones stay normal
@@ -60,26 +60,6 @@ def digits(b_w, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _eight(b_x, WIDEN: tl.constexpr):
-    """int8 as float16, exactly and without a slow integer conversion: 0x6400 | u is 1024 + u."""
-    if WIDEN:
-        return b_x.to(tl.float16)
-    else:
-        return tl.inline_asm_elementwise(
-            """{
-            .reg .b32 u, c;
-            xor.b32 u, $2, 0x80808080;
-            mov.b32 c, 0x64806480;
-            prmt.b32 $0, u, 0x64646464, 0x4140;
-            prmt.b32 $1, u, 0x64646464, 0x4342;
-            sub.f16x2 $0, $0, c;
-            sub.f16x2 $1, $1, c;
-            }""",
-            "=r,=r,r", [b_x], dtype=tl.float16, is_pure=True, pack=4,
-        )  # fmt: skip
-
-
-@triton.jit
 def _terms(b_x, TWO: tl.constexpr):
     """float32 as one float16, or as the sum of two."""
     b_high = b_x.to(tl.float16)
@@ -107,17 +87,30 @@ def _place(slot, n0, n1, n2):
 
 
 @triton.jit
-def _rows(p_basis, p_steps, start, slot, count, n0, n1, n2, D: tl.constexpr, DP: tl.constexpr):
-    """A slot's rows of the basis [16, DP] and their steps [16]; zeros beyond the head's slots."""
+def _rows(
+    p_basis, p_steps, start, slot, count, n0, n1, n2, D: tl.constexpr, DP: tl.constexpr,
+    EIGHT: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """A slot's rows of the basis and their steps [16]; zeros beyond the head's slots.
+
+    Rows: of int8 the even channels and the odd ones as float16 [16, DP / 2] (EIGHT), since the
+    hardware transposes 16-bit elements only; else all [16, DP], twice.
+    """
     granule, factor = _place(slot, n0, n1, n2)
+    WORDS: tl.constexpr = D // 2 if EIGHT else D
     o_r = tl.arange(0, 16)
-    o_d = tl.arange(0, DP)
+    o_d = tl.arange(0, DP // 2 if EIGHT else DP)
     live = slot < count
     row = (start + granule * 16 + o_r).to(tl.int64)
-    m_row = (o_d < D)[None, :] & live
-    b_rows = tl.load(p_basis + row[:, None] * D + o_d[None, :], mask=m_row, other=0)
+    m_row = (o_d < WORDS)[None, :] & live
+    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_row, other=0)
     b_steps = tl.load(p_steps + row, mask=(o_r < 16) & live, other=0.0)
-    return b_rows, b_steps.to(tl.float32) * factor
+    b_steps = b_steps.to(tl.float32) * factor
+    if EIGHT:
+        b_even, b_odd = pair(b_rows, tl.int8, WIDEN)
+        return b_even, b_odd, b_steps
+    else:
+        return b_rows, b_rows, b_steps
 
 
 @triton.jit
@@ -294,20 +287,25 @@ def digits_kernel(
     if lo < end:
         b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
         b_x = b_x.to(tl.float32)
-        b_y, b_scale = _unit(b_x)
-        b_yh, b_yl = _terms(b_y, TWO)
+        if EIGHT:
+            b_y, b_scale = _unit(b_x)
+            b_y = tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1])
+            b_even, b_odd = tl.split(b_y)
+            b_eh, b_el = _terms(b_even, TWO)
+            b_oh, b_ol = _terms(b_odd, TWO)
         b_top = tl.full([GP], 1e-30, tl.float32)
         b_qs = ()
         for g in tl.static_range(GK):
-            b_rows, b_steps = _rows(
-                p_key_basis, p_key_steps, k_start, g, k_count, k0, k1, k2, D, DP
-            )
+            b_r0, b_r1, b_steps = _rows(
+                p_key_basis, p_key_steps, k_start, g, k_count, k0, k1, k2, D, DP, EIGHT, WIDEN
+            )  # fmt: skip
             b_qg = tl.zeros([16, GP], tl.float32)
             if EIGHT:
-                b_qg = _multiply(_eight(b_rows, WIDEN), b_yh, b_yl, b_qg, TWO, WIDEN)
+                b_qg = _multiply(b_r0, b_eh, b_el, b_qg, TWO, WIDEN)
+                b_qg = _multiply(b_r1, b_oh, b_ol, b_qg, TWO, WIDEN)
                 b_qg = b_qg * b_scale[None, :]
             else:
-                b_qg = dot(b_rows, b_x, b_qg, tl.float32, PREC, WIDEN)
+                b_qg = dot(b_r0, b_x, b_qg, tl.float32, PREC, WIDEN)
             b_qg = b_qg * b_steps[:, None]
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_qg), 0))
             b_qs = b_qs + (b_qg,)
@@ -342,19 +340,26 @@ def digits_kernel(
             )  # fmt: skip
         b_l = tl.max(b_ls, 0)
         b_m += -1.5 * b_bias * b_top
+        b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
+        b_up1 = b_up0
         for g in tl.static_range(GV):
-            b_rows, b_steps = _rows(
-                p_value_basis, p_value_steps, v_start, g, v_count, v0, v1, v2, D, DP
+            b_r0, b_r1, b_steps = _rows(
+                p_value_basis, p_value_steps, v_start, g, v_count, v0, v1, v2, D, DP, EIGHT, WIDEN
             )  # fmt: skip
             b_a = b_accs[g] * b_steps[:, None]
             if EIGHT:
                 b_y, b_scale = _unit(b_a)
                 b_yh, b_yl = _terms(b_y, True)
-                b_up = tl.zeros([DP, GP], tl.float32)
-                b_up = _multiply(tl.trans(_eight(b_rows, WIDEN)), b_yh, b_yl, b_up, True, WIDEN)
-                b_acc += b_up * b_scale[None, :]
+                b_zero = tl.zeros([DP // 2, GP], tl.float32)
+                b_y = _multiply(tl.trans(b_r0), b_yh, b_yl, b_zero, True, WIDEN)
+                b_up0 += b_y * b_scale[None, :]
+                b_y = _multiply(tl.trans(b_r1), b_yh, b_yl, b_zero, True, WIDEN)
+                b_up1 += b_y * b_scale[None, :]
             else:
-                b_acc = dot(tl.trans(b_rows), b_a, b_acc, tl.float32, PREC, WIDEN)
+                b_up0 = dot(tl.trans(b_r0), b_a, b_up0, tl.float32, PREC, WIDEN)
+        if EIGHT:
+            b_up0 = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
+        b_acc = b_up0
         if p_value_mean is not None:
             b_shift = tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
             b_acc += b_shift.to(tl.float32)[:, None] * b_l[None, :]

@@ -87,16 +87,17 @@ def attend_planes(
     text_size = -(-text_size // config.block_m) * config.block_m
     keys, values = visual.key_planes, visual.value_planes
     wide = q.dtype == torch.float32
+    eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
-        q, visual.lengths, *_tensors(keys), *_tensors(values),
+        q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, visual.mean, visual.value_mean, *parts,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
         GK=keys.widest, GV=values.widest, R=config.tiles,
         TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
-        EIGHT=keys.basis.dtype == values.basis.dtype == torch.int8,
+        EIGHT=eight,
         BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
         WIDEN=arch == 0, num_warps=1, **extra,
     )  # fmt: skip
@@ -105,10 +106,9 @@ def attend_planes(
     return out
 
 
-def _tensors(planes: Planes) -> tuple[Tensor, ...]:
-    return (
-        planes.data, planes.counts, planes.offsets, planes.basis, planes.steps, planes.starts,
-    )  # fmt: skip
+def _tensors(planes: Planes, eight: bool) -> tuple[Tensor, ...]:
+    basis = planes.basis.view(torch.int16) if eight else planes.basis
+    return planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts
 
 
 def _merge(q: Tensor, out: Tensor, parts: tuple[Tensor, ...], splits: int, early: bool) -> None:
