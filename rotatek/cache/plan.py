@@ -1,6 +1,7 @@
 """Which rows of one prefill every layer sees."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from rotatek.attention import causal_mask
 from rotatek.errors import ModelUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
 from rotatek.tokens.base import TokenPruner
+
+_TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill
 
 
 class TokenPlan:
@@ -27,6 +30,20 @@ class TokenPlan:
         self._mask: Tensor | None = None
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
+
+    def state(self) -> dict[str, Any]:
+        """What `finished` makes again, when the prefill is over."""
+        return {name: getattr(self, name) for name in _TOLD}
+
+    @classmethod
+    def finished(cls, pruner: TokenPruner, layers: int, state: Mapping[str, Any]) -> "TokenPlan":
+        """The plan of a prefill that is over; state: of `state`."""
+        nothing = torch.zeros(1, state["length"], dtype=torch.bool)
+        plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
+        plan._layout = plan._rows = None
+        for name in _TOLD:
+            setattr(plan, name, state[name])
+        return plan
 
     @property
     def prunes(self) -> bool:
