@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ class _Choice:
     kept: Tensor
 
 
+_TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill
+
+
 class TokenPlan:
     """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
 
@@ -44,6 +47,20 @@ class TokenPlan:
         self._mask: Tensor | None = None
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
+
+    def state(self) -> dict[str, Any]:
+        """What `finished` makes again, when the prefill is over."""
+        return {name: getattr(self, name) for name in _TOLD}
+
+    @classmethod
+    def finished(cls, pruner: TokenPruner, layers: int, state: Mapping[str, Any]) -> "TokenPlan":
+        """The plan of a prefill that is over; state: of `state`."""
+        nothing = torch.zeros(1, state["length"], dtype=torch.bool)
+        plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
+        plan._layout = plan._rows = None
+        for name in _TOLD:
+            setattr(plan, name, state[name])
+        return plan
 
     @property
     def prunes(self) -> bool:
