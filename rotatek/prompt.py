@@ -118,6 +118,11 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> li
     return tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
 
 
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of typed text alone; special tokens in it are split."""
+    return _encode(tokenizer, text, split=True)
+
+
 def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int]) -> list[int]:
     """Repeat each visual token as often as its run is long.
 

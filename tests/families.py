@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-import torch
 from transformers import (
     CLIPVisionConfig,
     Gemma3Config,

@@ -18,8 +18,8 @@ from rotatek.errors import ModeUnsupported, RequestTooLong
 from rotatek.grids import Grid
 from rotatek.inputs import Clip, Request
 from rotatek.models.tap import AttentionTap
-from rotatek.prompt import encode_chat, expand_images
-from rotatek.tokens.base import TokenPruner
+from rotatek.prompt import encode_chat, encode_text, expand_images
+from rotatek.tokens.base import TokenPruner, View
 
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
@@ -46,11 +46,12 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One encoded request: ids [1, L], visual [1, L] bool."""
+    """One encoded request: ids [1, L], visual [1, L] bool; question [t], the question's own ids."""
 
     ids: Tensor
     visual: Tensor
     pixels: Pixels
+    question: Tensor | None = None
 
     @property
     def visual_tokens(self) -> int:
@@ -205,22 +206,25 @@ class VisionLanguageModel:
         keys = torch.cat(joined(tap.keys))
         return self.per_token(scores[..., None], pixels)[:, 0], self.per_token(keys, pixels), states
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Let an encoder-stage pruner choose among the visual tokens.
 
         Args:
             pixels: the images.
             pruner: reduces each part of `pixels.counts` on its own.
             watched: what `tower_states` returned for the same images.
+            question: [t, hidden] embeddings of the question's words.
 
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
         """
+        views = zip(*(whole.split(list(pixels.counts)) for whole in watched), strict=True)
+        width = question.shape[-1]
         parts = [
-            pruner.reduce(score, key, state)
-            for score, key, state in zip(
-                *(whole.split(list(pixels.counts)) for whole in watched), strict=True
-            )
+            pruner.reduce(View(*view, question, number, lambda states: states[:, :width]))
+            for number, view in enumerate(views)
         ]
         return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])
 
@@ -275,7 +279,9 @@ class VisionLanguageModel:
             raise RequestTooLong
         tensor = torch.tensor([ids], device=self.device)
         visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
-        return Prompt(tensor, visual, pixels)
+        asked = encode_text(self.tokenizer, request.question)
+        question = torch.tensor(asked, dtype=torch.long, device=self.device)
+        return Prompt(tensor, visual, pixels, question)
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
@@ -284,7 +290,11 @@ class VisionLanguageModel:
 
     @torch.inference_mode()
     def encode_images(
-        self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
+        self,
+        pixels: Pixels,
+        pruner: TokenPruner | None = None,
+        watched: Any | None = None,
+        question: Tensor | None = None,
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
@@ -292,13 +302,17 @@ class VisionLanguageModel:
             pixels: the images.
             pruner: one of another stage changes nothing here.
             watched: what `run_tower` made of the same pictures, which saves the tower's run.
+            question: ids [t] of the question, for a pruner that looks at it.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        return self.reduced(pixels, pruner, watched or self.tower_states(pixels))
+        if question is None:
+            question = torch.empty(0, dtype=torch.long, device=self.device)
+        words = self.model.get_input_embeddings()(question)
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
 
     @torch.inference_mode()
     def embed(
@@ -315,7 +329,7 @@ class VisionLanguageModel:
         """
         words = prompt.ids.masked_fill(prompt.visual, 0)  # a visual id may lie outside the table
         embeds = self.model.get_input_embeddings()(words)
-        features, kept = seen or self.encode_images(prompt.pixels, pruner)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
         width = embeds.shape[-1]
         embeds = embeds.masked_scatter(prompt.visual[..., None], features[:, :width].to(embeds))
         deeper = features[:, width:].to(embeds) if features.shape[1] > width else None

@@ -12,7 +12,7 @@ from rotatek.errors import ModeUnsupported
 from rotatek.grids import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.tap import AttentionTap
-from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.base import TokenPruner, View
 
 
 class Llava(VisionLanguageModel):
@@ -77,17 +77,23 @@ class Llava(VisionLanguageModel):
             )
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
-    def _zipped(self, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Reduce every view on its own by its CLS attention: states [T, n, hidden], kept [T, n]."""
-        zipped = [
-            pruner.reduce(score, key, state) for score, key, state in zip(*watched, strict=True)
+    def _by_view(
+        self, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce every view on its own: states [T, n, hidden], kept [T, n]."""
+        project = self.model.model.multi_modal_projector
+        views = [
+            pruner.reduce(View(*view, question, number, project))
+            for number, view in enumerate(zip(*watched, strict=True))
         ]
-        states = self.model.model.multi_modal_projector(torch.stack([state for _, state in zipped]))
-        return states, torch.stack([kept for kept, _ in zipped])
+        states = project(torch.stack([state for _, state in views]))
+        return states, torch.stack([kept for kept, _ in views])
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Zip every picture."""
-        states, kept = self._zipped(pruner, watched)
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce every picture."""
+        states, kept = self._by_view(pruner, watched, question)
         return states.flatten(0, 1), kept.flatten()
 
 

@@ -89,9 +89,11 @@ class LlavaNext(Llava):
         views = pixels.tensors["pixel_values"]
         return torch.cat([view[:count] for view, count in zip(views, counts, strict=True)])
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Zip every tile on its own by its CLS attention; newlines always stay."""
-        states, kept = self._zipped(pruner, watched)
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce every tile on its own; newlines always stay."""
+        states, kept = self._by_view(pruner, watched, question)
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         packed = self._pack((states, counts, sizes), self.model.model.image_newline)
         marks = self._pack((kept[..., None].float(), counts, sizes))

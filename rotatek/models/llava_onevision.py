@@ -11,7 +11,7 @@ from rotatek.inputs import Clip
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 from rotatek.models.llava_next import LlavaNext
-from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.base import TokenPruner, View
 
 
 class LlavaOnevision(LlavaNext):
@@ -78,13 +78,16 @@ class LlavaOnevision(LlavaNext):
             return VisionLanguageModel.watched_attention(self)
         return VisionLanguageModel.tower_states(self, pixels)
 
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Zip every grid on its own; newlines always stay."""
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reduce every grid on its own; newlines always stay."""
         scores, keys, states = watched
         marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
         kept, states = torch.ones_like(scores, dtype=torch.bool), states.clone()
-        for grid in pixels.grids:
+        for number, grid in enumerate(pixels.grids):
             part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start
             part = part[marks[part] < 1.5]
-            kept[part], states[part] = pruner.reduce(scores[part], keys[part], states[part])
+            view = View(scores[part], keys[part], states[part], question, number, Tensor.clone)
+            kept[part], states[part] = pruner.reduce(view)
         return states, kept

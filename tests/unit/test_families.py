@@ -88,7 +88,10 @@ def test_full_width_is_plain_transformers(
     banned = (*vlm.banned_ids, stop)
     monkeypatch.setattr(type(vlm), "banned_ids", banned)
     plain = generated(vlm, inputs)
-    for settings in (Settings.of(keep_channels=1.0), Settings.of(channels="full", keep_channels=1.0)):
+    for settings in (
+        Settings.of(keep_channels=1.0),
+        Settings.of(channels="full", keep_channels=1.0),
+    ):
         assert answered(vlm, image, settings) == plain
         cache = RotateKCache(vlm.model, inputs, settings)
         assert generated(vlm, inputs, past_key_values=cache) == plain
