@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.attention import Narrowing, causal_mask, take_rows
+from rotatek.attention import Narrowing, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
 from rotatek.errors import ModelUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
@@ -44,7 +44,8 @@ class TokenPlan:
         self._choice: _Choice | None = None
         self._memory: Any = None
         self._source: Tensor | None = None
-        self._mask: Tensor | None = None
+        self._masks: dict[int, Tensor | None] = {}  # of those rows, by the mask of all
+        self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
 
@@ -72,12 +73,13 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
-    def enter(self, layer: int, hidden: Tensor) -> Narrowing | None:
+    def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
 
         Args:
             layer: index from 0.
             hidden: [B, L', hidden], what the layer before has made.
+            mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
         """
         if self._layout is None:
             return None
@@ -87,7 +89,24 @@ class TokenPlan:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self.weigh(hidden)
-        return None if self._source is None else Narrowing(hidden, self._source, self._mask)
+        if self._source is None:
+            return None
+        if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
+            self._masks[id(mask)] = narrow_mask(mask, self._source, self._layout.valid)
+        return Narrowing(hidden, self._source, self._masks[id(mask)])
+
+    def addition(self, layer: int) -> Tensor | None:
+        """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
+        for each of the first layers what they get, [visual rows, hidden]."""
+        if self.additions is None:
+            return None
+        visual, added = self.additions
+        if layer >= len(added):
+            self.additions = None
+            return None
+        dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
+        dense[visual] = added[layer]
+        return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
         """Leave out what was not chosen: the hidden rows that stay."""
@@ -96,7 +115,7 @@ class TokenPlan:
         kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
-        self._mask = causal_mask(self._layout.valid)
+        self._masks.clear()
         self._rows = self._layout.rows()
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
@@ -133,8 +152,9 @@ class TokenPlan:
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = self._mask = None
+            self._layout = self._rows = self._source = None
             self._memory = self.residual = None
+            self._masks.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
