@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .planes import Planes, rows_of, unpack
+
 
 class Visual(NamedTuple):
     """The visual part of one layer's cache, as the attention reads it.
@@ -25,6 +27,10 @@ class Visual(NamedTuple):
     key_scale: [B, Hkv, k] float32; dequantises keys per channel (folds into the query).
     value_scale: [B, Hkv, N]; dequantises values per token, times value_top where that is given.
     value_top: [B, Hkv] float32; with it every value_scale is at most one (float16 holds it).
+    key_planes: Keys as digits of 2 bits with their own basis (see `kernels.planes`); keys and
+        values are then [B, Hkv, 0, 0], `tokens` is given, and of the other fields only lengths,
+        mean, value_mean and fresh are.
+    value_planes: the same for the Values; given exactly where key_planes are.
     fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
     """
 
@@ -43,9 +49,11 @@ class Visual(NamedTuple):
     key_offsets: Tensor | None = None
     value_widths: Tensor | None = None
     value_offsets: Tensor | None = None
-    tokens: int | None = None  # N, needed only when keys are 1-D
+    tokens: int | None = None  # N, needed only when keys are 1-D or planes
     width_multiple: int = 1  # every width and offset of 1-D blocks is a multiple of it (a hint)
     fresh: bool = False
+    key_planes: Planes | None = None
+    value_planes: Planes | None = None
 
 
 class Text(NamedTuple):
@@ -86,7 +94,9 @@ def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width:
 def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
     """Bring q [B, Hkv, G, T, d] to the visual Keys' basis: ([B, Hkv, G, T, k], bias or None)."""
     projected = q
-    if visual.basis is not None:
+    if visual.key_planes is not None:
+        projected = q @ rows_of(visual.key_planes).to(q.dtype).mT[:, :, None]
+    elif visual.basis is not None:
         projected = q @ visual.basis.to(q.dtype)[:, :, None]
     elif visual.index is not None:
         index = visual.index[:, :, None, None].expand(*q.shape[:-1], -1)
@@ -129,7 +139,9 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
     out = seen @ values[:, :, None]
-    if visual.value_basis is not None:
+    if visual.value_planes is not None:
+        out = out @ rows_of(visual.value_planes, values.shape[-1])[:, :, None]
+    elif visual.value_basis is not None:
         out = out @ visual.value_basis.float()[:, :, None]
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
@@ -149,7 +161,10 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     """Unscaled visual scores [B, Hkv, G, T, N] and dequantised values [B, Hkv, N, r]."""
     keys, values = visual.keys, visual.values
-    if keys.dim() == 1:
+    if visual.key_planes is not None and visual.value_planes is not None:
+        keys = unpack(visual.key_planes, visual.tokens)
+        values = unpack(visual.value_planes, visual.tokens, values=True)
+    elif keys.dim() == 1:
         width = visual.basis.shape[-1] if visual.basis is not None else visual.index.shape[-1]
         keys = pad_heads(keys, visual.key_widths, visual.key_offsets, visual.tokens, width)
     if values.dim() == 1:

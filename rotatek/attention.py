@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from types import MethodType
 from typing import Any, Final, Protocol
+=======
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -230,25 +232,35 @@ def _run_by_cache(forward: Callable) -> Callable:
     return run
 
 
+class Narrowing(NamedTuple):
+    """What a layer reads where rows were dropped before it.
+
+    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
+    """
+
+    hidden: Tensor
+    source: Tensor
+    mask: Tensor | None
+
+
 def _narrowing_hook(index: int) -> Callable:
     """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
-        narrowing = None if plan is None else plan.narrowing(index)
+        if plan is None:
+            return None
+        narrowing = plan.enter(index, args[0] if args else kwargs["hidden_states"])
         if narrowing is None:
             return None
-        source, mask = narrowing
-        hidden = args[0] if args else kwargs["hidden_states"]
+        hidden, source, mask = narrowing
         kwargs = {**kwargs, "attention_mask": mask}
-        if hidden.shape[1] != source.shape[1]:
-            hidden = _take_rows(hidden, source)
         if kwargs.get("position_embeddings") is not None:
             kwargs["position_embeddings"] = tuple(
-                _take_rows(part, source) for part in kwargs["position_embeddings"]
+                take_rows(part, source) for part in kwargs["position_embeddings"]
             )
         if kwargs.get("position_ids") is not None:
-            kwargs["position_ids"] = _take_rows(kwargs["position_ids"][..., None], source)[..., 0]
+            kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
         if args:
             return (hidden, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": hidden}
@@ -256,7 +268,7 @@ def _narrowing_hook(index: int) -> Callable:
     return hook
 
 
-def _take_rows(states: Tensor, source: Tensor) -> Tensor:
+def take_rows(states: Tensor, source: Tensor) -> Tensor:
     """Rows `source` [B, n] of states [B or 1, L, c]."""
     source = source.to(states.device)
     states = states.expand(source.shape[0], -1, -1)

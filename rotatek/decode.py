@@ -38,17 +38,9 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
         Next-token logits [B, vocabulary] in float32, and milliseconds.
     """
     started = time.perf_counter()
-    mask = None if bool(embedded.valid.all()) else embedded.valid.long()
-    out = vlm.model(
-        inputs_embeds=embedded.embeds,
-        position_ids=embedded.positions,
-        attention_mask=mask,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
+    logits = vlm.read(embedded, cache)
     synchronise(vlm.device)
-    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+    return logits.float(), 1000 * (time.perf_counter() - started)
 
 
 @torch.inference_mode()

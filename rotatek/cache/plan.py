@@ -1,15 +1,28 @@
 """Which rows of one prefill every layer sees."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.attention import causal_mask
+from rotatek.attention import Narrowing, causal_mask, take_rows
+from rotatek.budget import tokens_kept
 from rotatek.errors import ModelUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
-from rotatek.tokens.base import TokenPruner
+from rotatek.tokens.base import Attended, TokenPruner
+
+
+@dataclass
+class _Choice:
+    """Rows that stay from layer `layer` on, before what goes is recycled there."""
+
+    layer: int
+    seen: Attended
+    scores: Tensor
+    kept: Tensor
 
 
 class TokenPlan:
@@ -19,10 +32,13 @@ class TokenPlan:
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
-        self._first = min(pruner.first_layer, layers - 1)  # the first layer with fewer rows
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
+        self._stages = pruner.stages(layers) if self.prunes else {}
         self._layout: Layout | None = layout
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
+        self._whole = self._rows[0].lengths.tolist() if self.prunes else []
+        self._choice: _Choice | None = None
+        self._memory: Any = None
         self._source: Tensor | None = None
         self._mask: Tensor | None = None
         self.visual = int((layout.visual & layout.valid)[0].sum())
@@ -38,31 +54,61 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
-    def narrowing(self, layer: int) -> tuple[Tensor, Tensor | None] | None:
-        """Source rows [B, L'] and mask for a layer behind the pruning, during prefill only."""
-        if self._source is None or layer < self._first:
+    def enter(self, layer: int, hidden: Tensor) -> Narrowing | None:
+        """What a layer reads, during prefill only; None where that is everything.
+
+        Args:
+            layer: index from 0.
+            hidden: [B, L', hidden], what the layer before has made.
+        """
+        if not self.prunes or self._layout is None:
             return None
-        return self._source, self._mask
+        if layer == 0:
+            self._memory = self.pruner.look(hidden, self._layout)
+        if self._choice is not None and self._choice.layer == layer:
+            hidden = self._narrow(self._choice, hidden)
+            self._choice = None
+        return None if self._source is None else Narrowing(hidden, self._source, self._mask)
+
+    def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
+        """Leave out what was not chosen: the hidden rows that stay."""
+        assert self._layout is not None
+        seen, kept = choice.seen, choice.kept
+        kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
+        self.visual_kept = int((kept & self._layout.visual)[0].sum())
+        self._layout, source = self._layout.take(kept)
+        self._mask = causal_mask(self._layout.valid)
+        self._rows = self._layout.rows()
+        hidden = take_rows(hidden, source)
+        self._source = source if self._source is None else self._source.gather(1, source)
+        whole = torch.zeros(len(source), self.length, dtype=torch.bool, device=source.device)
+        self.kept_rows = whole.scatter_(1, self._source, self._layout.valid).cpu()
+        return hidden
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
 
         Args:
             layer: index from 0.
-            query: [B, Hq, L, d].
-            keys: [B, Hkv, L, d].
+            query: [B, Hq, L', d].
+            keys: [B, Hkv, L', d].
             scale: what scores are multiplied by.
         """
-        if self.prunes and layer == self._first - 1:
-            assert self._layout is not None
-            kept = self.pruner.choose(query, keys, self._layout, scale)
-            narrow, self._source = self._layout.take(kept)
-            self._mask = causal_mask(narrow.valid)
-            self._rows = narrow.rows()
-            self.kept_rows = kept.cpu()
-            self.visual_kept = int((kept & self._layout.visual)[0].sum())
+        share = self._stages.get(layer + 1)
+        if share is not None and self._layout is not None:
+            counts = [tokens_kept(n, share) for n in self._whole]
+            keep = torch.tensor(counts, device=query.device)
+            seen = Attended(query, keys, self._layout, scale, keep, self._memory)
+            scores = self.pruner.rank(seen)
+            self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = self._mask = None
+            self._layout = self._rows = self._source = self._mask = self._memory = None
+
+
+def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
+    """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
+    found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
+    return tuple(dict.fromkeys(int(token) for token in found if token is not None))
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
@@ -73,10 +119,11 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """
     visual = inputs.get("visual")
     if visual is None:
-        token = getattr(model.config, "image_token_id", None)
-        if token is None:
+        tokens = visual_ids(model.config)
+        if not tokens:
             raise ModelUnsupported(f"{type(model).__name__} has no image token.")
-        visual = inputs["input_ids"] == token
+        ids = inputs["input_ids"]
+        visual = torch.isin(ids, torch.tensor(tokens, device=ids.device))
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)

@@ -20,6 +20,7 @@ from rotatek.channels.store import Store
 from rotatek.options import Method, option
 
 Relation = Literal["at least", "about"]
+SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
 CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
 
 
@@ -123,12 +124,14 @@ class ChannelMethod(Method):
         reading: what to see in its mask.
         title: of its mask's figure.
         rotates: whether it stores rotated channels.
+        narrows: whether it leaves channels out; if not, it stores every number, in fewer bits.
         expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
     """
 
     reading: ClassVar[str] = ""
     title: ClassVar[str] = ""
     rotates: ClassVar[bool] = False
+    narrows: ClassVar[bool] = True
     expected: ClassVar[Relation | None] = None
 
     # What it stores
@@ -180,6 +183,18 @@ class ChannelMethod(Method):
     def beyond(self) -> str:
         """What of these options goes past the method's own paper, in a few words; or nothing."""
         return ""
+
+    @property
+    def form(self) -> str:
+        """What tells this form of the method from its plain one, in titles; or nothing."""
+        return self.beyond
+
+    def within(self, share: float) -> Self:
+        """The same method at the nominal share `share`, or as near to it as it can be.
+
+        Here by `keep` alone; a method with steps takes the largest that does not pass it.
+        """
+        return self.at(min(1.0, max(2 * share - self.value_share, SMALLEST_KEEP)))
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:
