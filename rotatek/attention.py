@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from types import MethodType
-from typing import Any, Final, Protocol
-=======
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
