@@ -196,6 +196,10 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
+    Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
+
+
     Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
     hook through which a cache may narrow the rows of its own forward pass, and lets a cache that
     has a `run` of its own run the model.
@@ -217,6 +221,17 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+class Narrowing(NamedTuple):
+    """What a layer reads where rows were dropped before it.
+
+    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
+    """
+
+    hidden: Tensor
+    source: Tensor
+    mask: Tensor | None
+
+
 def _run_by_cache(forward: Callable) -> Callable:
     """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does."""
 
@@ -230,19 +245,8 @@ def _run_by_cache(forward: Callable) -> Callable:
     return run
 
 
-class Narrowing(NamedTuple):
-    """What a layer reads where rows were dropped before it.
-
-    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
-    """
-
-    hidden: Tensor
-    source: Tensor
-    mask: Tensor | None
-
-
 def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
