@@ -68,7 +68,7 @@ def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
         own: methods whose options are taken as they are; the others have their defaults.
     """
     every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
-    return {name: one for name, one in every.items() if not one.stores_everything}
+    return {name: one for name, one in every.items() if one.narrows}
 
 
 def head_view(
@@ -190,7 +190,7 @@ def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[
 def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
     """Bytes that a run's visual tokens would take under `settings`; energies: `spectra`.
 
-    Heads, widths and bases are counted as the methods count them; masks are left out.
+    Heads, widths, bases and masks are counted as the methods count them.
     """
     method, pruner = settings.channels, settings.tokens
     keys, values = key_widths(method, energies), value_widths(trace, method)

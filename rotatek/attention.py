@@ -8,6 +8,8 @@ the function is plain SDPA, so one loaded model serves baseline and compressed c
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial, wraps
+from types import MethodType
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
@@ -112,6 +114,11 @@ def stoppable(stop: Flag | None) -> Iterator[None]:
         _STOP.reset(token)
 
 
+def is_watched() -> bool:
+    """Whether somebody looks at the queries of this context."""
+    return _QUERIES.get() is not None
+
+
 def tag(key: Tensor, layer: Layer) -> Tensor:
     """A view of `key` that carries `layer` to the attention function."""
     view = key.view_as(key)
@@ -190,7 +197,12 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
     Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass.
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
+
+
+    Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
+    hook through which a cache may narrow the rows of its own forward pass, and lets a cache that
+    has a `run` of its own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -206,6 +218,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
         layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
+    if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
+        model.forward = MethodType(_run_by_cache(type(model).forward), model)
     return model
 
 
@@ -243,8 +257,21 @@ class Narrowing(NamedTuple):
     mask: Tensor | None
 
 
+def _run_by_cache(forward: Callable) -> Callable:
+    """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does."""
+
+    @wraps(forward)
+    def run(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+        own = getattr(kwargs.get("past_key_values"), "run", None)
+        if own is None:
+            return forward(self, *args, **kwargs)
+        return own(partial(forward, self), args, kwargs)
+
+    return run
+
+
 def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)

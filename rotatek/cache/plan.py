@@ -32,6 +32,7 @@ class TokenPlan:
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
+        self.residual: Tensor | None = None  # [B] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._layout: Layout | None = layout
@@ -63,13 +64,14 @@ class TokenPlan:
             hidden: [B, L', hidden], what the layer before has made.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
         """
-        if not self.prunes or self._layout is None:
+        if self._layout is None:
             return None
-        if layer == 0:
+        if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None and self._choice.layer == layer:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
+        self.weigh(hidden)
         if self._source is None:
             return None
         if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
@@ -104,6 +106,18 @@ class TokenPlan:
         self.kept_rows = whole.scatter_(1, self._source, self._layout.valid).cpu()
         return hidden
 
+    def weigh(self, hidden: Tensor) -> None:
+        """See the rows [B, L', hidden] that a layer of the prefill is about to read.
+
+        `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
+        and what makes errors of several layers' outputs comparable.
+        """
+        if self._rows is None or self._layout is None or self._layout.length != hidden.shape[1]:
+            return  # a prompt in chunks, which is refused where it is stored
+        window = self._rows[2].to(hidden.device)
+        squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
+        self.residual = squared / window.lengths.clamp(min=1)
+
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
 
@@ -121,7 +135,8 @@ class TokenPlan:
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = self._memory = None
+            self._layout = self._rows = self._source = None
+            self._memory = self.residual = None
             self._masks.clear()
 
 

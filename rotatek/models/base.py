@@ -220,11 +220,16 @@ class VisionLanguageModel:
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
         """
-        views = zip(*(whole.split(list(pixels.counts)) for whole in watched), strict=True)
         width = question.shape[-1]
+
+        def first(states: Tensor) -> Tensor:
+            """What the language model reads at once of states [n, (1 + D) hidden]."""
+            return states[:, :width]
+
+        split = (whole.split(list(pixels.counts)) for whole in watched)
         parts = [
-            pruner.reduce(View(*view, question, number, lambda states: states[:, :width]))
-            for number, view in enumerate(views)
+            pruner.reduce(View(scores, keys, states, question, number, first))
+            for number, (scores, keys, states) in enumerate(zip(*split, strict=True))
         ]
         return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])
 

@@ -88,6 +88,6 @@ class LlavaOnevision(LlavaNext):
         for number, grid in enumerate(pixels.grids):
             part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start
             part = part[marks[part] < 1.5]
-            view = View(scores[part], keys[part], states[part], question, number, Tensor.clone)
+            view = View(scores[part], keys[part], states[part], question, number)
             kept[part], states[part] = pruner.reduce(view)
         return states, kept

@@ -29,7 +29,8 @@ class View:
         states: [n, h] the tower's outputs, of which `reduce` returns what goes on.
         question: [t, hidden] embeddings of the question's words in the language model.
         number: of the view among those of its prompt.
-        project: from states [n, h] to what the language model reads, [n, hidden].
+        project: from states [n, h] to what the language model reads, [n, hidden], where the tower
+            does not end with that itself.
     """
 
     scores: Tensor
@@ -37,12 +38,13 @@ class View:
     states: Tensor
     question: Tensor
     number: int
-    project: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor], Tensor] | None = None
 
     @cached_property
     def tokens(self) -> Tensor:
-        """[n, hidden]: what the language model would read of them."""
-        return self.project(self.states)
+        """[n, hidden]: what the language model's first layer would read of them."""
+        read = self.states if self.project is None else self.project(self.states)
+        return read[:, : self.question.shape[-1]]
 
     def mask(self, chosen: Tensor) -> Tensor:
         """[n] bool: true at the indices `chosen`."""

@@ -148,7 +148,7 @@ BAD_SETTINGS = [
     ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
     (
         {"cache_dtype": "fp8", "channels": "think"},
-        "cache_dtype must be model unless channels is rotatek",
+        "cache_dtype must be model unless channels is rotatek or full",
     ),
     ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
     ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),

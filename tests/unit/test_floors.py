@@ -55,6 +55,7 @@ FLOORS = {
     "rotatek.engine": 9,
     "rotatek.evaluation": 10,
     "rotatek.page": 11,
+    "rotatek.server": 11,
     "rotatek.cli": 12,
     "rotatek.__main__": 13,
     "app": 13,

@@ -90,7 +90,7 @@ def cast() -> Cast:
     """Our own methods, in the order of the registry: the two that do not rotate are told apart by
     their masks, which a test holds them to."""
     ours = [kind().at(QUARTER) for kind in CHANNELS.own.values()]
-    fixed, ragged = [one for one in ours if not one.rotates and not one.stores_everything][:2]
+    fixed, ragged = [one for one in ours if one.narrows and not one.rotates][:2]
     return Cast(CHANNELS.default().at(QUARTER), fixed, ragged, default_pruner()().at(QUARTER))
 
 
