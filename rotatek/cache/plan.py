@@ -129,8 +129,8 @@ class TokenPlan:
         `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
         and what makes errors of several layers' outputs comparable.
         """
-        if self._rows is None:
-            return
+        if self._rows is None or self._layout is None or self._layout.length != hidden.shape[1]:
+            return  # a prompt in chunks, which is refused where it is stored
         window = self._rows[2].to(hidden.device)
         squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
         self.residual = squared / window.lengths.clamp(min=1)
