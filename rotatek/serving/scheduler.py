@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache
 
 from rotatek import decode, failures
 from rotatek.attention import Flag, decoder_layers, stoppable
-from rotatek.cache.compressed import release
+from rotatek.cache.compressed import RotateKCache, release
 from rotatek.cache.shared import synchronise
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
@@ -370,6 +370,8 @@ class Scheduler:
         self._unseat([seat], restore=True)
         if seat.failure is not None:
             return
+        if isinstance(seat.cache, RotateKCache):
+            seat.cache.graph = False
         try:
             token = torch.tensor([seat.token], device=self.vlm.device)
             place = torch.tensor([seat.position], device=self.vlm.device)
