@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rotatek.budget import channels_kept, tokens_kept
+from rotatek.budget import channels_kept
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Axes, HeadStates
 from rotatek.settings import Settings
@@ -194,11 +194,7 @@ def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
     """
     method, pruner = settings.channels, settings.tokens
     keys, values = key_widths(method, energies), value_widths(trace, method)
-    whole = trace.visual_tokens
-    kept, first = tokens_kept(whole, pruner.kept_share), 0
-    if pruner.stage == "decoder":
-        first = pruner.first_layer
-    rows = [[whole if layer < first else kept] for layer in range(len(keys))]
+    rows = [[tokens] for tokens in pruner.tokens_by_layer(len(keys), trace.visual_tokens)]
     return int(
         method.head_bytes(
             torch.from_numpy(keys), torch.from_numpy(values), torch.tensor(rows),
@@ -219,8 +215,6 @@ def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Float
 
 def on_grid(trace: Trace, token: NDArray[np.int32], attention: Floats) -> NDArray[np.float64]:
     """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
-    rows, columns = trace.grids[0]
-    mass = np.zeros(rows * columns, dtype=np.float64)
-    inside = token < len(mass)
-    mass[token[inside]] = attention[inside]
-    return mass.reshape(rows, columns)
+    mass = np.zeros(trace.visual_tokens, dtype=np.float64)
+    mass[token] = attention
+    return trace.grids[0].lay(mass)

@@ -81,6 +81,7 @@ class RunningColumn:
             positions=whole.positions[..., :0].clone(),
             visual=whole.visual[:, :0].clone(),
             valid=whole.valid[:, :0].clone(),
+            deeper=None,
         )
 
     def state(self) -> dict[str, Any]:

@@ -103,6 +103,26 @@ class TooManyImages(UserError):
     sentence = "There are more than 8 images in one request. Use fewer and ask again."
 
 
+class ClipUnreadable(UserError):
+    code = "clip_unreadable"
+    sentence = "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM."
+
+
+class ClipTooLarge(UserError):
+    code = "clip_too_large"
+    sentence = "The video file is larger than 100 MB. Save it smaller and try again."
+
+
+class ClipTooLong(UserError):
+    code = "clip_too_long"
+    sentence = "The video does not end within ten minutes. Cut out what matters and try again."
+
+
+class ClipsNotInstalled(UserError):
+    code = "clips_not_installed"
+    sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
+
+
 class QuestionEmpty(UserError):
     code = "question_empty"
     sentence = "The question is empty. Type one and ask again."
@@ -253,6 +273,62 @@ class GpuNotLent(UserError):
         "No GPU is free for you now, or your share for today is used up. Choose the embedded "
         "model, or ask again later."
     )
+
+
+class KeyUnknown(UserError):
+    code = "invalid_api_key"
+    sentence = "The API key is missing or not one that this server knows. Send it as Bearer token."
+
+
+class ModelNotServed(UserError):
+    code = "model_not_found"
+    sentence = "That model is not served here. GET /v1/models lists those that are."
+
+
+class AddressUnknown(UserError):
+    code = "address_unknown"
+    sentence = "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions."
+
+
+class BodyTooLarge(UserError):
+    code = "body_too_large"
+    sentence = "The request is larger than 40 MB. Send fewer or smaller pictures."
+
+
+class BodyTooSlow(UserError):
+    code = "body_too_slow"
+    sentence = "The request did not arrive within a minute. Send it again, or smaller pictures."
+
+
+class BodyUnreadable(UserError):
+    code = "body_unreadable"
+    sentence = "The request is no JSON object. Send one, with Content-Type: application/json."
+
+
+class MessagesUnreadable(UserError):
+    code = "messages_unreadable"
+    sentence = (
+        "The messages are not a chat: user and assistant in turns, the last one the user's, each "
+        "with text, and pictures as image_url."
+    )
+
+
+class ImageOutOfPlace(UserError):
+    code = "image_out_of_place"
+    sentence = "Pictures belong into the first user message. Start a new chat for another one."
+
+
+class ImageNotData(UserError):
+    code = "image_not_data"
+    sentence = (
+        "Addresses are not fetched. Send the picture itself, as data:image/png;base64,... in "
+        "image_url.url."
+    )
+
+
+class AnswerBroken(UserError):
+    code = "answer_broken"
+    sentence = "The answer broke off and cannot be completed as it began. Ask again."
 
 
 class Stopped(UserError):

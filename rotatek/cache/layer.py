@@ -30,6 +30,7 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
+        self.window: int | None = None  # tokens that its attention may see at most
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
@@ -115,6 +116,20 @@ class RewindableCache(Cache):
         for layer in self.layers:
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
+
+    def reserve(self, tokens: int) -> None:
+        """Keep every address, with room for `tokens` more where little is left."""
+        for layer in self.layers:
+            layer.text.static = False
+            if 4 * (layer.text.keys.shape[2] - layer.text.longest) < tokens:
+                layer.text.reserve(layer.text.longest + tokens)
+            layer.text.static = True
+
+    def advance(self) -> None:
+        """Count one token that a graph's replay has added."""
+        for layer in self.layers:
+            layer.logical += 1
+            layer.text.longest += 1
 
     def counters(self) -> list[tuple[int, int, Tensor]]:
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""

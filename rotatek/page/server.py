@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
-import rotatek
 from rotatek import errors
 from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
+from rotatek.page.health import report_of
 from rotatek.page.requests import malformed
 from rotatek.page.service import Service
 from rotatek.page.site import Site
@@ -62,28 +62,6 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
             OSError: _failed,
             RequestValidationError: malformed,
         },  # fmt: skip
-    }
-
-
-def report_of(service: Service) -> dict[str, Any]:
-    """What `/health` says: status "ready", "loading" or "failed"; per loaded model its device,
-    what computes its attention, and why."""
-    models = {name: engine.health() for name, engine in service.loaded().items()}
-    status = "ready" if service.models[0].name in models else "loading"
-    if service.failure or not all(health.able for health in models.values()):
-        status = "failed"
-    return {
-        "status": status,
-        "version": rotatek.__version__,
-        "reason": service.failure,
-        "models": {
-            name: {
-                "device": health.device,
-                "attention": health.attention,
-                "reason": health.reason,
-            }
-            for name, health in models.items()
-        },
     }
 
 
