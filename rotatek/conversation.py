@@ -5,8 +5,10 @@ A request owns its caches and closes them. A `Conversation` is the one exception
 tokens; each column goes on from its own compressed cache, and the image is not read again.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -16,14 +18,19 @@ from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.cache.plan import TokenPlan
+from rotatek.cache.stored import same_version
 from rotatek.decode import feed
-from rotatek.errors import ConversationOver
+from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
+from rotatek.grids import Grid
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels
 from rotatek.serving.admission import Lease
 from rotatek.serving.batch import Watcher
 from rotatek.serving.scheduler import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
+
+_TOLD: Final = ("name", "rows", "asked", "first_position", "parted", "tokens")  # of a column
 
 
 @dataclass
@@ -92,6 +99,21 @@ class RunningColumn:
         if self.seat is not None and self.seat.blind:
             self.recorder = self.attention = None
 
+    def state(self) -> dict[str, Any]:
+        """What `resting` makes again around its cache, once it rests."""
+        told = {name: getattr(self, name) for name in _TOLD}
+        embedded = {one.name: getattr(self.embedded, one.name) for one in fields(self.embedded)}
+        return told | {"embedded": embedded}
+
+    @classmethod
+    def resting(cls, cache: RotateKCache, state: Mapping[str, Any]) -> "RunningColumn":
+        """A column that rests on a cache from a file; state: of `state`."""
+        embedded = Embedded(**state["embedded"])
+        column = cls(state["name"], cache.settings, cache, cache.plan, embedded, None, 0.0)
+        for name in _TOLD:
+            setattr(column, name, state[name])
+        return column
+
     def close(self) -> None:
         """Let go of every tensor."""
         self.seat = None
@@ -124,6 +146,60 @@ class Conversation:
         self.lease = lease
         if lease is not None:
             lease.rest(self.cache_bytes)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write a conversation of one compressed column to a file, for `load`.
+
+        Args:
+            path: where; a file that is there is replaced when the new one is complete.
+
+        Returns:
+            the file's bytes.
+
+        Raises:
+            CacheNotStorable: where nothing is compressed, or there are several columns.
+            UserError: as `RotateKCache.save`.
+        """
+        prompt, caches = self.prompt, [column.cache for column in self.columns]
+        if len(caches) != 1 or not isinstance(caches[0], RotateKCache) or prompt is None:
+            raise CacheNotStorable
+        told = {
+            "column": self.columns[0].state(),
+            "turns": self.turns,
+            "ids": prompt.ids,
+            "visual": prompt.visual,
+            "counts": list(prompt.pixels.counts),
+            "grids": [list(astuple(grid)) for grid in prompt.pixels.grids],
+        }
+        return caches[0].save(path, {"conversation": told})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], vlm: VisionLanguageModel) -> "Conversation":
+        """A conversation as `save` wrote it: the image need not be read again.
+
+        Args:
+            path: of the file.
+            vlm: the model that filled it.
+
+        Raises:
+            UserError: as `RotateKCache.load`; and for a cache without a conversation.
+        """
+        cache = RotateKCache.load(path, vlm.model)
+        told = cache.notes.get("conversation")
+        if told is None:
+            raise CacheFileForeign(
+                "This stored cache has no conversation beside it. Load it in a program, with "
+                "`RotateKCache.load`."
+            )
+        with same_version():
+            grids = tuple(
+                Grid(rows, columns, start, None if tokens is None else tuple(tokens), label)
+                for rows, columns, start, tokens, label in told["grids"]
+            )
+            counts = tuple(told["counts"])
+            pixels = Pixels({}, counts, grids, texts=(), runs=counts)
+            column = RunningColumn.resting(cache, told["column"])
+            return cls([column], Prompt(told["ids"], told["visual"], pixels), told["turns"])
 
     @property
     def is_open(self) -> bool:
