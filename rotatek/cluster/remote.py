@@ -28,7 +28,7 @@ from rotatek.cluster.jobs import About, Asked, Began, Gone, Job, Kept, Refused
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Health
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
-from rotatek.events import Event, Failed, Finished, Restarted, Token
+from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, clean_question, whole_tokens
 from rotatek.limits import Limits
 from rotatek.settings import Settings
@@ -130,10 +130,9 @@ class Told:
 
     def take(self, event: Event) -> list[Event]:
         """What of an event is news; where it contradicts what was told, all of the attempt."""
-        if isinstance(event, Failed):
-            return [event]
         if isinstance(event, Restarted):
             self.__init__()  # type: ignore[misc]
+        if not isinstance(event, Prefilled | Token | Finished):
             return [event]
         self.attempt.append(event)
         said = self.tokens.setdefault(event.column, [])

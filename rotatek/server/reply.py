@@ -99,7 +99,7 @@ class Reply:
         elif isinstance(event, Token):
             self.tokens += 1
             added = self.stops.feed(event.text)
-        else:
+        elif isinstance(event, Finished):
             self.done = event
             added = self.stops.rest()
         added = added if self.text else added.lstrip()
