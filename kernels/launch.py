@@ -56,6 +56,8 @@ def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
     """Why this call is not for the kernel; None when it is."""
     if q.shape[2] != 1:
         return "more than one query token"
+    if visual is not None and visual.key_planes is not None:
+        return "channels of a few bits"
     if q.shape[1] // text.keys.shape[1] > 64:
         return "more than 64 query heads a key head"
     if q.shape[-1] > 256:

@@ -75,6 +75,7 @@ class RunningColumn:
             positions=whole.positions[..., :0].clone(),
             visual=whole.visual[:, :0].clone(),
             valid=whole.valid[:, :0].clone(),
+            deeper=None,
         )
 
     def close(self) -> None:

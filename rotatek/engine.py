@@ -369,7 +369,7 @@ class Engine:
             kv_bytes=count.total,
             kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
             kept=_kept(column, prompt),
-            grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
+            grids=prompt.pixels.grids,
             attention=dispatch.backend(self.vlm.device.type),
         )
 
@@ -430,8 +430,7 @@ def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
 def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
     if column.recorder is None or not column.recorder.layers:
         return None
-    grids = tuple((g.rows, g.columns) for g in prompt.pixels.grids)
-    return column.recorder.finish(grids, prompt.visual_tokens, _kept(column, prompt))
+    return column.recorder.finish(prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt))
 
 
 def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:

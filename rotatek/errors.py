@@ -103,6 +103,26 @@ class TooManyImages(UserError):
     sentence = "There are more than 8 images in one request. Use fewer and ask again."
 
 
+class ClipUnreadable(UserError):
+    code = "clip_unreadable"
+    sentence = "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM."
+
+
+class ClipTooLarge(UserError):
+    code = "clip_too_large"
+    sentence = "The video file is larger than 100 MB. Save it smaller and try again."
+
+
+class ClipTooLong(UserError):
+    code = "clip_too_long"
+    sentence = "The video does not end within ten minutes. Cut out what matters and try again."
+
+
+class ClipsNotInstalled(UserError):
+    code = "clips_not_installed"
+    sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
+
+
 class QuestionEmpty(UserError):
     code = "question_empty"
     sentence = "The question is empty. Type one and ask again."
@@ -181,6 +201,49 @@ class CalibrationUnusable(UserError):
     sentence = (
         "The calibration file cannot be used with this model. Make one with "
         "`python -m rotatek calibrate`."
+    )
+
+
+class CacheFileForeign(UserError):
+    code = "cache_file_foreign"
+    sentence = "This file is not a stored cache. Give one that `save` or --save-cache has written."
+
+
+class CacheFileDamaged(UserError):
+    code = "cache_file_damaged"
+    sentence = "The stored cache is damaged or incomplete. Ask again with the image, and save anew."
+
+
+class CacheFileVersion(UserError):
+    code = "cache_file_version"
+    sentence = (
+        "The cache was stored by another version of RotateK. Ask again with the image, and save "
+        "anew."
+    )
+
+
+class CacheOfAnotherModel(UserError):
+    code = "cache_of_another_model"
+    sentence = (
+        "The stored cache belongs to another model, or to other numbers of it. Load the model that "
+        "filled it."
+    )
+
+
+class CacheNotStorable(UserError):
+    code = "cache_not_storable"
+    sentence = "There is no compressed cache to save. Fill one first, under settings that compress."
+
+
+class CacheFileUnwritable(UserError):
+    code = "cache_file_unwritable"
+    sentence = "The cache cannot be written there. Check the folder and the name, and try again."
+
+
+class CompressorMissing(UserError):
+    code = "compressor_missing"
+    sentence = (
+        "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
     )
 
 

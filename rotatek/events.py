@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rotatek.answer_attention import AnswerAttention
+from rotatek.grids import Grid
 from rotatek.trace import Trace
 
 
@@ -15,7 +16,8 @@ class Prefilled:
     """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
     kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
-    grids: (rows, columns) of each image's tokens; attention: "triton" or "reference"."""
+    grids: where they lie on each image, empty where that is not known;
+    attention: "triton" or "reference"."""
 
     column: str
     prefill_ms: float
@@ -25,7 +27,7 @@ class Prefilled:
     kv_bytes: int
     kv_bytes_full: int
     kept: NDArray[np.bool_] | None
-    grids: tuple[tuple[int, int], ...]
+    grids: tuple[Grid, ...]
     attention: str
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from kernels.dispatch import attend
+from kernels.reference import Text
 from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
@@ -78,6 +79,7 @@ class PlannedLayer(CompressedLayer):
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         if self.text is None:
+            self.window = getattr(module, "sliding_window", None)
             out = full()
             self.absorb(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
@@ -130,7 +132,14 @@ class PlannedLayer(CompressedLayer):
             return None
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
-            states = LayerStates(*kept, window.gather(query), window.alive, self.index)
+            states = LayerStates(
+                *kept,
+                window.gather(query),
+                window.alive,
+                self.index,
+                residual=self.plan.residual,
+                text=Text(*gathered, text.lengths),
+            )
         filling, metric = self.filling, None
         if filling.method.weighs_values:
             metric = filling.metrics.of(self.index, module, key)

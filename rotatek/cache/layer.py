@@ -3,7 +3,7 @@
 Lengths are logical (positions come from them), never physical.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
+        self.window: int | None = None  # tokens that its attention may see at most
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
@@ -55,6 +56,16 @@ class CompressedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         """No maximum."""
         return -1
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes: the layer as it is, filled."""
+        text = None if self.text is None else self.text.state()
+        return {"rows": self.rows, "logical": self.logical, "store": self.store, "text": text}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again; state: of `state`."""
+        self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
+        self.text = TextBuffer(**state["text"])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""
@@ -105,6 +116,20 @@ class RewindableCache(Cache):
         for layer in self.layers:
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
+
+    def reserve(self, tokens: int) -> None:
+        """Keep every address, with room for `tokens` more where little is left."""
+        for layer in self.layers:
+            layer.text.static = False
+            if 4 * (layer.text.keys.shape[2] - layer.text.longest) < tokens:
+                layer.text.reserve(layer.text.longest + tokens)
+            layer.text.static = True
+
+    def advance(self) -> None:
+        """Count one token that a graph's replay has added."""
+        for layer in self.layers:
+            layer.logical += 1
+            layer.text.longest += 1
 
     def counters(self) -> list[tuple[int, int, Tensor]]:
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""

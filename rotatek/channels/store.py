@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kernels.planes import Planes
 from kernels.reference import Visual
 from rotatek.errors import ModeUnsupported
 
@@ -30,10 +31,14 @@ class Store:
             if isinstance(value, Tensor):
                 part = "masks" if name == "index" else parts.get(name, "bases")
                 yield part, value
+            elif isinstance(value, Planes):
+                yield f"visual_{name.split('_')[0]}s", value.data
+                yield from (("bases", t) for t in value[1:] if isinstance(t, Tensor))
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""
-        if self.visual.keys.dim() == 1 or self.visual.values.dim() == 1:
+        visual = self.visual
+        if visual.key_planes is not None or 1 in (visual.keys.dim(), visual.values.dim()):
             raise ModeUnsupported("Beam search does not work with adaptive widths. Use greedy.")
         parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
         self.visual = Visual(*parts)

@@ -14,15 +14,10 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
 )
-from transformers.models.llava_next.image_processing_pil_llava_next import (
-    LlavaNextImageProcessorPil,
-)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
-    ModelUnsupported,
     ModeUnsupported,
     OutOfMemory,
     SettingError,
@@ -30,7 +25,7 @@ from rotatek.errors import (
     WeightsMissing,
 )
 from rotatek.models.base import VisionLanguageModel
-from rotatek.models.llava_next import LlavaNext
+from rotatek.models.families import family_of
 from rotatek.models.memory import (
     GB,
     HEADROOM,
@@ -39,7 +34,6 @@ from rotatek.models.memory import (
     is_out_of_memory,
     weight_bytes,
 )
-from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
@@ -79,10 +73,6 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
         ),
     )
 }
-_FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
-    Qwen25VL.family: (Qwen25VL, Qwen2VLImageProcessorPil),
-    LlavaNext.family: (LlavaNext, LlavaNextImageProcessorPil),
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def weigh(model: str | os.PathLike[str], device: str | torch.device | None = Non
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     chosen = _device(device)
     config = _config(checkpoint)
-    _family(config.model_type)
+    family_of(config)
     needed = weight_bytes(config, _dtype(chosen))
     check_fit(checkpoint.label, needed, chosen)
     return Weight(needed, chosen)
@@ -135,7 +125,7 @@ def load(
     quantisation = _four_bit(dtype) if four_bit else None
     try:
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-        family, processor = _family(config.model_type)
+        family = family_of(config)
         needed = weight_bytes(config, dtype, four_bit=four_bit)
         check_fit(checkpoint.label, needed, str(device))
         network = AutoModelForImageTextToText.from_pretrained(
@@ -148,12 +138,12 @@ def load(
             trust_remote_code=False,
         )
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        images = processor.from_pretrained(source, revision=revision)
+        images = family.images.from_pretrained(source, revision=revision)
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:
         raise _missing(checkpoint) from exc
-    return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    return family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
 
 
 def _dtype(device: str) -> torch.dtype:
@@ -224,15 +214,6 @@ def _device(device: str | torch.device | None) -> str:
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise DeviceMissing
     return wanted
-
-
-def _family(model_type: str) -> tuple[type[VisionLanguageModel], Any]:
-    """The adapter for a configuration's model type."""
-    if model_type not in _FAMILIES:
-        raise ModelUnsupported(
-            f"Models of type {model_type!r} are not supported. Supported: {', '.join(_FAMILIES)}."
-        )
-    return _FAMILIES[model_type]
 
 
 def card_line(model: str) -> str:

@@ -4,11 +4,13 @@ from rotatek.rotation.covariance import (
     SIGMA_FLOOR,
     captured_energy,
     centred_covariance,
+    logit_weights,
     metric_root,
     project,
     query_weights,
     token_mask,
     weighted,
+    weighted_moments,
 )
 from rotatek.rotation.solvers import (
     full_basis,
@@ -23,6 +25,7 @@ __all__ = [
     "captured_energy",
     "centred_covariance",
     "full_basis",
+    "logit_weights",
     "metric_root",
     "nested_basis",
     "order_basis",
@@ -32,4 +35,5 @@ __all__ = [
     "token_mask",
     "top_basis",
     "weighted",
+    "weighted_moments",
 ]

@@ -82,9 +82,9 @@ def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
     looks: list[str] = []
     look = engine.vlm.encode_images
 
-    def noted(pixels: Any, pruner: TokenPruner, *rest: Any) -> Any:
+    def noted(pixels: Any, pruner: TokenPruner, **rest: Any) -> Any:
         looks.append(pruner.name)
-        return look(pixels, pruner, *rest)
+        return look(pixels, pruner, **rest)
 
     monkeypatch.setattr(engine.vlm, "encode_images", noted)
     together = list(engine.compare(_request(picture), COLUMNS))
