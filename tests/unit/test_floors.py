@@ -59,6 +59,7 @@ FLOORS = {
     "rotatek.evaluation": 10,
     "rotatek.page": 11,
     "rotatek.server": 11,
+    "rotatek.cluster": 12,
     "rotatek.cli": 12,
     "rotatek.__main__": 13,
     "app": 13,
