@@ -36,6 +36,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"cache_dtype": "fp8"},
         {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
         {"cache_dtype": "fp8", "widths": "adaptive", "values": "rotate", "keep_values": 0.25},
+        {"bits": 2.0},
+        {"bits": 16.0},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
     "kivi": [{"number_bits": bits} for bits in ("2", "3", "4")],
