@@ -296,7 +296,8 @@ class Engine:
         if not conversation.is_open:
             raise ConversationGone
         template = self.vlm.tokenizer.chat_template or self.vlm.template
-        ids = encode_follow_up(self.vlm.tokenizer, question, template)
+        with self.scheduler.preparing:
+            ids = encode_follow_up(self.vlm.tokenizer, question, template)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
         check_room(conversation, len(ids) + max_new_tokens, self.limits.turns, limit)
         return ids

@@ -31,7 +31,6 @@ log = logging.getLogger("rotatek")
 
 SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = 0.005
-PREPARING: Final = 2  # prompts that are preprocessed at once
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Scheduler:
         self.vlm = vlm
         self.graphs = graphs and vlm.device.type == "cuda"
         self.counters = Counters()
-        self.preparing = threading.Semaphore(PREPARING)
+        self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
         self._told = threading.Condition()
         self._leading = False
