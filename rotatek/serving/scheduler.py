@@ -32,6 +32,7 @@ log = logging.getLogger("rotatek")
 
 SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = 0.005
+PREPROCESSED: Final = 2  # requests whose pictures are made into pixels at once
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Scheduler:
         self.vlm = vlm
         self.graphs = graphs and vlm.device.type == "cuda"
         self.counters = Counters()
+        self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
         self._told = threading.Condition()
