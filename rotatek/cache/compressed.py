@@ -6,6 +6,8 @@ model.generate(**inputs, past_key_values=cache)
 """
 
 import logging
+import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,13 +17,14 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from rotatek.attention import decoder_layers, is_watched, prepare
+from rotatek.cache import stored
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes
 from rotatek.cache.filling import Filling, PlannedLayer, Recorder
 from rotatek.cache.graphs import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.layer import RewindableCache
 from rotatek.cache.metrics import OutputMetrics
 from rotatek.cache.plan import TokenPlan, is_one_of, layout_of, visual_ids
-from rotatek.errors import ModeUnsupported
+from rotatek.errors import CacheNotStorable, ModeUnsupported
 from rotatek.layout import WINDOW, Layout
 from rotatek.settings import Settings
 
@@ -62,11 +65,20 @@ class RotateKCache(RewindableCache):
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         count = len(decoder_layers(model))
-        self.settings, self._visual = settings, visual_ids(model.config)
-        self.plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         method = settings.channels
         filling = Filling(method, recorder, metrics or OutputMetrics(), method.bases(count))
-        super().__init__(layers=[PlannedLayer(i, self.plan, filling) for i in range(count)])
+        plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
+        self._begin(model, settings, plan, filling)
+
+    def _begin(
+        self, model: PreTrainedModel, settings: Settings, plan: TokenPlan, filling: Filling
+    ) -> None:
+        """Empty layers of a plan."""
+        self._model = weakref.ref(model)
+        self.settings, self.plan = settings, plan
+        self._visual = visual_ids(model.config)
+        self.notes: dict[str, Any] = {}
+        super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
         self._steps: StepGraph | None = StepGraph()
 
     @property
@@ -142,7 +154,7 @@ class RotateKCache(RewindableCache):
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
         valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
-        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers))
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
         self.plan = plan
         for layer in self.layers:
             layer.begin_turn(plan)
@@ -174,6 +186,62 @@ class RotateKCache(RewindableCache):
             self._steps.forget()
             for layer in self.layers:
                 layer.text.static = False
+
+    def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> int:
+        """Write the filled cache to a file, packed without loss; at once, or not at all.
+
+        Args:
+            path: where; a file that is there is replaced when the new one is complete.
+            notes: plain values and tensors to be kept beside; `load` gives them back as `notes`.
+
+        Returns:
+            the file's bytes.
+
+        Raises:
+            CacheNotStorable: where no prefill has run, or a store holds what cannot be written.
+            CompressorMissing: without the package zstandard.
+            CacheFileUnwritable: where the file cannot be made.
+        """
+        model = self._model()
+        if model is None or not all(layer.is_filled for layer in self.layers):
+            raise CacheNotStorable
+        content = {
+            "settings": self.settings.without_paths().as_dict(),
+            "plan": self.plan.state(),
+            "layers": [layer.state() for layer in self.layers],
+            "notes": dict(notes or {}),
+        }
+        return stored.write(path, model, content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: PreTrainedModel) -> "RotateKCache":
+        """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
+
+        Args:
+            path: of the file.
+            model: the one that filled it; it is prepared on first use.
+
+        Raises:
+            FileUnreadable: where there is no such file.
+            CacheFileForeign: for a file of something else.
+            CacheFileVersion: for one of another version.
+            CacheFileDamaged: for one that is not what was written.
+            CacheOfAnotherModel: for one that another model filled.
+            CompressorMissing: without the package zstandard.
+            SettingError: where its method is not installed here.
+        """
+        prepare(model)
+        places = [next(layer.parameters()).device for layer in decoder_layers(model)]
+        content = stored.read(path, model, places[0])
+        cache = cls.__new__(cls)
+        with stored.same_version():
+            settings = Settings.from_dict(content["settings"])
+            plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
+            cache._begin(model, settings, plan, Filling(settings.channels, None, OutputMetrics()))
+            cache.notes = content["notes"]
+            for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
+                layer.restore(stored.moved(state, device))
+        return cache
 
     def make_growing(self) -> None:
         """Let the text grow again after `make_static`: no graph writes here any more, and nobody

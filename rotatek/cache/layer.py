@@ -3,7 +3,7 @@
 Lengths are logical (positions come from them), never physical.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -61,6 +61,16 @@ class CompressedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         """No maximum."""
         return -1
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes: the layer as it is, filled."""
+        text = None if self.text is None else self.text.state()
+        return {"rows": self.rows, "logical": self.logical, "store": self.store, "text": text}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again; state: of `state`."""
+        self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
+        self.text = TextBuffer(**state["text"])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""

@@ -1,6 +1,7 @@
 """Prompt, text and generated tokens at full width, in buffers that grow."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,17 @@ class TextBuffer:
         self.keys, self.values = keys.contiguous(), values.contiguous()
         self.static = False  # a captured graph writes here: addresses stay, slots come from lengths
         self.reserve(self.longest)
+
+    def state(self) -> dict[str, Any]:
+        """What `TextBuffer(**state)` makes again, without the spare slots."""
+        used = self.longest
+        return {
+            "keys": self.keys[:, :, :used],
+            "values": self.values[:, :, :used],
+            "lengths": self.lengths,
+            "ragged": self.ragged,
+            "longest": used,
+        }
 
     def reserve(self, slots: int) -> None:
         """Make room for `slots` tokens in all."""
