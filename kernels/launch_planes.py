@@ -16,7 +16,7 @@ from .reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-WIDEST: Final = 8  # granules of Values that a program holds
+WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Attention over planes of 2-bit digits beside dense caches of 16 and 8 bits, and candidates."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from .arms import Shape
 from .timing import Captured, capture, interleaved, layers_for
 
 Row = dict[str, Any]
+Layer = tuple[Tensor, Visual, Text]
 Mix = tuple[tuple[int, ...], tuple[int, ...]]  # digits a level, of Keys and of Values
 MIXES: Final[dict[str, Mix]] = {  # bytes a token and head: what its Keys and Values have
     "16": ((32, 0, 0, 0), (32, 0, 0, 0)),
@@ -60,7 +62,7 @@ def random_planes(counts: tuple[int, ...], shape: Shape, generator: torch.Genera
     )  # fmt: skip
 
 
-def make(shape: Shape, mix: Mix, seed: int) -> tuple[Tensor, Visual, Text]:
+def make(shape: Shape, mix: Mix, seed: int) -> Layer:
     """One layer's call over random planes."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
     B, Hkv, d = shape.B, shape.Hkv, shape.d
@@ -86,12 +88,11 @@ def right(shape: Shape, mix: Mix, config: PlanesConfig | None, splits: int | Non
 
 
 def graph_of(
-    layers: list[Any], shape: Shape, config: PlanesConfig | None = None, splits: int | None = None
+    layers: list[Layer], shape: Shape, config: PlanesConfig | None = None, splits: int | None = None
 ) -> Captured:
     """One graph of a call over every layer's planes."""
-    return capture(
-        [lambda x=x: attend_planes(*x, shape.scale, config, splits) for x in layers]  # type: ignore[misc]
-    )
+    scale = shape.scale
+    return capture([partial(attend_planes, q, v, t, scale, config, splits) for q, v, t in layers])
 
 
 def _rivals(
