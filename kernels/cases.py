@@ -128,7 +128,12 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     r = case.r or (d // 2 if case.pack in ("values", "flat") else d)
     if case.pack in PLANES:
         mean, shift = send(draw(B, Hkv, d) / 4), send(draw(B, Hkv, d))
-        sides = [_planes(case, draw(B, Hkv, N, k), draw(B, Hkv, d, d), side) for side in (0, 1)]
+        sides = [
+            _planes(
+                case, draw(B, Hkv, N, k), draw(B, Hkv, d, d), 0.4 + draw(B, Hkv, k).abs() / 6, side
+            )
+            for side in (0, 1)
+        ]
         none = send(draw(B, Hkv, 0, 0))
         visual = Visual(none, none, lengths, mean=mean, value_mean=shift, tokens=N)
         return send(q), visual._replace(key_planes=sides[0], value_planes=sides[1]), text
@@ -180,7 +185,7 @@ def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case) -> Visual
     return visual._replace(**fields, basis=basis, value_basis=up, tokens=N, width_multiple=8)
 
 
-def _planes(case: Case, coordinates: Tensor, square: Tensor, side: int) -> Planes:
+def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side: int) -> Planes:
     """Planes of mixtures that differ from head to head, of no channels to k of up to 8 bits."""
     B, Hkv, _, k = coordinates.shape
     head = torch.arange(B * Hkv, device=square.device).view(B, Hkv)
@@ -191,7 +196,6 @@ def _planes(case: Case, coordinates: Tensor, square: Tensor, side: int) -> Plane
         )
         counts.append(GRANULE * most)
     levels = torch.stack(counts, -1).int()
-    steps = torch.rand(B, Hkv, k, device=square.device) / 4 + 0.4
     data, offsets = pack_planes(coordinates, levels, steps, bool(side))
     own = levels[..., 0].flatten()
     live = torch.arange(k, device=own.device) < levels[..., :1]
