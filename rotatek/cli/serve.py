@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rotatek.cli.settings_arguments import add_settings, settings_of
+from rotatek.cluster import quiet
 from rotatek.errors import SettingError, UserError
 from rotatek.settings import Settings
 
@@ -74,11 +75,9 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     Raises:
         UserError: where Ray or the page is not installed.
     """
-    if any(find_spec(name) is None for name in ("ray", "gradio", "plotly")):
-        raise UserError("Replicas need Ray, and the page. Install rotatek[app,cluster].")
-    from rotatek.cluster import quiet  # noqa: PLC0415
-
-    quiet.prepare()
+    quiet.prepare_for("--replicas")
+    if any(find_spec(name) is None for name in ("gradio", "plotly")):
+        raise UserError("Replicas are served beside the page. Install rotatek[app].")
     from rotatek.cluster.front import Plan  # noqa: PLC0415
     from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
     from rotatek.server.keys import VARIABLE, keys_here  # noqa: PLC0415
