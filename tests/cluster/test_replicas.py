@@ -18,7 +18,7 @@ from tests.cluster.conftest import Nodes, free_port
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.unversioned]
+pytestmark = [pytest.mark.slow, pytest.mark.nodes, pytest.mark.unversioned]
 
 VISITORS = 4
 LENGTH = 80
