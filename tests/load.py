@@ -216,7 +216,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.load", description=__doc__)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--answers", default="8")
+    parser.add_argument("--answers", default="32")
     options = parser.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

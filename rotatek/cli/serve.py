@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-keys", type=Path, metavar="FILE", help="one a line; also ROTATEK_API_KEYS=KEY,..."
     )
-    parser.add_argument("--answers", type=int, default=8, metavar="N", help="at once")
+    parser.add_argument("--answers", type=int, default=32, metavar="N", help="at once")
     parser.add_argument("--queue", type=int, default=64, metavar="N", help="that may wait")
     parser.add_argument(
         "--replicas", type=int, metavar="N", help="of each model, by Ray, and the page beside them"

@@ -49,8 +49,8 @@ class Plan:
     models: tuple[str, ...] = ("pocket",)
     least: int = 1
     most: int = 1
-    per_replica: int = 4
-    answers: int = 8
+    per_replica: int = 8
+    answers: int = 32
     queue: int = 64
     gpus: float = 0
     device: str | None = None
@@ -72,7 +72,9 @@ class Front:
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
         service.conversations = Conversations(MOST * plan.most, MOST_BYTES * plan.most)
         bounds = Bounds(plan.answers * plan.most, plan.queue)
-        self.door = Door(service, Settings.from_dict(plan.settings), keys_here(None), bounds)
+        self.door = Door(
+            service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
+        )
         self._app = _with_page(self.door) if plan.page else self.door.app()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
