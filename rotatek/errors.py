@@ -220,6 +220,49 @@ class CalibrationUnusable(UserError):
     )
 
 
+class CacheFileForeign(UserError):
+    code = "cache_file_foreign"
+    sentence = "This file is not a stored cache. Give one that `save` or --save-cache has written."
+
+
+class CacheFileDamaged(UserError):
+    code = "cache_file_damaged"
+    sentence = "The stored cache is damaged or incomplete. Ask again with the image, and save anew."
+
+
+class CacheFileVersion(UserError):
+    code = "cache_file_version"
+    sentence = (
+        "The cache was stored by another version of RotateK. Ask again with the image, and save "
+        "anew."
+    )
+
+
+class CacheOfAnotherModel(UserError):
+    code = "cache_of_another_model"
+    sentence = (
+        "The stored cache belongs to another model, or to other numbers of it. Load the model that "
+        "filled it."
+    )
+
+
+class CacheNotStorable(UserError):
+    code = "cache_not_storable"
+    sentence = "There is no compressed cache to save. Fill one first, under settings that compress."
+
+
+class CacheFileUnwritable(UserError):
+    code = "cache_file_unwritable"
+    sentence = "The cache cannot be written there. Check the folder and the name, and try again."
+
+
+class CompressorMissing(UserError):
+    code = "compressor_missing"
+    sentence = (
+        "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
+    )
+
+
 class ModelUnsupported(UserError):
     code = "model_unsupported"
     sentence = "This model is not supported. `python -m rotatek info` lists the families that are."
@@ -332,6 +375,7 @@ class Restarting(UserError):
 
 # Said with `rotatek.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
+ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
 
 class SettingError(UserError):

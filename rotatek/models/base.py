@@ -220,15 +220,9 @@ class VisionLanguageModel:
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
         """
-        width = question.shape[-1]
-
-        def first(states: Tensor) -> Tensor:
-            """What the language model reads at once of states [n, (1 + D) hidden]."""
-            return states[:, :width]
-
         split = (whole.split(list(pixels.counts)) for whole in watched)
         parts = [
-            pruner.reduce(View(scores, keys, states, question, number, first))
+            pruner.reduce(View(scores, keys, states, question, number))
             for number, (scores, keys, states) in enumerate(zip(*split, strict=True))
         ]
         return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])

@@ -15,6 +15,7 @@ from rotatek.pocket.layouts.pillow import (
     boards,
     cards,
     consoles,
+    controls,
     forms,
     grids,
     invoices,
@@ -28,6 +29,7 @@ from rotatek.pocket.layouts.pillow import (
     notes,
     offers,
     pages,
+    panels,
     passes,
     pies,
     printouts,
@@ -39,7 +41,9 @@ from rotatek.pocket.layouts.pillow import (
     swatches,
     tables,
     tickets,
+    tills,
     topic_charts,
+    workboards,
 )
 from rotatek.pocket.layouts.style import PageStyle
 
@@ -53,6 +57,7 @@ class Renderer:
     held_out: bool = False
     splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
+    paper: bool = False  # always printed, then scanned or photographed
 
 
 REGISTRY: Final[dict[str, Renderer]] = {
@@ -84,6 +89,10 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "remarks": Renderer(remarks.draw, 2.2, splits=()),
     "stubs": Renderer(passes.draw, 1.8, splits=()),  # by its first name, which records hold
     "swatches": Renderer(swatches.draw, 2.0, splits=()),
+    "tills": Renderer(tills.draw, 1.0, splits=(), smallest=336, paper=True),
+    "panels": Renderer(panels.draw, 1.0, splits=()),
+    "workboards": Renderer(workboards.draw, 1.0, splits=(), smallest=280),
+    "controls": Renderer(controls.draw, 1.0, splits=()),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
     "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
