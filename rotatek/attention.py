@@ -196,13 +196,9 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
-    Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
-
-
     Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass, and lets a cache that
-    has a `run` of its own run the model.
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
+    and lets a cache that has a `run` of its own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -216,9 +212,34 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         raise ModelUnsupported(f"{type(model).__name__} does not take a registered attention.")
     for index, layer in enumerate(decoder_layers(model)):
         layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
+        layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
+    decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
     if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
         model.forward = MethodType(_run_by_cache(type(model).forward), model)
     return model
+
+
+def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+    """A pre-hook of the language model: where rows will be dropped, what it would add to the visual
+    rows behind its first layers (DeepStack) waits in the plan, because only the plan knows which
+    rows are left by then."""
+    plan = getattr(kwargs.get("past_key_values"), "plan", None)
+    added = kwargs.get("deepstack_visual_embeds")
+    if plan is None or not added or not plan.prunes:
+        return None
+    plan.additions = kwargs["visual_pos_masks"], tuple(added)
+    return args, {**kwargs, "visual_pos_masks": None, "deepstack_visual_embeds": None}
+
+
+def _adding_hook(index: int) -> Callable:
+    """A hook that adds behind a layer what `_keep_additions` has kept for it."""
+
+    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
+        plan = getattr(kwargs.get("past_key_values"), "plan", None)
+        added = None if plan is None else plan.addition(index)
+        return None if added is None else out + added.to(out)
+
+    return hook
 
 
 class Narrowing(NamedTuple):
@@ -252,7 +273,8 @@ def _narrowing_hook(index: int) -> Callable:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
         if plan is None:
             return None
-        narrowing = plan.enter(index, args[0] if args else kwargs["hidden_states"])
+        entering = args[0] if args else kwargs["hidden_states"]
+        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"))
         if narrowing is None:
             return None
         hidden, source, mask = narrowing
@@ -275,6 +297,27 @@ def take_rows(states: Tensor, source: Tensor) -> Tensor:
     source = source.to(states.device)
     states = states.expand(source.shape[0], -1, -1)
     return states.gather(1, source[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def narrow_mask(whole: Tensor | None, source: Tensor, valid: Tensor) -> Tensor | None:
+    """The mask of those rows that are left.
+
+    Args:
+        whole: the model's own mask [B or 1, 1, L, L] of all rows, bool; None where it is causal.
+        source: [B, n] the rows that are left.
+        valid: [B, n] which of them are real.
+
+    Returns:
+        [B, 1, n, n] bool, or None where it is causal.
+    """
+    if whole is None:
+        return causal_mask(valid)
+    count, source = source.shape[1], source.to(whole.device)
+    rows = source[:, None, :, None].expand(-1, -1, -1, whole.shape[-1])
+    left = whole.expand(source.shape[0], -1, -1, -1).gather(2, rows)
+    left = left.gather(3, source[:, None, None].expand(-1, -1, count, -1))
+    own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `causal_mask`
+    return (left & valid.to(left.device)[:, None, None]) | own
 
 
 def causal_mask(valid: Tensor) -> Tensor | None:

@@ -186,6 +186,22 @@ class StorageFull(UserError):
     sentence = "The disk is full. Free some space and try again."
 
 
+class HubUnreachable(UserError):
+    code = "hub_unreachable"
+    sentence = (
+        "The hub cannot be reached. Check the connection and try again, or give a folder that "
+        "holds the model."
+    )
+
+
+class ModelGated(UserError):
+    code = "model_gated"
+    sentence = (
+        "The model is gated. Accept its terms on its page of the hub, and set HF_TOKEN to a token "
+        "of your account."
+    )
+
+
 class WeightsMissing(UserError):
     code = "weights_missing"
     sentence = "The model's weights were not found. Check the model's name or folder."
@@ -201,6 +217,49 @@ class CalibrationUnusable(UserError):
     sentence = (
         "The calibration file cannot be used with this model. Make one with "
         "`python -m rotatek calibrate`."
+    )
+
+
+class CacheFileForeign(UserError):
+    code = "cache_file_foreign"
+    sentence = "This file is not a stored cache. Give one that `save` or --save-cache has written."
+
+
+class CacheFileDamaged(UserError):
+    code = "cache_file_damaged"
+    sentence = "The stored cache is damaged or incomplete. Ask again with the image, and save anew."
+
+
+class CacheFileVersion(UserError):
+    code = "cache_file_version"
+    sentence = (
+        "The cache was stored by another version of RotateK. Ask again with the image, and save "
+        "anew."
+    )
+
+
+class CacheOfAnotherModel(UserError):
+    code = "cache_of_another_model"
+    sentence = (
+        "The stored cache belongs to another model, or to other numbers of it. Load the model that "
+        "filled it."
+    )
+
+
+class CacheNotStorable(UserError):
+    code = "cache_not_storable"
+    sentence = "There is no compressed cache to save. Fill one first, under settings that compress."
+
+
+class CacheFileUnwritable(UserError):
+    code = "cache_file_unwritable"
+    sentence = "The cache cannot be written there. Check the folder and the name, and try again."
+
+
+class CompressorMissing(UserError):
+    code = "compressor_missing"
+    sentence = (
+        "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
     )
 
 
@@ -316,6 +375,7 @@ class Restarting(UserError):
 
 # Said with `rotatek.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
+ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
 
 class SettingError(UserError):

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.attention import Narrowing, causal_mask, take_rows
+from rotatek.attention import Narrowing, causal_mask, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
 from rotatek.tokens.base import Attended, TokenPruner
 
@@ -25,10 +25,18 @@ class _Choice:
     kept: Tensor
 
 
+_TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill
+
+
 class TokenPlan:
     """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
 
-    def __init__(self, layout: Layout, pruner: TokenPruner, layers: int) -> None:
+    def __init__(
+        self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
+    ) -> None:
+        self.behind = behind  # whether it is a later turn's: there are tokens before its rows
+        self.mask: Tensor | None = None  # of a later turn's rows in the layer now being filled
+        self._unpadded = behind and bool(layout.valid.all())
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
@@ -41,9 +49,24 @@ class TokenPlan:
         self._choice: _Choice | None = None
         self._memory: Any = None
         self._source: Tensor | None = None
-        self._mask: Tensor | None = None
+        self._masks: dict[int, Tensor | None] = {}  # of those rows, by the mask of all
+        self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
+
+    def state(self) -> dict[str, Any]:
+        """What `finished` makes again, when the prefill is over."""
+        return {name: getattr(self, name) for name in _TOLD}
+
+    @classmethod
+    def finished(cls, pruner: TokenPruner, layers: int, state: Mapping[str, Any]) -> "TokenPlan":
+        """The plan of a prefill that is over; state: of `state`."""
+        nothing = torch.zeros(1, state["length"], dtype=torch.bool)
+        plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
+        plan._layout = plan._rows = None
+        for name in _TOLD:
+            setattr(plan, name, state[name])
+        return plan
 
     @property
     def prunes(self) -> bool:
@@ -55,22 +78,57 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
-    def enter(self, layer: int, hidden: Tensor) -> Narrowing | None:
+    def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
 
         Args:
             layer: index from 0.
             hidden: [B, L', hidden], what the layer before has made.
+            mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
+
+        Raises:
+            ModeUnsupported: for rows that are not the prompt's, or not all of them.
         """
         if self._layout is None:
             return None
+        if layer == 0 and hidden.shape[1] != self.length:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
         if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None and self._choice.layer == layer:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self.weigh(hidden)
-        return None if self._source is None else Narrowing(hidden, self._source, self._mask)
+        if self._source is None and not self.behind:
+            return None
+        if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
+            self._masks[id(mask)] = self._mask_among_rows(mask)
+        self.mask = self._masks[id(mask)]
+        return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
+        """The model's mask of all rows, for those that are left and among themselves."""
+        assert self._layout is not None
+        if mask is not None and self.behind:  # it has columns for what came before, too
+            mask = mask[..., -self.length :] if self._unpadded else None
+        if self._source is not None:
+            return narrow_mask(mask, self._source, self._layout.valid)
+        return causal_mask(self._layout.valid) if mask is None else mask
+
+    def addition(self, layer: int) -> Tensor | None:
+        """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
+        for each of the first layers what they get, [visual rows, hidden]."""
+        if self.additions is None:
+            return None
+        visual, added = self.additions
+        if layer >= len(added):
+            self.additions = None
+            return None
+        dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
+        dense[visual] = added[layer]
+        return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
         """Leave out what was not chosen: the hidden rows that stay."""
@@ -79,7 +137,7 @@ class TokenPlan:
         kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
-        self._mask = causal_mask(self._layout.valid)
+        self._masks.clear()
         self._rows = self._layout.rows()
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
@@ -93,8 +151,8 @@ class TokenPlan:
         `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
         and what makes errors of several layers' outputs comparable.
         """
-        if self._rows is None:
-            return
+        if self._rows is None or self._layout is None or self._layout.length != hidden.shape[1]:
+            return  # a prompt in chunks, which is refused where it is stored
         window = self._rows[2].to(hidden.device)
         squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
         self.residual = squared / window.lengths.clamp(min=1)
@@ -116,14 +174,20 @@ class TokenPlan:
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = self._mask = None
-            self._memory = self.residual = None
+            self._layout = self._rows = self._source = None
+            self._memory = self.residual = self.mask = None
+            self._masks.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
     """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
     found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
     return tuple(dict.fromkeys(int(token) for token in found if token is not None))
+
+
+def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    """Bool of ids' shape: which of them are among `tokens`."""
+    return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
@@ -137,8 +201,7 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
         tokens = visual_ids(model.config)
         if not tokens:
             raise ModelUnsupported(f"{type(model).__name__} has no image token.")
-        ids = inputs["input_ids"]
-        visual = torch.isin(ids, torch.tensor(tokens, device=ids.device))
+        visual = is_one_of(inputs["input_ids"], tokens)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)

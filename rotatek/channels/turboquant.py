@@ -3,9 +3,9 @@
 x is stored as its norm, in float16, and as codes of y = R x / |x| * sqrt(d), R random orthogonal:
 the numbers of y are nearly independent standard Gaussians whatever x is, so one codebook, that of
 Lloyd and Max for a Gaussian, serves every channel of every head. It is read as R^T codebook[code] *
-|x| / sqrt(d). This is the paper's form of least squared error, for Keys and Values alike; its unbiased
-form spends one of the bits on the sign of a projected residual. R is drawn once from a fixed seed:
-it is a constant of the method, which no cache holds.
+|x| / sqrt(d). This is the paper's form of least squared error, for Keys and Values alike; its
+unbiased form spends one of the bits on the sign of a projected residual. R is drawn once from a
+fixed seed: it is a constant of the method, which no cache holds.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,9 @@ class Qwen3VL(Qwen2VL):
         [N, (1 + D) hidden]."""
         out = self._tower(pixels)
         parts = [out.pooler_output, *out.deepstack_features]
-        return torch.cat([torch.cat(tuple(part)) for part in parts], -1)
+        # Releases differ in whether a part is one tensor, or one for each picture.
+        whole = [part if isinstance(part, Tensor) else torch.cat(tuple(part)) for part in parts]
+        return torch.cat(whole, -1)
 
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
         """The language model's forward, which alone takes what is added later."""
