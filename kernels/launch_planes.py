@@ -27,6 +27,7 @@ class PlanesConfig:
 
     tiles: int = 2
     apart: bool = False
+    warps: int = 1
     stages: int = 2
     block_m: int = 32
 
@@ -143,7 +144,7 @@ def attend_planes(
         TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
         EIGHT=eight,
         BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
-        WIDEN=arch == 0, num_warps=1, **extra,
+        WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         _merge(q, out, parts, splits, early)
