@@ -91,12 +91,27 @@ def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width:
     return out
 
 
+def opened(visual: Visual) -> Visual:
+    """The same visual tokens with planes unpacked to levels, [B, Hkv, N, w] float32."""
+    keys, values = visual.key_planes, visual.value_planes
+    if keys is None or values is None:
+        return visual
+    tokens = visual.tokens or 0
+    levels, sums = unpack(keys, tokens), unpack(values, tokens, values=True)
+    return visual._replace(
+        keys=levels,
+        values=sums,
+        basis=rows_of(keys, levels.shape[-1]).mT,
+        value_basis=rows_of(values, sums.shape[-1]),
+        key_planes=None,
+        value_planes=None,
+    )
+
+
 def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
     """Bring q [B, Hkv, G, T, d] to the visual Keys' basis: ([B, Hkv, G, T, k], bias or None)."""
     projected = q
-    if visual.key_planes is not None:
-        projected = q @ rows_of(visual.key_planes).to(q.dtype).mT[:, :, None]
-    elif visual.basis is not None:
+    if visual.basis is not None:
         projected = q @ visual.basis.to(q.dtype)[:, :, None]
     elif visual.index is not None:
         index = visual.index[:, :, None, None].expand(*q.shape[:-1], -1)
@@ -134,19 +149,44 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
         weights = (scores * scale).softmax(-1)
         out = weights @ _alive(text.values, ends)[:, :, None]
         return out.reshape(B, Hq, T, d).to(q.dtype)
+    visual = opened(visual)
     visual_scores, values = _visual_scores(query, visual)
     N = visual_scores.shape[-1]
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
-    out = seen @ values[:, :, None]
-    if visual.value_planes is not None:
-        out = out @ rows_of(visual.value_planes, values.shape[-1])[:, :, None]
-    elif visual.value_basis is not None:
-        out = out @ visual.value_basis.float()[:, :, None]
+    out = _turned_up(seen @ values[:, :, None], visual)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
     out = out + read @ _alive(text.values, ends)[:, :, None]
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
+    """The Keys and Values that attention over compressed tokens amounts to.
+
+    Args:
+        visual: the compressed tokens.
+        width: d of the heads.
+
+    Returns:
+        Twice [B, Hkv, N, d] in float32, zero beyond each length.
+    """
+    visual = opened(visual)
+    held = visual.keys if visual.key_widths is None else visual.key_widths
+    every = torch.eye(width, device=held.device).expand(*held.shape[:2], 1, width, width)
+    scores, values = _visual_scores(every, visual)  # of each channel: the Keys, transposed
+    keys = scores[:, :, 0].mT
+    values = _turned_up(values[:, :, None], visual)[:, :, 0]
+    if visual.value_mean is not None:
+        values = values + visual.value_mean.float()[:, :, None]
+    return keys.masked_fill(keys.isinf(), 0.0), _alive(values, visual.lengths)
+
+
+def _turned_up(values: Tensor, visual: Visual) -> Tensor:
+    """Sums of stored Values [B, Hkv, G, T, r] in the model's own channels, without their mean."""
+    if visual.value_basis is not None:
+        return values @ visual.value_basis.float()[:, :, None]
+    return values
 
 
 def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
@@ -161,10 +201,7 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     """Unscaled visual scores [B, Hkv, G, T, N] and dequantised values [B, Hkv, N, r]."""
     keys, values = visual.keys, visual.values
-    if visual.key_planes is not None and visual.value_planes is not None:
-        keys = unpack(visual.key_planes, visual.tokens)
-        values = unpack(visual.value_planes, visual.tokens, values=True)
-    elif keys.dim() == 1:
+    if keys.dim() == 1:
         width = visual.basis.shape[-1] if visual.basis is not None else visual.index.shape[-1]
         keys = pad_heads(keys, visual.key_widths, visual.key_offsets, visual.tokens, width)
     if values.dim() == 1:

@@ -10,7 +10,8 @@ Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less ro
 Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
 the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
 gives each head the channels its spectrum earns under one budget for the whole model;
-cache_dtype="fp8" or "int8" stores what is left in 8 bits.
+cache_dtype="fp8" or "int8" stores what is left in 8 bits. bits=b takes the place of all of these:
+every rotated channel of Keys and Values gets the bits it earns, b a number on average.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
@@ -35,6 +36,7 @@ from rotatek.channels.base import (
     keep_option,
     running_share,
 )
+from rotatek.channels.bits import DEEPEST, LEAST_BITS, PLAIN, BitStore, fill, find_axes
 from rotatek.channels.rotated import (
     ADAPTIVE_CAP,
     HELD_BYTES,
@@ -47,6 +49,7 @@ from rotatek.channels.rotated import (
 )
 from rotatek.channels.store import Store
 from rotatek.channels.widths import allot
+from rotatek.errors import SettingError
 from rotatek.options import choice, option
 from rotatek.rotation.bases import load_bases
 
@@ -86,8 +89,12 @@ class RotateK(ChannelMethod):
     solver: str = choice(
         "subspace",
         "How RotateK finds the rotation",
-        "five steps of subspace iteration, or all eigenvectors",
-        [("subspace", "subspace iteration"), ("eigh", "all eigenvectors")],
+        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
+        [
+            ("subspace", "subspace iteration"),
+            ("eigh", "all eigenvectors"),
+            ("paper", "as printed"),
+        ],
         place="hidden",
     )
     widths: str = choice(
@@ -130,17 +137,49 @@ class RotateK(ChannelMethod):
         place="beyond",
     )
 
+    bits: float | None = option(
+        None,
+        "Bits a number",
+        "mean bits of a number of the visual Keys and Values, .25 to 16, in place of "
+        "keep_channels, keep_values, widths and cache_dtype (beyond the paper)",
+        kind="number",
+        low=LEAST_BITS,
+        high=PLAIN,
+        place="beyond",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.bits is not None:
+            self._take_bits()
         if self.keep_values < 1:
             object.__setattr__(self, "values", "rotate")
         if self.widths == "adaptive" and self.weighting == "paper":
             # Eigenvalues of different heads are comparable only in the consistent metric.
             object.__setattr__(self, "weighting", "consistent")
 
+    def _take_bits(self) -> None:
+        """Let `bits` stand for what it replaces.
+
+        Raises:
+            SettingError: where something else was asked for as well.
+        """
+        for name, usual in (("keep_values", 1.0), ("cache_dtype", "model")):
+            if getattr(self, name) != usual:
+                raise SettingError(name, f"{usual} where bits is given", getattr(self, name))
+        object.__setattr__(self, "keep", RotateK.keep)
+        object.__setattr__(self, "widths", "adaptive")
+        object.__setattr__(self, "values", "rotate")
+
     def compress(self, states: LayerStates) -> Store:
         """Hold one layer's states, to be rotated with other layers'."""
-        return RotateKStore(full_visual(states), states)
+        if self.bits is None:
+            return RotateKStore(full_visual(states), states)
+        if self.bits >= PLAIN:
+            return Store(full_visual(states))
+        store = BitStore(full_visual(states), states)
+        find_axes(store, self.weighting)
+        return store
 
     def settle(self, stores: Sequence[Store], last: bool) -> None:
         """Rotate the layers that wait once they weigh `HELD_BYTES`, and in the end.
@@ -149,6 +188,9 @@ class RotateK(ChannelMethod):
         held in full, and copied once while it is joined. With adaptive widths all heads share one
         budget when all layers are there.
         """
+        packing = [store for store in stores if isinstance(store, BitStore)]
+        if last and packing:
+            fill(packing, min(held(self.bits), DEEPEST))
         chosen = [store for store in stores if isinstance(store, RotateKStore)]
         waiting = [store for store in chosen if store.waiting is not None]
         # 8 bits are rounded from float32: twice the full Keys and Values, several times over
@@ -169,9 +211,20 @@ class RotateK(ChannelMethod):
         return self.values == "rotate"
 
     @property
+    def key_share(self) -> float:
+        """Share of the Key channels, or of their bits, that stays."""
+        return self.keep if self.bits is None else _bit_share(self.bits)
+
+    @property
     def value_share(self) -> float:
-        """Share of the Value channels that stay."""
-        return self.keep_values
+        """Share of the Value channels, or of their bits, that stays."""
+        return self.keep_values if self.bits is None else _bit_share(self.bits)
+
+    def at(self, keep: float) -> Self:
+        """The same method keeping another share of the channels; of the bits, where it has them."""
+        if self.bits is None:
+            return replace(self, keep=keep)
+        return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
 
     @property
     def adapts(self) -> bool:
@@ -180,7 +233,9 @@ class RotateK(ChannelMethod):
 
     @property
     def beyond(self) -> str:
-        """`K + V, adaptive`: what goes past the paper."""
+        """`K + V, adaptive`, or `.75 bits`: what goes past the paper."""
+        if self.bits is not None:
+            return f"{self.bits:g} bits"
         parts = ["K + V"] if self.values == "rotate" else []
         parts += ["adaptive"] if self.widths == "adaptive" else []
         return ", ".join([*parts, *([self.cache_dtype] if self.cache_dtype != "model" else [])])
@@ -205,7 +260,9 @@ class RotateK(ChannelMethod):
 
     def of_paper(self) -> Self:
         """Uniform widths of Keys alone, as numbers of the model."""
-        return replace(self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model")
+        return replace(
+            self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None
+        )
 
     def for_figures(self) -> Self:
         """From these very states, by eigenvectors."""
@@ -263,6 +320,11 @@ class RotateK(ChannelMethod):
         return total
 
 
+def _bit_share(bits: float) -> float:
+    """Share of 16-bit numbers; nothing between 8 bits and all 16 is stored."""
+    return 1.0 if bits >= PLAIN else min(bits, DEEPEST) / PLAIN
+
+
 def _ablation() -> Study:
     """Solver x weighting, at three strengths of compression."""
     places: dict[str, tuple[dict[str, Any], float]] = {
@@ -278,6 +340,8 @@ def _ablation() -> Study:
             places.items(), ("subspace", "eigh"), ("paper", "none", "consistent")
         )
     }  # fmt: skip
+    for place, (pruner, keep) in places.items():
+        rows[f"{place}: as printed"] = pruner, RotateK(keep=keep, solver="paper")
     claims: list[tuple[str, str, Relation]] = []
     for place in places:
         claims.append((f"{place}: subspace, paper", f"{place}: eigh, paper", "about"))

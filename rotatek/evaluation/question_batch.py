@@ -1,6 +1,6 @@
 """A batch of questions as the model reads them: each picture is preprocessed and seen once."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class QuestionBatch:
         self._pixels: dict[int, Pixels] = {}
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
+        self._questions = [prompt.question for prompt in prompts]
         seen = {document: vlm.encode_images(pixels) for document, pixels in self._pixels.items()}
         pairs = zip(items, prompts, strict=True)
         self.whole = collate([vlm.embed(prompt, None, seen[i.document]) for i, prompt in pairs])
@@ -58,11 +59,18 @@ class QuestionBatch:
             return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.run_tower(pixels) for d, pixels in self._pixels.items()}
-        seen = {
-            document: self.vlm.encode_images(pixels, pruner, self._watched[document])
-            for document, pixels in self._pixels.items()
-        }
-        return self._reduced([seen[item.document] for item in self.items])
+        seen: dict[Hashable, Seen] = {}  # a picture's, or a question's where the pruner asks
+        sights: list[Hashable] = []
+        for number, item in enumerate(self.items):
+            sights.append((number, item.document) if pruner.asks else item.document)
+            if sights[-1] not in seen:
+                seen[sights[-1]] = self.vlm.encode_images(
+                    self._pixels[item.document],
+                    pruner,
+                    self._watched[item.document],
+                    self._questions[number],
+                )
+        return self._reduced([seen[sight] for sight in sights])
 
     @torch.inference_mode()
     def _reduced(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:

@@ -25,6 +25,8 @@ class Document:
         questions: What may be asked, with true answers.
         renderer: By its name in `layouts.registry`.
         content: Every string drawn: an answer that is read must be found in it.
+        printer: What has put it on paper, or nothing for what a screen shows.
+        sheet: Where the paper lies: left, top, right, bottom in pixels; None: everywhere.
     """
 
     image: Image.Image
@@ -32,3 +34,5 @@ class Document:
     questions: list[Question]
     renderer: str = ""
     content: list[str] = field(default_factory=list)
+    printer: str = ""
+    sheet: tuple[int, int, int, int] | None = None

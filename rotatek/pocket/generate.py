@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rotatek.pocket import shards
+from rotatek.pocket import mixture, shards
 from rotatek.pocket.augmentation.degradation import degrade
 from rotatek.pocket.augmentation.distractors import distract
+from rotatek.pocket.augmentation.lens import photographed
+from rotatek.pocket.augmentation.paper import LIGHT, on_paper
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.registry import REGISTRY
 from rotatek.pocket.layouts.style import pick_style
@@ -17,9 +19,6 @@ from rotatek.pocket.models.config import UNIT
 
 STORED_SHARE: Final = 0.18
 DISTRACTED_SHARE: Final = 0.2
-TAUGHT_ONLY: Final = 0.5  # how often a renderer that nothing is measured on is drawn, of its weight
-# ... and how much more often one that is hard, to train on
-TAUGHT: Final = {"menus": 2.0, "pages": 1.5, "consoles": 1.5, "leaflets": 1.3}
 SPLITS: Final = ("own", "fonts", "renderers", "topics")
 
 
@@ -75,17 +74,31 @@ def make_document(
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name
-            if severity > 0 and rng.random() < DISTRACTED_SHARE:
+            if severity > 0 and rng.random() < DISTRACTED_SHARE and REGISTRY[name].camera != "lens":
                 document = distract(rng, document)
+            if _is_paper(rng, document, split):
+                return on_paper(rng, document, severity)
+            if REGISTRY[name].camera == "lens":
+                return photographed(rng, document, severity)
             return degrade(rng, document, severity, fast) if severity > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
 def _weight(name: str, split: str) -> float:
-    """How often a renderer is drawn."""
-    renderer = REGISTRY[name]
-    wanted = renderer.weight * (1.0 if renderer.splits else TAUGHT_ONLY)
-    return wanted * (TAUGHT.get(name, 1.0) if split == "train" else 1.0)
+    """How often a renderer is drawn: what measures stays as it is, training has its mixture."""
+    if split == "train":
+        return mixture.SHARES.get(name, REGISTRY[name].weight)
+    return REGISTRY[name].weight
+
+
+def _is_paper(rng: random.Random, document: Document, split: str) -> bool:
+    """Whether a document is to be printed and scanned instead of shown on a screen."""
+    if REGISTRY[document.renderer].camera == "paper":
+        return True
+    share = mixture.ON_PAPER.get(document.renderer, 0.0) if split == "train" else 0.0
+    if share == 0.0 or rng.random() > share or any(q.kind == "colour" for q in document.questions):
+        return False
+    return sum(document.image.resize((8, 8)).convert("L").tobytes()) / 64 > LIGHT
 
 
 def _names(split: str) -> list[str]:

@@ -13,7 +13,8 @@ from kernels.check import errors, passes, sampled
 from kernels.launch import _merge_block, attend_triton
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
-from rotatek.channels.spark import SparKStore, pack_bits
+from rotatek.channels.packing import pack
+from rotatek.channels.spark import SparKStore
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BF16 = torch.bfloat16
@@ -129,7 +130,7 @@ def test_nothing_is_read_early_that_was_just_written(
 def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
     kept = torch.arange(128) < 8
     visual = Visual(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 128))
-    mask, level = pack_bits(kept.expand(1, 1, 2, 128)), torch.zeros(1, 1, 2)
+    mask, level = pack(kept.expand(1, 1, 2, 128), 1), torch.zeros(1, 1, 2)
     found = SparKStore(visual, mask, level, None, None).read()
     assert found.fresh
     assert found.keys.equal(kept.float().expand(1, 1, 2, 128))

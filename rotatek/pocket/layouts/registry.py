@@ -15,8 +15,10 @@ from rotatek.pocket.layouts.pillow import (
     boards,
     cards,
     consoles,
+    controls,
     forms,
     grids,
+    handsets,
     invoices,
     leaflets,
     ledgers,
@@ -27,19 +29,25 @@ from rotatek.pocket.layouts.pillow import (
     months,
     notes,
     offers,
+    packages,
     pages,
+    panels,
     passes,
     pies,
     printouts,
     receipts,
     remarks,
+    scenes,
     schedules,
     screens,
     signs,
     swatches,
     tables,
+    terminals,
     tickets,
+    tills,
     topic_charts,
+    workboards,
 )
 from rotatek.pocket.layouts.style import PageStyle
 
@@ -53,6 +61,7 @@ class Renderer:
     held_out: bool = False
     splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
+    camera: str = "screen"  # or "paper": printed, then scanned or photographed; or "lens"
 
 
 REGISTRY: Final[dict[str, Renderer]] = {
@@ -84,6 +93,14 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "remarks": Renderer(remarks.draw, 2.2, splits=()),
     "stubs": Renderer(passes.draw, 1.8, splits=()),  # by its first name, which records hold
     "swatches": Renderer(swatches.draw, 2.0, splits=()),
+    "tills": Renderer(tills.draw, 1.0, splits=(), smallest=336, camera="paper"),
+    "panels": Renderer(panels.draw, 1.0, splits=()),
+    "workboards": Renderer(workboards.draw, 1.0, splits=(), smallest=280),
+    "controls": Renderer(controls.draw, 1.0, splits=()),
+    "terminals": Renderer(terminals.draw, 1.0, splits=(), smallest=280),
+    "scenes": Renderer(scenes.draw, 1.0, splits=(), camera="lens"),
+    "packages": Renderer(packages.draw, 1.0, splits=(), camera="lens", smallest=280),
+    "handsets": Renderer(handsets.draw, 1.0, splits=(), smallest=280),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
     "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),

@@ -22,6 +22,10 @@ class Canvas:
         self.content: list[str] = []
         self._points: list[tuple[int, float, float]] = []
 
+    def replace(self, image: Image.Image) -> None:
+        """Go on with another picture of the same size, before anything is drawn."""
+        self.image, self.draw = image, ImageDraw.Draw(image)
+
     def text(
         self, x: float, y: float, text: str, face: Face, fill: Colour, align: str = "left"
     ) -> float:
@@ -57,6 +61,11 @@ class Canvas:
                 px, py = x + along * np.cos(angle), y - along * np.sin(angle)
                 self._points.append((CLASS_OF[ch], px, py))
         self.content.append(text)
+
+    def strike_again(self, x: float, y: float, text: str, face: Face, fill: Colour) -> None:
+        """Draw a line once more at (x, y), as bold print does, without noting it."""
+        mask, left, top = face.mask(text)
+        self.draw.bitmap((round(x) + left, round(y) + top), mask, fill)
 
     def _note(self, text: str, face: Face, x: float, y: float) -> None:
         """Remember the centres of `text` whose left top corner is (x, y)."""

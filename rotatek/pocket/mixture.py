@@ -1,0 +1,24 @@
+"""The mixture that training draws from: one table, so that it can be weighted in one place.
+
+`SHARES` says how often each renderer is drawn; only the ratios count. `ON_PAPER` says how often a
+document of a renderer that a screen could show is printed and scanned or photographed instead.
+`python -m rotatek.pocket.costs` prints the shares and what a picture of each costs to draw.
+"""
+
+from typing import Final
+
+# of a hundred pictures, about: first what the earlier weights were trained on, then what they miss
+SHARES: Final[dict[str, float]] = {
+    "signs": 0.8, "pages": 2.6, "forms": 1.8, "grids": 2.2, "listings": 2.2, "receipts": 0.8,
+    "tables": 2.6, "bars": 2.0, "lines": 1.0, "pies": 1.0, "screens": 1.0, "plots": 0.6,
+    "invoices": 1.8, "cards": 0.6, "menus": 1.6, "meters": 0.5, "schedules": 0.9, "consoles": 1.2,
+    "charted": 1.6, "leaflets": 4.4, "ledgers": 0.9, "months": 0.5, "notes": 1.1, "offers": 1.0,
+    "printouts": 1.2, "remarks": 1.4, "stubs": 1.0, "swatches": 1.0,
+    "tills": 22.0, "panels": 8.0, "workboards": 3.5, "controls": 2.5,
+    "terminals": 4.0, "scenes": 6.0, "packages": 2.0, "handsets": 4.5,
+}  # fmt: skip
+ON_PAPER: Final[dict[str, float]] = {
+    "pages": 0.5, "forms": 0.5, "receipts": 0.9, "tables": 0.3, "invoices": 0.7, "menus": 0.4,
+    "schedules": 0.25, "leaflets": 0.35, "ledgers": 0.4, "notes": 0.3, "stubs": 0.4,
+    "months": 0.25, "grids": 0.2, "remarks": 0.2, "printouts": 0.1, "bars": 0.1, "charted": 0.1,
+}  # fmt: skip
