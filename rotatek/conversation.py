@@ -6,7 +6,7 @@ tokens; each column goes on from its own compressed cache, and the image is not 
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -17,9 +17,12 @@ from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.cache.plan import TokenPlan
-from rotatek.decode import Step, feed
+from rotatek.decode import feed
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.serving.admission import Lease
+from rotatek.serving.batch import Watcher
+from rotatek.serving.scheduler import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
 
@@ -52,7 +55,7 @@ class RunningColumn:
     prefill_ms: float  # so far the vision tower's share
     attention: AnswerAttentionRecorder | None = None
     parted: bool = False  # an earlier answer differed from the first column's
-    steps: Iterator[Step] = field(default_factory=lambda: iter(()))
+    seat: Seat | None = None  # its row in the running batch
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     step_ms: list[float] = field(default_factory=list)
@@ -73,6 +76,12 @@ class RunningColumn:
         """Tokens in the cache since the first prompt."""
         return int(self.cache.get_seq_length()) - self.rows
 
+    @property
+    def watchers(self) -> list[Watcher]:
+        """What sees this column's queries while it answers."""
+        seen: list[Watcher] = [] if self.recorder is None else [self.recorder.step]
+        return seen if self.attention is None else [*seen, self.attention.see]
+
     def begin(self, prefill_ms: float) -> None:
         """Forget what was said: another question has been fed, in `prefill_ms`."""
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
@@ -81,7 +90,7 @@ class RunningColumn:
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.steps, self.recorder = iter(()), None
+        self.seat = self.recorder = None
         if isinstance(self.cache, RotateKCache):
             self.cache.make_growing()
         whole = self.embedded
@@ -94,9 +103,14 @@ class RunningColumn:
             deeper=None,
         )
 
+    def look_away(self) -> None:
+        """Drop recorders that have missed a step: what they would show is not where it was."""
+        if self.seat is not None and self.seat.blind:
+            self.recorder = self.attention = None
+
     def close(self) -> None:
         """Let go of every tensor."""
-        self.steps = iter(())
+        self.seat = None
         release(self.cache)
 
 
@@ -104,21 +118,28 @@ class RunningColumn:
 class Conversation:
     """Caches that outlive their request. Not for two threads at once.
 
-    prompt: the first request's, without pixels; turns: questions answered so far.
+    prompt: the first request's, without pixels; turns: questions answered so far; lease: its share
+    of the memory for caches.
     """
 
     columns: list[RunningColumn] = field(default_factory=list)
     prompt: Prompt | None = None
     turns: int = 0
+    lease: Lease | None = None
 
-    def hold(self, columns: Sequence[RunningColumn], prompt: Prompt) -> None:
-        """Take over finished columns and the prompt they answered."""
+    def hold(
+        self, columns: Sequence[RunningColumn], prompt: Prompt, lease: Lease | None = None
+    ) -> None:
+        """Take over finished columns, the prompt they answered, and the memory they are let."""
         self.columns = list(columns)
         self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
         self.turns += 1
         for column in self.columns:
             column.parted = column.parted or column.tokens != self.columns[0].tokens
             column.rest()
+        self.lease = lease
+        if lease is not None:
+            lease.rest(self.cache_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write a conversation of one compressed column to a file, for `load`.
@@ -189,6 +210,8 @@ class Conversation:
         for column in self.columns:
             column.close()
         self.columns, self.prompt = [], None
+        if self.lease is not None:
+            self.lease.release()
 
 
 def check_room(conversation: Conversation, tokens: int, turns: int, limit: int | None) -> None:

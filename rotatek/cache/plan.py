@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.attention import Narrowing, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
 from rotatek.tokens.base import Attended, TokenPruner
 
@@ -73,6 +73,12 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
+    @property
+    def valid(self) -> Tensor:
+        """[B, L'] bool: which rows of the layer now being filled are no padding."""
+        assert self._layout is not None
+        return self._layout.valid
+
     def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
 
@@ -80,9 +86,16 @@ class TokenPlan:
             layer: index from 0.
             hidden: [B, L', hidden], what the layer before has made.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
+
+        Raises:
+            ModeUnsupported: for rows that are not the prompt's, or not all of them.
         """
         if self._layout is None:
             return None
+        if layer == 0 and hidden.shape[1] != self.length:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
         if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None and self._choice.layer == layer:
@@ -129,8 +142,8 @@ class TokenPlan:
         `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
         and what makes errors of several layers' outputs comparable.
         """
-        if self._rows is None:
-            return
+        if self._rows is None or self._layout is None or self._layout.length != hidden.shape[1]:
+            return  # a prompt in chunks, which is refused where it is stored
         window = self._rows[2].to(hidden.device)
         squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
         self.residual = squared / window.lengths.clamp(min=1)
@@ -163,6 +176,11 @@ def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(token) for token in found if token is not None))
 
 
+def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    """Bool of ids' shape: which of them are among `tokens`."""
+    return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
+
+
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """Where the visual tokens of a processor's output are.
 
@@ -174,8 +192,7 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
         tokens = visual_ids(model.config)
         if not tokens:
             raise ModelUnsupported(f"{type(model).__name__} has no image token.")
-        ids = inputs["input_ids"]
-        visual = torch.isin(ids, torch.tensor(tokens, device=ids.device))
+        visual = is_one_of(inputs["input_ids"], tokens)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)

@@ -77,23 +77,23 @@ class Llava(VisionLanguageModel):
             )
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
-    def _by_view(
+    def _reduced_views(
         self, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Reduce every view on its own: states [T, n, hidden], kept [T, n]."""
         project = self.model.model.multi_modal_projector
-        views = [
+        reduced = [
             pruner.reduce(View(scores, keys, states, question, number, project))
             for number, (scores, keys, states) in enumerate(zip(*watched, strict=True))
         ]
-        states = project(torch.stack([state for _, state in views]))
-        return states, torch.stack([kept for kept, _ in views])
+        states = project(torch.stack([state for _, state in reduced]))
+        return states, torch.stack([kept for kept, _ in reduced])
 
     def reduced(
         self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Reduce every picture."""
-        states, kept = self._by_view(pruner, watched, question)
+        states, kept = self._reduced_views(pruner, watched, question)
         return states.flatten(0, 1), kept.flatten()
 
 

@@ -93,7 +93,7 @@ class LlavaNext(Llava):
         self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Reduce every tile on its own; newlines always stay."""
-        states, kept = self._by_view(pruner, watched, question)
+        states, kept = self._reduced_views(pruner, watched, question)
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         packed = self._pack((states, counts, sizes), self.model.model.image_newline)
         marks = self._pack((kept[..., None].float(), counts, sizes))
