@@ -154,7 +154,7 @@ class RotateKCache(RewindableCache):
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
         valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
-        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers))
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
         self.plan = plan
         for layer in self.layers:
             layer.begin_turn(plan)

@@ -30,6 +30,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"weighting": "none"},
         {"weighting": "consistent"},
         {"solver": "eigh"},
+        {"solver": "paper"},
         {"values": "rotate", "keep_values": 0.5},
         {"widths": "adaptive", "values": "rotate", "keep_values": 0.25},
         {"cache_dtype": "fp8"},
