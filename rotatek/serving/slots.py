@@ -69,7 +69,8 @@ def form_of(store: Store | None) -> Hashable | None:
     if store is None:
         return "text alone"
     visual = store.visual
-    others = [x for x in visual if x is not None and not isinstance(x, Tensor | int)]
+    own = [getattr(store, f.name) for f in fields(store) if f.name != "visual"]
+    others = [x for x in (*visual, *own) if x is not None and not isinstance(x, Tensor | int)]
     ragged = visual.keys.dim() != 4 or visual.values.dim() != 4
     if ragged or others or "per_token" not in vars(type(store)):
         return None
