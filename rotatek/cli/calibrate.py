@@ -1,7 +1,6 @@
 """`rotatek calibrate`: bases computed once, from many images."""
 
 import argparse
-from pathlib import Path
 
 from rotatek.cli.request_arguments import add_request, load_model, progress, rows_of
 
@@ -17,11 +16,11 @@ def run(args: argparse.Namespace) -> None:
     from rotatek.cache.compressed import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.calibration import Calibrator  # noqa: PLC0415
     from rotatek.decode import prefill  # noqa: PLC0415
-    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
 
     rows, vlm, calibrator = rows_of(args), load_model(args), Calibrator()
     for row in progress(rows, True):
-        request = make_request(open_image(Path(row.image)), row.question, 1)
+        request = make_request(row.opened(), row.question, 1)
         embedded = vlm.embed(vlm.prompt(request))
         prefill(vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator))
     calibrator.save(args.out, vlm.name)
