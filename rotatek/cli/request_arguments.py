@@ -17,13 +17,8 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """One question of a command line or of a batch file.
-
-    Args:
-        path: of the picture or video, as it was given.
-        question: the text.
-        is_video: which of the two it is.
-    """
+    """One question of a command line or of a batch file; path: of the picture or the video, as it
+    was given."""
 
     path: str
     question: str
