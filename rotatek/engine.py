@@ -337,7 +337,7 @@ class Engine:
 
     def _prompt(self, request: Request, columns: Mapping[str, Settings]) -> _Asked:
         """Encode a request; what the vision tower has seen of its pictures already is found."""
-        key = key_of(request.images)
+        key = key_of(request.images, request.times)
         warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
         pixels = None if warm is None else warm.pixels
         if pixels is None:
