@@ -1,7 +1,7 @@
 """Launches decode attention over planes of 2-bit digits (`kernels.digits`), and its merge."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 import triton
@@ -23,29 +23,54 @@ WIDEST: Final = 8  # granules of Values that a program holds
 class PlanesConfig:
     """How planes are read.
 
-    tiles: of 128 tokens, at once; per_sm: programs of one warp that fill a multiprocessor; regs:
-    the most registers a thread may take.
+    tiles: of 128 tokens, at once; per_sm: programs of one warp that fill a multiprocessor; apart:
+    text has splits of its own; regs: the most registers a thread may take.
     """
 
     tiles: int = 1
     stages: int = 3
-    per_sm: int = 10
+    per_sm: int = 8
+    apart: bool = False
     regs: int | None = None
     block_m: int = 32
 
 
-def split_count(rows: int, tokens: int, sms: int, config: PlanesConfig) -> int:
-    """Splits a head: as many as fill the GPU once, each of as many groups of tiles as the others.
+class PlanesPlan(NamedTuple):
+    """Splits a head: `spread` of them read visual tokens; the last ones text_size text tokens."""
+
+    splits: int
+    spread: int
+    text_size: int
+
+
+def plan_planes(
+    rows: int, tokens: int, text: int, sms: int, config: PlanesConfig, spread: int | None = None
+) -> PlanesPlan:
+    """As many splits as fill the GPU once, each of as many groups of tiles as the others.
 
     Args:
         rows: B * Hkv.
         tokens: N.
+        text: M.
         sms: multiprocessors.
         config: how planes are read.
+        spread: splits that read visual tokens, in place of the count that is worked out.
     """
     groups = -(-tokens // (TILE * config.tiles))
-    wanted = max(1, min(groups, sms * config.per_sm // rows))
-    return -(-groups // -(-groups // wanted))
+    if spread is None:
+        wanted = max(1, min(groups, sms * config.per_sm // rows))
+        spread = -(-groups // -(-groups // wanted))
+    block = config.block_m
+    if config.apart:
+        text_size = block * (1 if text <= 8 * block else 2)
+        return PlanesPlan(spread + -(-text // text_size), spread, text_size)
+    return PlanesPlan(spread, spread, max(block, -(-text // (spread * block)) * block))
+
+
+def blocks(widest: int) -> tuple[int, int]:
+    """Granules in two powers of two (the second may be none): heads with few skip the second."""
+    first = 1 << max(0, (widest - 1).bit_length() - 1)
+    return first, triton.next_power_of_2(widest - first) if widest > first else 0
 
 
 def attend_planes(
@@ -72,7 +97,8 @@ def attend_planes(
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     arch, sms = device_facts(q.device)
     config = config or PlanesConfig()
-    splits = splits or split_count(B * Hkv, N, sms, config)
+    plan = plan_planes(B * Hkv, N, M, sms, config, splits)
+    splits = plan.splits
     early = (arch >= 90 if pdl is None else pdl) and not visual.fresh
     extra = {"launch_pdl": True} if early else {}
     if config.regs is not None:
@@ -83,19 +109,18 @@ def attend_planes(
     parts = (out, None, None)
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
-    text_size = max(1, -(-M // splits))
-    text_size = -(-text_size // config.block_m) * config.block_m
     keys, values = visual.key_planes, visual.value_planes
     wide = q.dtype == torch.float32
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
+    (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, visual.mean, visual.value_mean, *parts,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
-        N, M, text_size, Hkv, G, scale * LOG2_E,
+        N, M, plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
-        GK=keys.widest, GV=values.widest, R=config.tiles,
+        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
         EIGHT=eight,
         BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,

@@ -5,8 +5,10 @@ A request owns its caches and closes them. A `Conversation` is the one exception
 tokens; each column goes on from its own compressed cache, and the image is not read again.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -16,11 +18,19 @@ from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.cache.plan import TokenPlan
-from rotatek.decode import Step, feed
-from rotatek.errors import ConversationOver
+from rotatek.cache.stored import same_version
+from rotatek.decode import feed
+from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
+from rotatek.grids import Grid
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels
+from rotatek.serving.admission import Lease
+from rotatek.serving.batch import Watcher
+from rotatek.serving.scheduler import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
+
+_TOLD: Final = ("name", "rows", "asked", "first_position", "parted", "tokens")  # of a column
 
 
 @dataclass
@@ -36,7 +46,7 @@ class RunningColumn:
     prefill_ms: float  # so far the vision tower's share
     attention: AnswerAttentionRecorder | None = None
     parted: bool = False  # an earlier answer differed from the first column's
-    steps: Iterator[Step] = field(default_factory=lambda: iter(()))
+    seat: Seat | None = None  # its row in the running batch
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     step_ms: list[float] = field(default_factory=list)
@@ -57,6 +67,12 @@ class RunningColumn:
         """Tokens in the cache since the first prompt."""
         return int(self.cache.get_seq_length()) - self.rows
 
+    @property
+    def watchers(self) -> list[Watcher]:
+        """What sees this column's queries while it answers."""
+        seen: list[Watcher] = [] if self.recorder is None else [self.recorder.step]
+        return seen if self.attention is None else [*seen, self.attention.see]
+
     def begin(self, prefill_ms: float) -> None:
         """Forget what was said: another question has been fed, in `prefill_ms`."""
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
@@ -65,7 +81,7 @@ class RunningColumn:
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.steps, self.recorder = iter(()), None
+        self.seat = self.recorder = None
         if isinstance(self.cache, RotateKCache):
             self.cache.make_growing()
         whole = self.embedded
@@ -78,9 +94,29 @@ class RunningColumn:
             deeper=None,
         )
 
+    def look_away(self) -> None:
+        """Drop recorders that have missed a step: what they would show is not where it was."""
+        if self.seat is not None and self.seat.blind:
+            self.recorder = self.attention = None
+
+    def state(self) -> dict[str, Any]:
+        """What `resting` makes again around its cache, once it rests."""
+        told = {name: getattr(self, name) for name in _TOLD}
+        embedded = {one.name: getattr(self.embedded, one.name) for one in fields(self.embedded)}
+        return told | {"embedded": embedded}
+
+    @classmethod
+    def resting(cls, cache: RotateKCache, state: Mapping[str, Any]) -> "RunningColumn":
+        """A column that rests on a cache from a file; state: of `state`."""
+        embedded = Embedded(**state["embedded"])
+        column = cls(state["name"], cache.settings, cache, cache.plan, embedded, None, 0.0)
+        for name in _TOLD:
+            setattr(column, name, state[name])
+        return column
+
     def close(self) -> None:
         """Let go of every tensor."""
-        self.steps = iter(())
+        self.seat = None
         release(self.cache)
 
 
@@ -88,21 +124,82 @@ class RunningColumn:
 class Conversation:
     """Caches that outlive their request. Not for two threads at once.
 
-    prompt: the first request's, without pixels; turns: questions answered so far.
+    prompt: the first request's, without pixels; turns: questions answered so far; lease: its share
+    of the memory for caches.
     """
 
     columns: list[RunningColumn] = field(default_factory=list)
     prompt: Prompt | None = None
     turns: int = 0
+    lease: Lease | None = None
 
-    def hold(self, columns: Sequence[RunningColumn], prompt: Prompt) -> None:
-        """Take over finished columns and the prompt they answered."""
+    def hold(
+        self, columns: Sequence[RunningColumn], prompt: Prompt, lease: Lease | None = None
+    ) -> None:
+        """Take over finished columns, the prompt they answered, and the memory they are let."""
         self.columns = list(columns)
         self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
         self.turns += 1
         for column in self.columns:
             column.parted = column.parted or column.tokens != self.columns[0].tokens
             column.rest()
+        self.lease = lease
+        if lease is not None:
+            lease.rest(self.cache_bytes)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write a conversation of one compressed column to a file, for `load`.
+
+        Args:
+            path: where; a file that is there is replaced when the new one is complete.
+
+        Returns:
+            the file's bytes.
+
+        Raises:
+            CacheNotStorable: where nothing is compressed, or there are several columns.
+            UserError: as `RotateKCache.save`.
+        """
+        prompt, caches = self.prompt, [column.cache for column in self.columns]
+        if len(caches) != 1 or not isinstance(caches[0], RotateKCache) or prompt is None:
+            raise CacheNotStorable
+        told = {
+            "column": self.columns[0].state(),
+            "turns": self.turns,
+            "ids": prompt.ids,
+            "visual": prompt.visual,
+            "counts": list(prompt.pixels.counts),
+            "grids": [list(astuple(grid)) for grid in prompt.pixels.grids],
+        }
+        return caches[0].save(path, {"conversation": told})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], vlm: VisionLanguageModel) -> "Conversation":
+        """A conversation as `save` wrote it: the image need not be read again.
+
+        Args:
+            path: of the file.
+            vlm: the model that filled it.
+
+        Raises:
+            UserError: as `RotateKCache.load`; and for a cache without a conversation.
+        """
+        cache = RotateKCache.load(path, vlm.model)
+        told = cache.notes.get("conversation")
+        if told is None:
+            raise CacheFileForeign(
+                "This stored cache has no conversation beside it. Load it in a program, with "
+                "`RotateKCache.load`."
+            )
+        with same_version():
+            grids = tuple(
+                Grid(rows, columns, start, None if tokens is None else tuple(tokens), label)
+                for rows, columns, start, tokens, label in told["grids"]
+            )
+            counts = tuple(told["counts"])
+            pixels = Pixels({}, counts, grids, texts=(), runs=counts)
+            column = RunningColumn.resting(cache, told["column"])
+            return cls([column], Prompt(told["ids"], told["visual"], pixels), told["turns"])
 
     @property
     def is_open(self) -> bool:
@@ -125,6 +222,8 @@ class Conversation:
         for column in self.columns:
             column.close()
         self.columns, self.prompt = [], None
+        if self.lease is not None:
+            self.lease.release()
 
 
 def check_room(conversation: Conversation, tokens: int, turns: int, limit: int | None) -> None:

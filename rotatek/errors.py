@@ -359,6 +359,7 @@ class Restarting(UserError):
 
 # Said with `rotatek.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
+ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
 
 class SettingError(UserError):

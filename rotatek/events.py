@@ -12,6 +12,15 @@ from rotatek.trace import Trace
 
 
 @dataclass(frozen=True)
+class Queued:
+    """The request waits until others have left enough memory for its caches. place: 1 for the one
+    that is admitted next. Told once a second at least, and whenever the place changes."""
+
+    place: int
+    column: None = None
+
+
+@dataclass(frozen=True)
 class Prefilled:
     """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
     kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
@@ -80,4 +89,4 @@ class Failed:
     message: str
 
 
-Event = Prefilled | Token | Finished | Restarted | Failed
+Event = Queued | Prefilled | Token | Finished | Restarted | Failed

@@ -35,8 +35,8 @@ SHAPES: Final = tuple(
 )
 PROBES: Final = tuple(s for s in SHAPES if s.Hkv == 8) + SHAPES[-1:]
 CANDIDATES: Final = (
-    PlanesConfig(1, 3), PlanesConfig(1, 2), PlanesConfig(1, 3, regs=128),
-    PlanesConfig(1, 3, regs=168), PlanesConfig(2, 2), PlanesConfig(2, 3),
+    PlanesConfig(1, 2), PlanesConfig(1, 3), PlanesConfig(2, 2), PlanesConfig(1, 2, apart=True),
+    PlanesConfig(2, 2, apart=True),
 )  # fmt: skip
 
 
@@ -163,7 +163,8 @@ def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES) -> Row:
 
 
 def _named(config: PlanesConfig) -> str:
-    return f"R{config.tiles},s{config.stages},r{config.regs}"
+    apart = ",apart" if config.apart else ""
+    return f"R{config.tiles},s{config.stages}{apart}"
 
 
 def _counts(shape: Shape, config: PlanesConfig) -> list[int]:

@@ -76,6 +76,8 @@ class SparKStore(Store):
     norms: [B, Hkv, d] float32 L2_c, or None.
     """
 
+    per_token: ClassVar[tuple[str, ...]] = (*Store.per_token, "mask", "level", "signs")
+
     mask: Tensor
     level: Tensor
     signs: Tensor | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -13,7 +13,15 @@ from rotatek.errors import ModeUnsupported
 
 @dataclass
 class Store:
-    """One layer's visual tokens as a channel method keeps them."""
+    """One layer's visual tokens as a channel method keeps them.
+
+    Attributes:
+        per_token: names of the tensors [B, Hkv, N, ...] with an entry for each token, among the
+            visual part's and the store's own. A subclass that says it anew is decoded side by side
+            with others of its kind; one that does not is attended by itself.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "value_scale")
 
     visual: Visual
 

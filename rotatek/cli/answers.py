@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from rotatek.settings import Settings
 
 if TYPE_CHECKING:
     from rotatek.engine import Engine
+    from rotatek.events import Event
     from rotatek.inputs import Request
 
 DIGITS: Final = {
@@ -56,12 +57,21 @@ def answers(engine: "Engine", request: "Request", columns: Mapping[str, Settings
     Raises:
         UserError: in the engine's words.
     """
+    return collected(engine.compare(request, columns, trace=False), columns)
+
+
+def collected(events: "Iterable[Event]", columns: Mapping[str, Settings]) -> list[Report]:
+    """What an engine's events come to, as of `answers`.
+
+    Raises:
+        UserError: in the engine's words.
+    """
     from rotatek.compare.report import report  # noqa: PLC0415
     from rotatek.events import Failed, Finished, Prefilled  # noqa: PLC0415
 
     filled: dict[str, Prefilled] = {}
     done: dict[str, Finished] = {}
-    for event in engine.compare(request, columns, trace=False):
+    for event in events:
         if isinstance(event, Failed):
             raise UserError(event.message)
         if isinstance(event, Prefilled):

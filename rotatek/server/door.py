@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from rotatek import errors
-from rotatek.events import Event, Restarted
+from rotatek.events import Event, Prefilled
 from rotatek.page.health import report_of
 from rotatek.page.service import Service
 from rotatek.server.body import Bodies
@@ -180,7 +180,7 @@ class Door:
                 async for event in told:
                     watch.see(event)
                     added = reply.take(event)
-                    if added or not isinstance(event, Restarted):
+                    if added or isinstance(event, Prefilled):
                         yield added
                     if reply.stops.hit and not stop.is_set():
                         stop.set()

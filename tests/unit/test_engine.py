@@ -80,6 +80,7 @@ def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
     engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
+    engine = Engine(engine.vlm)  # one that has seen no picture yet
     look = engine.vlm.encode_images
 
     def noted(pixels: Any, pruner: TokenPruner, **rest: Any) -> Any:

@@ -16,7 +16,6 @@ from rotatek.cli import evaluate
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
-from rotatek.evaluation.cache_stack import CacheStack
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
@@ -33,6 +32,7 @@ from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.pocket.evaluation.suite import EmbeddedSuite
 from rotatek.pocket.models.config import build_model, model_config, save_model
+from rotatek.serving.batch import RunningBatch
 from rotatek.settings import BASELINE, Settings
 from tests.tiny import TINY
 
@@ -248,20 +248,20 @@ STORED = [
 ]
 
 
-def test_rows_leave_a_stack_as_they_end(
+def test_rows_leave_the_batch_as_they_end(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a method stores, what stays goes on as it would have alone."""
     ends = frozenset(range(0, vlm.text_config.vocab_size, 9))
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
     kept: list[Any] = []
-    real = CacheStack.keep
+    real = RunningBatch.leave
 
-    def keep(stack: CacheStack, rows: Any) -> None:
+    def leave(batch: RunningBatch, rows: Any) -> None:
         kept.append(rows)
-        real(stack, rows)
+        real(batch, rows)
 
-    monkeypatch.setattr(CacheStack, "keep", keep)
+    monkeypatch.setattr(RunningBatch, "leave", leave)
     said = []
     for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
         assert not kept  # a single row just ends

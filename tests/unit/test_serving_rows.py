@@ -11,11 +11,10 @@ from transformers.cache_utils import Cache
 
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
-from rotatek.evaluation import cache_stack as stacks
-from rotatek.evaluation.cache_stack import ALIGNED, CacheStack, decode_stack
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
+from rotatek.serving import rows
 from rotatek.settings import Settings
 from tests.tiny import TINY
 
@@ -56,13 +55,22 @@ class Trial:
         work()
         cache.rewind(counters)
         self.work = work
-        self.places = [la.joined.keys.data_ptr() for la in cache.layers]
         self.cache = cache
+        self.places = self.addresses()
         Trial.made.append(self)
 
     def replay(self) -> None:
+        """The device's work; what the host has counted by it is taken back."""
         self.work()
-        assert [la.joined.keys.data_ptr() for la in self.cache.layers] == self.places
+        for layer in self.cache.layers:
+            layer.logical -= 1
+            for slots in layer.groups:
+                slots._grown -= 1
+        assert self.addresses() == self.places
+
+    def addresses(self) -> list[int]:
+        groups = [slots for layer in self.cache.layers for slots in layer.groups]
+        return [tensor.data_ptr() for slots in groups for tensor in slots.tensors()]
 
 
 def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph: bool) -> Any:
@@ -73,8 +81,8 @@ def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph
         logits.append(prefill(vlm, batch, cache)[0])
         caches.append(cache)
     position = batch.next_position.repeat(len(chosen))
-    stack = CacheStack(caches)
-    said = dict(decode_stack(vlm, stack, torch.cat(logits), position, LIMIT, graph=graph))
+    decoded = rows.decode_caches(vlm, caches, torch.cat(logits), position, LIMIT, graph=graph)
+    said = dict(decoded)
     return [said[part] for part in range(len(chosen))]
 
 
@@ -83,25 +91,8 @@ def test_a_captured_step_says_the_same(
 ) -> None:
     """Blocks of replays, a limit inside a block, whole parts that leave, static buffers."""
     Trial.made = []
-    monkeypatch.setattr(stacks, "captured", Trial)
-    monkeypatch.setattr(stacks, "WORTH", 0)
+    monkeypatch.setattr(rows, "captured", Trial)
+    monkeypatch.setattr(rows, "WORTH", 0)
     alone = [run(vlm, batch, [settings], False)[0] for settings in STORED]
     assert run(vlm, batch, STORED, True) == run(vlm, batch, STORED, False) == alone
     assert len(Trial.made) > 1 and len({len(tokens) for part in alone for tokens in part}) > 3
-
-
-def test_lengths_start_where_kernels_expect_them(vlm: VisionLanguageModel, batch: Embedded) -> None:
-    """Each part's lengths are those of its rows, at a multiple of sixteen bytes."""
-    caches = [RotateKCache(vlm.model, batch.inputs(), settings) for settings in STORED]
-    for cache in caches:
-        prefill(vlm, batch, cache)
-    layer = CacheStack(caches).layers[0]
-    layer.keep([[2], [0, 1, 2], [], [0, 2]])
-    assert layer.counts == [1, 3, 2] and all(place % ALIGNED == 0 for place in layer.places)
-    lengths = layer.joined.lengths[layer.order]
-    own = caches[0].layers[0].text.lengths.tolist()
-    found = [
-        lengths[place : place + count].tolist()
-        for place, count in zip(layer.places, layer.counts, strict=True)
-    ]
-    assert found == [[own[2]], own, [own[0], own[2]]]
