@@ -6,9 +6,8 @@ tokens; each column goes on from its own compressed cache, and the image is not 
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -18,19 +17,29 @@ from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.cache.plan import TokenPlan
-from rotatek.cache.stored import same_version
 from rotatek.decode import feed
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
-from rotatek.grids import Grid
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels
 from rotatek.serving.admission import Lease
 from rotatek.serving.batch import Watcher
 from rotatek.serving.scheduler import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
 
-_TOLD: Final = ("name", "rows", "asked", "first_position", "parted", "tokens")  # of a column
+
+@dataclass(frozen=True)
+class KeptBeside:
+    """What a stored conversation needs beside its cache: a resting column's own, and its prompt."""
+
+    name: str
+    rows: int
+    asked: int
+    first_position: Tensor
+    parted: bool
+    tokens: list[int]
+    embedded: Embedded
+    prompt: Prompt
+    turns: int
 
 
 @dataclass
@@ -99,21 +108,6 @@ class RunningColumn:
         if self.seat is not None and self.seat.blind:
             self.recorder = self.attention = None
 
-    def state(self) -> dict[str, Any]:
-        """What `resting` makes again around its cache, once it rests."""
-        told = {name: getattr(self, name) for name in _TOLD}
-        embedded = {one.name: getattr(self.embedded, one.name) for one in fields(self.embedded)}
-        return told | {"embedded": embedded}
-
-    @classmethod
-    def resting(cls, cache: RotateKCache, state: Mapping[str, Any]) -> "RunningColumn":
-        """A column that rests on a cache from a file; state: of `state`."""
-        embedded = Embedded(**state["embedded"])
-        column = cls(state["name"], cache.settings, cache, cache.plan, embedded, None, 0.0)
-        for name in _TOLD:
-            setattr(column, name, state[name])
-        return column
-
     def close(self) -> None:
         """Let go of every tensor."""
         self.seat = None
@@ -160,18 +154,14 @@ class Conversation:
             CacheNotStorable: where nothing is compressed, or there are several columns.
             UserError: as `RotateKCache.save`.
         """
-        prompt, caches = self.prompt, [column.cache for column in self.columns]
-        if len(caches) != 1 or not isinstance(caches[0], RotateKCache) or prompt is None:
+        if len(self.columns) != 1 or self.prompt is None:
             raise CacheNotStorable
-        told = {
-            "column": self.columns[0].state(),
-            "turns": self.turns,
-            "ids": prompt.ids,
-            "visual": prompt.visual,
-            "counts": list(prompt.pixels.counts),
-            "grids": [list(astuple(grid)) for grid in prompt.pixels.grids],
-        }
-        return caches[0].save(path, {"conversation": told})
+        (column,) = self.columns
+        if not isinstance(column.cache, RotateKCache):
+            raise CacheNotStorable
+        own = {one.name: getattr(column, one.name, None) for one in fields(KeptBeside)}
+        beside = KeptBeside(**own | {"prompt": self.prompt, "turns": self.turns})
+        return column.cache.save(path, beside)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vlm: VisionLanguageModel) -> "Conversation":
@@ -184,22 +174,20 @@ class Conversation:
         Raises:
             UserError: as `RotateKCache.load`; and for a cache without a conversation.
         """
-        cache = RotateKCache.load(path, vlm.model)
-        told = cache.notes.get("conversation")
-        if told is None:
+        cache = RotateKCache.load(path, vlm.model, KeptBeside)
+        told = cache.notes
+        if not isinstance(told, KeptBeside):
             raise CacheFileForeign(
                 "This stored cache has no conversation beside it. Load it in a program, with "
                 "`RotateKCache.load`."
             )
-        with same_version():
-            grids = tuple(
-                Grid(rows, columns, start, None if tokens is None else tuple(tokens), label)
-                for rows, columns, start, tokens, label in told["grids"]
-            )
-            counts = tuple(told["counts"])
-            pixels = Pixels({}, counts, grids, texts=(), runs=counts)
-            column = RunningColumn.resting(cache, told["column"])
-            return cls([column], Prompt(told["ids"], told["visual"], pixels), told["turns"])
+        column = RunningColumn(
+            told.name, cache.settings, cache, cache.plan, told.embedded, None, 0.0
+        )
+        column.rows, column.asked = told.rows, told.asked
+        column.first_position, column.parted = told.first_position, told.parted
+        column.tokens = told.tokens
+        return cls([column], told.prompt, told.turns)
 
     @property
     def is_open(self) -> bool:

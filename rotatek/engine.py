@@ -296,7 +296,8 @@ class Engine:
         if not conversation.is_open:
             raise ConversationGone
         template = self.vlm.tokenizer.chat_template or self.vlm.template
-        ids = encode_follow_up(self.vlm.tokenizer, question, template)
+        with self.scheduler.preparing:
+            ids = encode_follow_up(self.vlm.tokenizer, question, template)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
         check_room(conversation, len(ids) + max_new_tokens, self.limits.turns, limit)
         return ids
@@ -338,8 +339,11 @@ class Engine:
         """Encode a request; what the vision tower has seen of its pictures already is found."""
         key = key_of(request.images)
         warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
+        pixels = None if warm is None else warm.pixels
+        if pixels is None:
+            with self.scheduler.preprocessing:
+                pixels = self.vlm.preprocess(request.images)
         with self.scheduler.preparing:
-            pixels = None if warm is None else warm.pixels
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
         return _Asked(prompt, key, warm or Looked(prompt.pixels))
 

@@ -89,8 +89,12 @@ class RotateK(ChannelMethod):
     solver: str = choice(
         "subspace",
         "How RotateK finds the rotation",
-        "five steps of subspace iteration, or all eigenvectors",
-        [("subspace", "subspace iteration"), ("eigh", "all eigenvectors")],
+        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
+        [
+            ("subspace", "subspace iteration"),
+            ("eigh", "all eigenvectors"),
+            ("paper", "as printed"),
+        ],
         place="hidden",
     )
     widths: str = choice(
@@ -336,6 +340,8 @@ def _ablation() -> Study:
             places.items(), ("subspace", "eigh"), ("paper", "none", "consistent")
         )
     }  # fmt: skip
+    for place, (pruner, keep) in places.items():
+        rows[f"{place}: as printed"] = pruner, RotateK(keep=keep, solver="paper")
     claims: list[tuple[str, str, Relation]] = []
     for place in places:
         claims.append((f"{place}: subspace, paper", f"{place}: eigh, paper", "about"))

@@ -15,6 +15,7 @@ from rotatek.events import Event, Failed, Prefilled, Restarted, Token
 from rotatek.page.catalogue import Model
 from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.state import Run, start
+from rotatek.page.waiting import told
 from rotatek.settings import Settings
 
 HALT_S = 5.0  # for a superseded answer to end, which it does within a token
@@ -64,6 +65,17 @@ class Service:
                 self._engines[name] = engine
                 self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
+
+    def loading(self, name: str) -> Iterator[str]:
+        """What to tell while a model on offer is loaded for the first time; nothing later.
+
+        Raises:
+            UserError: as `engine`.
+        """
+        labels = {model.name: model.label for model in self.models}
+        if name not in self._engines:
+            for said, _ in told(lambda: self.engine(name), labels.get(name, "")):
+                yield said
 
     def bring(self, model: Model) -> None:
         """Load a model that is not on offer, and offer it; others are answered meanwhile.

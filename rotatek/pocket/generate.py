@@ -10,6 +10,7 @@ from typing import Final
 from rotatek.pocket import mixture, shards
 from rotatek.pocket.augmentation.degradation import degrade
 from rotatek.pocket.augmentation.distractors import distract
+from rotatek.pocket.augmentation.lens import photographed
 from rotatek.pocket.augmentation.paper import LIGHT, on_paper
 from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.registry import REGISTRY
@@ -73,10 +74,12 @@ def make_document(
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name
-            if severity > 0 and rng.random() < DISTRACTED_SHARE:
+            if severity > 0 and rng.random() < DISTRACTED_SHARE and REGISTRY[name].camera != "lens":
                 document = distract(rng, document)
             if _is_paper(rng, document, split):
                 return on_paper(rng, document, severity)
+            if REGISTRY[name].camera == "lens":
+                return photographed(rng, document, severity)
             return degrade(rng, document, severity, fast) if severity > 0 else document
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
@@ -90,7 +93,7 @@ def _weight(name: str, split: str) -> float:
 
 def _is_paper(rng: random.Random, document: Document, split: str) -> bool:
     """Whether a document is to be printed and scanned instead of shown on a screen."""
-    if REGISTRY[document.renderer].paper:
+    if REGISTRY[document.renderer].camera == "paper":
         return True
     share = mixture.ON_PAPER.get(document.renderer, 0.0) if split == "train" else 0.0
     if share == 0.0 or rng.random() > share or any(q.kind == "colour" for q in document.questions):

@@ -15,6 +15,7 @@ SHARES: Final[dict[str, float]] = {
     "charted": 1.6, "leaflets": 4.4, "ledgers": 0.9, "months": 0.5, "notes": 1.1, "offers": 1.0,
     "printouts": 1.2, "remarks": 1.4, "stubs": 1.0, "swatches": 1.0,
     "tills": 22.0, "panels": 8.0, "workboards": 3.5, "controls": 2.5,
+    "terminals": 4.0, "scenes": 6.0, "packages": 2.0, "handsets": 4.5,
 }  # fmt: skip
 ON_PAPER: Final[dict[str, float]] = {
     "pages": 0.5, "forms": 0.5, "receipts": 0.9, "tables": 0.3, "invoices": 0.7, "menus": 0.4,

@@ -63,6 +63,8 @@ class AskEvents:
         """Stream every column; `form` holds the settings as `settings_of` takes them."""
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
+        for words in self.site.service.loading(model):
+            yield {"status": markup.line(words)}
         runs = self.site.service.ask(
             model, image, question, columns, max_new_tokens, session, talk=True
         )

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageChops, ImageFilter
 
-from rotatek.pocket.augmentation.fields import clouds, generator, scaled_levels, spread, tiled
+from rotatek.pocket.layouts.fields import clouds, generator, scaled_levels, spread, tiled
 
 
 def printed(rng: random.Random, page: Image.Image, printer: str, severity: float) -> Image.Image:
