@@ -66,7 +66,7 @@ def make_document(
             return degrade(rng, document, severity, fast) if severity > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
-    weights = [_weight(n, split) for n in fit]
+    weights = [_weight(n, split, height / width) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
         style = pick_style(rng, width, height, "unseen" if split == "fonts" else "train")
@@ -84,10 +84,11 @@ def make_document(
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
-def _weight(name: str, split: str) -> float:
+def _weight(name: str, split: str, slender: float) -> float:
     """How often a renderer is drawn: what measures stays as it is, training has its mixture."""
     if split == "train":
-        return mixture.SHARES.get(name, REGISTRY[name].weight)
+        shape = mixture.TALL.get(name, 1.0) if slender > mixture.SLENDER else 1.0
+        return mixture.SHARES.get(name, REGISTRY[name].weight) * shape
     return REGISTRY[name].weight
 
 
@@ -118,9 +119,20 @@ def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
     Returns:
         Width and height in pixels, both in whole visual tokens.
     """
+    return _sized(rng, least, most, (0.12, 0.36))
+
+
+def tall_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
+    """A size as `pick_size` has it, of a receipt or a telephone's screen."""
+    return _sized(rng, least, most, (-0.68, 0.2))
+
+
+def _sized(
+    rng: random.Random, least: int, most: int, shape: tuple[float, float]
+) -> tuple[int, int]:
+    """A size whose width over height is log-normal, with `shape` as mean and deviation."""
     area = math.exp(rng.uniform(math.log(least), math.log(most)))
-    aspect = math.exp(rng.gauss(0.12, 0.36))
-    aspect = min(2.4, max(0.42, aspect))
+    aspect = min(2.4, max(0.42, math.exp(rng.gauss(*shape))))
     w = max(8, round(math.sqrt(area * aspect)))
     h = max(8, min(round(area / w), most // w))
     return w * UNIT, h * UNIT
