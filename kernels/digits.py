@@ -1,8 +1,8 @@
 """Triton kernel of decode attention over planes of 2-bit digits (`kernels.planes`).
 
 Names as in `kernels.tiles`. Grid: (splits, B * Hkv). Every split reads groups of tiles of one head,
-then its share of the text, as `kernels.attention.joined_kernel` does, and leaves its result in the
-basis and at the scale of the output.
+its share of the text, or both, as `kernels.attention.joined_kernel` does, and leaves its result in
+the basis and at the scale of the output.
 
 A word's eight digits become eight float16 operands by one mask each: a digit at bit p of a float16
 whose other bits are zero is the number digit * 2^(p - 24), exactly. The factor 2^p belongs to a
@@ -78,39 +78,86 @@ def _multiply(b_a, b_high, b_low, b_acc, TWO: tl.constexpr, WIDEN: tl.constexpr)
 
 
 @triton.jit
-def _place(slot, n0, n1, n2):
-    """(granule of channels, factor 4^level) of a head's slot."""
+def _load_rows(
+    p_basis, p_steps, start, count, n0, n1, n2, FIRST: tl.constexpr, SLOTS: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, EIGHT: tl.constexpr,
+):  # fmt: skip
+    """Rows of the basis of slots FIRST and on, and their steps times 4^level; zeros beyond `count`.
+
+    A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
+    as words of two channels (EIGHT): [16 SLOTS, DP / 2].
+    """
+    WORDS: tl.constexpr = D // 2 if EIGHT else D
+    o_r = tl.arange(0, 16 * SLOTS)
+    o_d = tl.arange(0, DP // 2 if EIGHT else DP)
+    slot = FIRST + o_r // 16
     level = (slot >= n0).to(tl.int32) + (slot >= n0 + n1).to(tl.int32)
     level += (slot >= n0 + n1 + n2).to(tl.int32)
-    first = tl.where(level > 0, n0, 0) + tl.where(level > 1, n1, 0) + tl.where(level > 2, n2, 0)
-    return slot - first, (1 << (2 * level)).to(tl.float32)
+    before = tl.where(level > 0, n0, 0) + tl.where(level > 1, n1, 0) + tl.where(level > 2, n2, 0)
+    row = (start + (slot - before) * 16 + o_r % 16).to(tl.int64)
+    m_row = slot < count
+    m_rows = m_row[:, None] & (o_d < WORDS)[None, :]
+    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_rows, other=0)
+    b_steps = tl.load(p_steps + row, mask=m_row, other=0.0).to(tl.float32)
+    return b_rows, b_steps * (1 << (2 * level)).to(tl.float32)
 
 
 @triton.jit
-def _rows(
-    p_basis, p_steps, start, slot, count, n0, n1, n2, D: tl.constexpr, DP: tl.constexpr,
-    EIGHT: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """A slot's rows of the basis and their steps [16]; zeros beyond the head's slots.
+def _prefetch(p_x, WIDEN: tl.constexpr):
+    """Asks for the lines of these addresses, so that a later load finds them in the L2."""
+    if not WIDEN:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [p_x.to(tl.int64)], dtype=tl.int32,
+            is_pure=False, pack=1,
+        )  # fmt: skip
 
-    Rows: of int8 the even channels and the odd ones as float16 [16, DP / 2] (EIGHT), since the
-    hardware transposes 16-bit elements only; else all [16, DP], twice.
-    """
-    granule, factor = _place(slot, n0, n1, n2)
-    WORDS: tl.constexpr = D // 2 if EIGHT else D
-    o_r = tl.arange(0, 16)
-    o_d = tl.arange(0, DP // 2 if EIGHT else DP)
-    live = slot < count
-    row = (start + granule * 16 + o_r).to(tl.int64)
-    m_row = (o_d < WORDS)[None, :] & live
-    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_row, other=0)
-    b_steps = tl.load(p_steps + row, mask=(o_r < 16) & live, other=0.0)
-    b_steps = b_steps.to(tl.float32) * factor
+
+@triton.jit
+def _ask_for_rows(
+    p_basis, p_steps, start, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr, WIDEN: tl.constexpr
+):
+    """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
+    row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
+    _prefetch(p_basis + row * WORDS, WIDEN)
+    _prefetch(p_steps + row, WIDEN)
+
+
+@triton.jit
+def _turn(
+    b_rows, b_steps, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
+    TWO: tl.constexpr, EIGHT: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
+    b_zero = tl.zeros([b_rows.shape[0], b_x.shape[1]], tl.float32)
     if EIGHT:
-        b_even, b_odd = pair(b_rows, tl.int8, WIDEN)
-        return b_even, b_odd, b_steps
+        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_y = _multiply(b_r0, b_even, b_even_low, b_zero, TWO, WIDEN)
+        b_y = _multiply(b_r1, b_odd, b_odd_low, b_y, TWO, WIDEN) * b_scale[None, :]
     else:
-        return b_rows, b_rows, b_steps
+        b_y = dot(b_rows, b_x, b_zero, tl.float32, PREC, WIDEN)
+    return b_y * b_steps[:, None]
+
+
+@triton.jit
+def _outward(
+    b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, PREC: tl.constexpr,
+    WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Adds a block's sums [16 SLOTS, GP], turned into the output's basis.
+
+    Of int8 rows the even channels to b_up0 and the odd ones to b_up1; else all to b_up0.
+    """
+    b_acc = b_acc * b_steps[:, None]
+    if EIGHT:
+        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_y, b_scale = _unit(b_acc)
+        b_high, b_low = _terms(b_y, True)
+        b_zero = tl.zeros([b_r0.shape[1], b_acc.shape[1]], tl.float32)
+        b_up0 += _multiply(tl.trans(b_r0), b_high, b_low, b_zero, True, WIDEN) * b_scale[None, :]
+        b_up1 += _multiply(tl.trans(b_r1), b_high, b_low, b_zero, True, WIDEN) * b_scale[None, :]
+    else:
+        b_up0 = dot(tl.trans(b_rows), b_acc, b_up0, tl.float32, PREC, WIDEN)
+    return b_up0, b_up1
 
 
 @triton.jit
@@ -121,24 +168,26 @@ def _unit(b_x):
 
 
 @triton.jit
-def _fetch(p_words, count, slot, left_tiles, R: tl.constexpr, ACROSS: tl.constexpr,
-           MASK: tl.constexpr):  # fmt: skip
-    """Words of one slot in R tiles: [16 R, 16] of Keys, [16, 16 R] of Values (ACROSS)."""
+def _fetch(
+    p_words, count, left_tiles, FIRST: tl.constexpr, SLOTS: tl.constexpr, R: tl.constexpr,
+    ACROSS: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """Words of a block of slots in R tiles: [16 R, 16 SLOTS], or [16 SLOTS, 16 R] (ACROSS)."""
     o_t = tl.arange(0, 16 * R)
-    o_c = tl.arange(0, 16)
+    o_c = tl.arange(0, 16 * SLOTS)
     tile = o_t // 16
+    slot = FIRST + o_c // 16
     if ACROSS:
-        o_w = (tile * count * 256 + o_t % 16)[None, :] + o_c[:, None] * 16
-        m_w = (tile < left_tiles)[None, :] & (o_c < 16)[:, None]
+        o_w = (tile * count * 256 + o_t % 16)[None, :] + (slot * 256 + o_c % 16 * 16)[:, None]
+        m_w = (slot < count)[:, None]
+        if MASK:
+            m_w = m_w & (tile < left_tiles)[None, :]
     else:
-        o_w = (tile * count * 256 + o_t % 16 * 16)[:, None] + o_c[None, :]
-        m_w = (tile < left_tiles)[:, None] & (o_c < 16)[None, :]
-    m_w = m_w & (slot < count)
-    p_w = p_words + slot * 256 + o_w
-    if MASK:
-        return tl.load(p_w, mask=m_w, other=0, eviction_policy="evict_first")
-    else:
-        return tl.load(p_w, mask=slot < count, other=0, eviction_policy="evict_first")
+        o_w = (tile * count * 256 + o_t % 16 * 16)[:, None] + (slot * 256 + o_c % 16)[None, :]
+        m_w = (slot < count)[None, :]
+        if MASK:
+            m_w = m_w & (tile < left_tiles)[:, None]
+    return tl.load(p_words + o_w, mask=m_w, other=0, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -150,26 +199,70 @@ def _dead(b_s, j: tl.constexpr, left, R: tl.constexpr):
 
 
 @triton.jit
+def _score(b_w, b_high, b_low, s, TWO: tl.constexpr, WIDEN: tl.constexpr):
+    """Adds a block's products to the scores of all eight sub-tiles."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
+    return (
+        _multiply(a0, b_high, b_low, s[0], TWO, WIDEN),
+        _multiply(a1, b_high, b_low, s[1], TWO, WIDEN),
+        _multiply(a2, b_high, b_low, s[2], TWO, WIDEN),
+        _multiply(a3, b_high, b_low, s[3], TWO, WIDEN),
+        _multiply(a4, b_high, b_low, s[4], TWO, WIDEN),
+        _multiply(a5, b_high, b_low, s[5], TWO, WIDEN),
+        _multiply(a6, b_high, b_low, s[6], TWO, WIDEN),
+        _multiply(a7, b_high, b_low, s[7], TWO, WIDEN),
+    )
+
+
+@triton.jit
+def _weigh(b_w, p, r, b_sum, TWO: tl.constexpr, WIDEN: tl.constexpr):
+    """A block's Values [16 SLOTS, 16 R] times the weights, their digits' offset taken off."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
+    b_t = tl.zeros([b_w.shape[0], p[0].shape[1]], tl.float32)
+    b_t = _multiply(a0, p[0], r[0], b_t, TWO, WIDEN)
+    b_t = _multiply(a1, p[1], r[1], b_t, TWO, WIDEN)
+    b_t = _multiply(a2, p[2], r[2], b_t, TWO, WIDEN)
+    b_t = _multiply(a3, p[3], r[3], b_t, TWO, WIDEN)
+    b_t = _multiply(a4, p[4], r[4], b_t, TWO, WIDEN)
+    b_t = _multiply(a5, p[5], r[5], b_t, TWO, WIDEN)
+    b_t = _multiply(a6, p[6], r[6], b_t, TWO, WIDEN)
+    b_t = _multiply(a7, p[7], r[7], b_t, TWO, WIDEN)
+    return b_t * 65536.0 - b_sum[None, :] * 1.5
+
+
+@triton.jit
+def _sum_weights(p, r, R: tl.constexpr, GP: tl.constexpr, TWO: tl.constexpr, WIDEN: tl.constexpr):
+    """The sum of the rounded weights [GP], by the same products that weigh the Values."""
+    b_sum = tl.zeros([16, GP], tl.float32)
+    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)
+    b_sum = _multiply(b_one, p[0], r[0], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[4], r[4], b_sum, TWO, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
+    b_sum = _multiply(b_one, p[1], r[1], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[5], r[5], b_sum, TWO, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.0625, tl.float16)
+    b_sum = _multiply(b_one, p[2], r[2], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[6], r[6], b_sum, TWO, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.25, tl.float16)
+    b_sum = _multiply(b_one, p[3], r[3], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[7], r[7], b_sum, TWO, WIDEN)
+    return tl.max(b_sum, 0)
+
+
+@triton.jit
 def _group(
-    p_k, p_v, k_count, v_count, left, b_high, b_low, b_f, b_m, b_l, b_accs,
-    GK: tl.constexpr, GV: tl.constexpr, GP: tl.constexpr, R: tl.constexpr, TWO: tl.constexpr,
-    MASK: tl.constexpr, WIDEN: tl.constexpr,
+    b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_r1, b_r2, b_f, b_m, b_l,
+    b_a1, b_a2, K1: tl.constexpr, K2: tl.constexpr, V1: tl.constexpr, V2: tl.constexpr,
+    GP: tl.constexpr, R: tl.constexpr, TWO: tl.constexpr, MASK: tl.constexpr,
+    WIDEN: tl.constexpr,
 ):  # fmt: skip
     """R tiles of one head: scores, online softmax, weighted Values."""
-    left_tiles = (left + 127) // 128
-    b_zero = tl.zeros([16 * R, GP], tl.float32)
-    s0, s1, s2, s3, s4, s5, s6, s7 = (b_zero,) * 8
-    for g in tl.static_range(GK):
-        b_w = _fetch(p_k, k_count, g, left_tiles, R, False, MASK)
-        a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
-        s0 = _multiply(a0, b_high[g], b_low[g], s0, TWO, WIDEN)
-        s1 = _multiply(a1, b_high[g], b_low[g], s1, TWO, WIDEN)
-        s2 = _multiply(a2, b_high[g], b_low[g], s2, TWO, WIDEN)
-        s3 = _multiply(a3, b_high[g], b_low[g], s3, TWO, WIDEN)
-        s4 = _multiply(a4, b_high[g], b_low[g], s4, TWO, WIDEN)
-        s5 = _multiply(a5, b_high[g], b_low[g], s5, TWO, WIDEN)
-        s6 = _multiply(a6, b_high[g], b_low[g], s6, TWO, WIDEN)
-        s7 = _multiply(a7, b_high[g], b_low[g], s7, TWO, WIDEN)
+    s = (tl.zeros([16 * R, GP], tl.float32),) * 8
+    s = _score(b_k1, b_q1, b_r1, s, TWO, WIDEN)
+    if K2:  # noqa: SIM102 (decided when compiling)
+        if k_count > K1:
+            s = _score(b_k2, b_q2, b_r2, s, TWO, WIDEN)
+    s0, s1, s2, s3, s4, s5, s6, s7 = s
     if MASK:
         s0 = _dead(s0, 0, left, R)
         s1 = _dead(s1, 1, left, R)
@@ -186,73 +279,47 @@ def _group(
     b_f1, b_f2, b_f3 = b_f * 0.25, b_f * 0.0625, b_f * 0.015625
     b_d0 = b_next - 8
     b_d1, b_d2, b_d3 = b_d0 + 2, b_d0 + 4, b_d0 + 6
-    p0 = tl.exp2(s0 * b_f[None, :] - b_d0[None, :])
-    p1 = tl.exp2(s1 * b_f1[None, :] - b_d1[None, :])
-    p2 = tl.exp2(s2 * b_f2[None, :] - b_d2[None, :])
-    p3 = tl.exp2(s3 * b_f3[None, :] - b_d3[None, :])
-    p4 = tl.exp2(s4 * b_f[None, :] - b_d0[None, :])
-    p5 = tl.exp2(s5 * b_f1[None, :] - b_d1[None, :])
-    p6 = tl.exp2(s6 * b_f2[None, :] - b_d2[None, :])
-    p7 = tl.exp2(s7 * b_f3[None, :] - b_d3[None, :])
-    p0, r0 = _terms(p0, TWO)
-    p1, r1 = _terms(p1, TWO)
-    p2, r2 = _terms(p2, TWO)
-    p3, r3 = _terms(p3, TWO)
-    p4, r4 = _terms(p4, TWO)
-    p5, r5 = _terms(p5, TWO)
-    p6, r6 = _terms(p6, TWO)
-    p7, r7 = _terms(p7, TWO)
-    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)
-    b_sum = tl.zeros([16, GP], tl.float32)
-    b_sum = _multiply(b_one, p0, r0, b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p4, r4, b_sum, TWO, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
-    b_sum = _multiply(b_one, p1, r1, b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p5, r5, b_sum, TWO, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.0625, tl.float16)
-    b_sum = _multiply(b_one, p2, r2, b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p6, r6, b_sum, TWO, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.25, tl.float16)
-    b_sum = _multiply(b_one, p3, r3, b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p7, r7, b_sum, TWO, WIDEN)
-    b_next_accs = ()
-    for g in tl.static_range(GV):
-        b_w = _fetch(p_v, v_count, g, left_tiles, R, True, MASK)
-        a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
-        b_t = tl.zeros([16, GP], tl.float32)
-        b_t = _multiply(a0, p0, r0, b_t, TWO, WIDEN)
-        b_t = _multiply(a1, p1, r1, b_t, TWO, WIDEN)
-        b_t = _multiply(a2, p2, r2, b_t, TWO, WIDEN)
-        b_t = _multiply(a3, p3, r3, b_t, TWO, WIDEN)
-        b_t = _multiply(a4, p4, r4, b_t, TWO, WIDEN)
-        b_t = _multiply(a5, p5, r5, b_t, TWO, WIDEN)
-        b_t = _multiply(a6, p6, r6, b_t, TWO, WIDEN)
-        b_t = _multiply(a7, p7, r7, b_t, TWO, WIDEN)
-        b_t = b_t * 65536.0 - b_sum * 1.5
-        b_next_accs = b_next_accs + (b_accs[g] * b_past[None, :] + b_t,)
-    return b_next, b_l * b_past[None, :] + b_sum, b_next_accs
+    p0, r0 = _terms(tl.exp2(s0 * b_f[None, :] - b_d0[None, :]), TWO)
+    p1, r1 = _terms(tl.exp2(s1 * b_f1[None, :] - b_d1[None, :]), TWO)
+    p2, r2 = _terms(tl.exp2(s2 * b_f2[None, :] - b_d2[None, :]), TWO)
+    p3, r3 = _terms(tl.exp2(s3 * b_f3[None, :] - b_d3[None, :]), TWO)
+    p4, r4 = _terms(tl.exp2(s4 * b_f[None, :] - b_d0[None, :]), TWO)
+    p5, r5 = _terms(tl.exp2(s5 * b_f1[None, :] - b_d1[None, :]), TWO)
+    p6, r6 = _terms(tl.exp2(s6 * b_f2[None, :] - b_d2[None, :]), TWO)
+    p7, r7 = _terms(tl.exp2(s7 * b_f3[None, :] - b_d3[None, :]), TWO)
+    p = (p0, p1, p2, p3, p4, p5, p6, p7)
+    r = (r0, r1, r2, r3, r4, r5, r6, r7)
+    b_sum = _sum_weights(p, r, R, GP, TWO, WIDEN)
+    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, r, b_sum, TWO, WIDEN)
+    if V2:  # noqa: SIM102
+        if v_count > V1:
+            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, r, b_sum, TWO, WIDEN)
+    return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
-@triton.jit(do_not_specialize=["N", "M", "text_size", "Hkv", "G"])
+@triton.jit(do_not_specialize=["N", "M", "spread", "text_size", "Hkv", "G"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
     p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
     p_text_keys, p_text_values, p_text_lengths, p_mean, p_value_mean, p_acc, p_max, p_sum,
     s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, text_size, Hkv, G, scale_log2,
-    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr,
-    R: tl.constexpr, TT: tl.constexpr, PREC: tl.constexpr, TWO: tl.constexpr, EIGHT: tl.constexpr,
-    BLOCK_M: tl.constexpr, STAGES: tl.constexpr, SINGLE: tl.constexpr, PDL: tl.constexpr,
-    WIDEN: tl.constexpr,
+    N, M, spread, text_size, Hkv, G, scale_log2,
+    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
+    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr, PREC: tl.constexpr,
+    TWO: tl.constexpr, EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
+    SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
 
-    GK, GV: granules of Keys and Values of the head that has most. R: tiles a group. TWO: operands
+    The first `spread` splits read visual tokens, and text is shared out from the last split on.
+    K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
+    heads that need only the first skip the second. R: tiles a group. TWO: operands
     of two float16 terms, for float32. EIGHT: the bases are int8. SINGLE: the share is everything,
     and p_acc is the output.
     """
     if PDL:
         gdc_launch_dependents()
+    VALUE_WORDS: tl.constexpr = D // 2 if EIGHT else D
     i_s = tl.program_id(0)
     i_bh = tl.program_id(1)
     i_b = i_bh // Hkv
@@ -277,95 +344,115 @@ def digits_kernel(
     v_start = tl.load(p_value_starts + i_bh)
     p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh), 256)
     p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh), 256)
-    if PDL:
-        gdc_wait()
     b_m = tl.full([GP], float("-inf"), tl.float32)
     b_l = tl.zeros([GP], tl.float32)
     b_acc = tl.zeros([DP, GP], tl.float32)
     m_q = (o_d < D)[:, None] & m_g[None, :]
-    lo = i_s * (128 * R)
-    if lo < end:
-        b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
-        b_x = b_x.to(tl.float32)
-        if EIGHT:
-            b_y, b_scale = _unit(b_x)
-            b_y = tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1])
-            b_even, b_odd = tl.split(b_y)
-            b_eh, b_el = _terms(b_even, TWO)
-            b_oh, b_ol = _terms(b_odd, TWO)
-        b_top = tl.full([GP], 1e-30, tl.float32)
-        b_qs = ()
-        for g in tl.static_range(GK):
-            b_r0, b_r1, b_steps = _rows(
-                p_key_basis, p_key_steps, k_start, g, k_count, k0, k1, k2, D, DP, EIGHT, WIDEN
-            )  # fmt: skip
-            b_qg = tl.zeros([16, GP], tl.float32)
-            if EIGHT:
-                b_qg = _multiply(b_r0, b_eh, b_el, b_qg, TWO, WIDEN)
-                b_qg = _multiply(b_r1, b_oh, b_ol, b_qg, TWO, WIDEN)
-                b_qg = b_qg * b_scale[None, :]
-            else:
-                b_qg = dot(b_r0, b_x, b_qg, tl.float32, PREC, WIDEN)
-            b_qg = b_qg * b_steps[:, None]
-            b_top = tl.maximum(b_top, tl.max(tl.abs(b_qg), 0))
-            b_qs = b_qs + (b_qg,)
-        b_high = ()
-        b_low = ()
-        b_bias = tl.zeros([GP], tl.float32)
-        for g in tl.static_range(GK):
-            b_h, b_r = _terms(b_qs[g] / b_top[None, :], TWO)
-            b_high = b_high + (b_h,)
-            b_low = b_low + (b_r,)
-            b_bias += tl.sum(b_h.to(tl.float32), 0)
-            if TWO:
-                b_bias += tl.sum(b_r.to(tl.float32), 0)
-        b_top = b_top * scale_log2
-        b_f = b_top * 16777216.0
-        b_ls = tl.zeros([16, GP], tl.float32)
-        b_accs = (tl.zeros([16, GP], tl.float32),) * GV
-        groups = tl.cdiv(end, 128 * R)
-        whole = end // (128 * R)
+    groups = tl.cdiv(end, 128 * R)
+    if i_s < tl.minimum(groups, spread):
+        # the last group of this split comes first: it may be a part, and its loads leave early
+        last = i_s + (groups - 1 - i_s) // spread * spread
         k_step = k_count.to(tl.int64) * (256 * R)
         v_step = v_count.to(tl.int64) * (256 * R)
-        for i_t in tl.range(i_s, whole, splits, num_stages=STAGES):
-            b_m, b_ls, b_accs = _group(
-                p_k + i_t * k_step, p_v + i_t * v_step, k_count, v_count, 128 * R,
-                b_high, b_low, b_f, b_m, b_ls, b_accs, GK, GV, GP, R, TWO, False, WIDEN,
+        left = end - last * 128 * R
+        left_tiles = (left + 127) // 128
+        b_k1 = _fetch(p_k + last * k_step, k_count, left_tiles, 0, K1, R, False, True)
+        b_v1 = _fetch(p_v + last * v_step, v_count, left_tiles, 0, V1, R, True, True)
+        b_k2, b_v2 = b_k1, b_v1
+        if K2:
+            b_k2 = _fetch(p_k + last * k_step, k_count, left_tiles, K1, K2, R, False, True)
+        if V2:
+            b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
+        b_rows1, b_steps1 = _load_rows(
+            p_key_basis, p_key_steps, k_start, k_count, k0, k1, k2, 0, K1, D, DP, EIGHT
+        )  # fmt: skip
+        b_rows2, b_steps2 = b_rows1, b_steps1
+        if K2:
+            b_rows2, b_steps2 = _load_rows(
+                p_key_basis, p_key_steps, k_start, k_count, k0, k1, k2, K1, K2, D, DP, EIGHT
             )  # fmt: skip
-        if (whole < groups) & (whole % splits == i_s):
-            b_m, b_ls, b_accs = _group(
-                p_k + whole * k_step, p_v + whole * v_step, k_count, v_count,
-                end - whole * 128 * R,
-                b_high, b_low, b_f, b_m, b_ls, b_accs, GK, GV, GP, R, TWO, True, WIDEN,
-            )  # fmt: skip
-        b_l = tl.max(b_ls, 0)
-        b_m += -1.5 * b_bias * b_top
-        b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
-        b_up1 = b_up0
-        for g in tl.static_range(GV):
-            b_r0, b_r1, b_steps = _rows(
-                p_value_basis, p_value_steps, v_start, g, v_count, v0, v1, v2, D, DP, EIGHT, WIDEN
-            )  # fmt: skip
-            b_a = b_accs[g] * b_steps[:, None]
-            if EIGHT:
-                b_y, b_scale = _unit(b_a)
-                b_yh, b_yl = _terms(b_y, True)
-                b_zero = tl.zeros([DP // 2, GP], tl.float32)
-                b_y = _multiply(tl.trans(b_r0), b_yh, b_yl, b_zero, True, WIDEN)
-                b_up0 += b_y * b_scale[None, :]
-                b_y = _multiply(tl.trans(b_r1), b_yh, b_yl, b_zero, True, WIDEN)
-                b_up1 += b_y * b_scale[None, :]
-            else:
-                b_up0 = dot(tl.trans(b_r0), b_a, b_up0, tl.float32, PREC, WIDEN)
-        if EIGHT:
-            b_up0 = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
-        b_acc = b_up0
+        if v0 > 0:
+            _ask_for_rows(p_value_basis, p_value_steps, v_start, v0 * 16, V1, VALUE_WORDS, WIDEN)
+        b_shift = tl.zeros([DP], tl.float32)
         if p_value_mean is not None:
-            b_shift = tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
-            b_acc += b_shift.to(tl.float32)[:, None] * b_l[None, :]
-        if p_mean is not None:  # q . mu adds the same to every visual score
-            b_mean = tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
-            b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
+            b_shift += tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+        b_mean = tl.zeros([DP], tl.float32)
+        if p_mean is not None:
+            b_mean += tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+        if PDL:
+            gdc_wait()
+        b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
+        b_x = b_x.to(tl.float32)
+        b_y, b_scale = _unit(b_x)
+        b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
+        b_even, b_even_low = _terms(b_even, TWO)
+        b_odd, b_odd_low = _terms(b_odd, TWO)
+        b_q1 = _turn(
+            b_rows1, b_steps1, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
+            TWO, EIGHT, PREC, WIDEN,
+        )  # fmt: skip
+        b_q2 = b_q1
+        b_top = tl.max(tl.abs(b_q1), 0)
+        if K2:
+            b_q2 = _turn(
+                b_rows2, b_steps2, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
+                TWO, EIGHT, PREC, WIDEN,
+            )  # fmt: skip
+            b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
+        b_top = tl.maximum(b_top, 1e-30)
+        b_q1, b_r1 = _terms(b_q1 / b_top[None, :], TWO)
+        b_bias = tl.sum(b_q1.to(tl.float32), 0)
+        if TWO:
+            b_bias += tl.sum(b_r1.to(tl.float32), 0)
+        b_q2, b_r2 = _terms(b_q2 / b_top[None, :], TWO)
+        if K2:
+            b_bias += tl.sum(b_q2.to(tl.float32), 0)
+            if TWO:
+                b_bias += tl.sum(b_r2.to(tl.float32), 0)
+        b_top = b_top * scale_log2
+        b_f = b_top * 16777216.0
+        b_a1 = tl.zeros([16 * V1, GP], tl.float32)
+        b_a2 = tl.zeros([16 * V2 if V2 else 16, GP], tl.float32)
+        b_m, b_l, b_a1, b_a2 = _group(
+            b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_r1, b_r2, b_f, b_m, b_l,
+            b_a1, b_a2, K1, K2, V1, V2, GP, R, TWO, True, WIDEN,
+        )  # fmt: skip
+        for i_t in tl.range(i_s, last, spread, num_stages=STAGES):
+            p_kt, p_vt = p_k + i_t * k_step, p_v + i_t * v_step
+            b_k1 = _fetch(p_kt, k_count, R, 0, K1, R, False, False)
+            b_v1 = _fetch(p_vt, v_count, R, 0, V1, R, True, False)
+            b_k2, b_v2 = b_k1, b_v1
+            if K2:
+                b_k2 = _fetch(p_kt, k_count, R, K1, K2, R, False, False)
+            if V2:
+                b_v2 = _fetch(p_vt, v_count, R, V1, V2, R, True, False)
+            b_m, b_l, b_a1, b_a2 = _group(
+                b_k1, b_k2, b_v1, b_v2, k_count, v_count, 128 * R, b_q1, b_q2, b_r1, b_r2, b_f,
+                b_m, b_l, b_a1, b_a2, K1, K2, V1, V2, GP, R, TWO, False, WIDEN,
+            )  # fmt: skip
+        b_m += -1.5 * b_bias * b_top
+        b_rows1, b_steps1 = _load_rows(
+            p_value_basis, p_value_steps, v_start, v_count, v0, v1, v2, 0, V1, D, DP, EIGHT
+        )  # fmt: skip
+        b_rows2, b_steps2 = b_rows1, b_steps1
+        if V2:
+            b_rows2, b_steps2 = _load_rows(
+                p_value_basis, p_value_steps, v_start, v_count, v0, v1, v2, V1, V2, D, DP, EIGHT
+            )  # fmt: skip
+        b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
+        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, PREC, WIDEN)
+        if V2:
+            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, EIGHT, PREC, WIDEN)
+        if EIGHT:
+            b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
+        else:
+            b_acc = b_up0
+        b_acc += b_shift[:, None] * b_l[None, :]
+        # q . mu adds the same to every visual score
+        b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
+    else:
+        if PDL:
+            gdc_wait()
     end = M
     if p_text_lengths is not None:
         end = tl.load(p_text_lengths + i_b)

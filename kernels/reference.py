@@ -154,13 +154,39 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     N = visual_scores.shape[-1]
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
-    out = seen @ values[:, :, None]
-    if visual.value_basis is not None:
-        out = out @ visual.value_basis.float()[:, :, None]
+    out = _turned_up(seen @ values[:, :, None], visual)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
     out = out + read @ _alive(text.values, ends)[:, :, None]
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
+    """The Keys and Values that attention over compressed tokens amounts to.
+
+    Args:
+        visual: the compressed tokens.
+        width: d of the heads.
+
+    Returns:
+        Twice [B, Hkv, N, d] in float32, zero beyond each length.
+    """
+    visual = opened(visual)
+    held = visual.keys if visual.key_widths is None else visual.key_widths
+    every = torch.eye(width, device=held.device).expand(*held.shape[:2], 1, width, width)
+    scores, values = _visual_scores(every, visual)  # of each channel: the Keys, transposed
+    keys = scores[:, :, 0].mT
+    values = _turned_up(values[:, :, None], visual)[:, :, 0]
+    if visual.value_mean is not None:
+        values = values + visual.value_mean.float()[:, :, None]
+    return keys.masked_fill(keys.isinf(), 0.0), _alive(values, visual.lengths)
+
+
+def _turned_up(values: Tensor, visual: Visual) -> Tensor:
+    """Sums of stored Values [B, Hkv, G, T, r] in the model's own channels, without their mean."""
+    if visual.value_basis is not None:
+        return values @ visual.value_basis.float()[:, :, None]
+    return values
 
 
 def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:

@@ -196,13 +196,9 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
-    Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass, and see what they hold.
-
-
     Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass, and lets a cache that
-    has a `run` of its own run the model.
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
+    and lets a cache that has a `run` of its own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.

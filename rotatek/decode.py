@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -71,6 +71,33 @@ def feed(
     return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
 
 
+@torch.inference_mode()
+def feed_turn(
+    vlm: VisionLanguageModel, turn: Embedded, start: Tensor, cache: Cache
+) -> tuple[Tensor, Embedded, float]:
+    """Add a later turn that brings pictures behind a filled cache; they are compressed, too.
+
+    Args:
+        vlm: the model.
+        turn: what is new, embedded as if it stood alone.
+        start: [B] the position of its first token.
+        cache: grows by the turn.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, the turn where it stands, and milliseconds.
+    """
+    started = time.perf_counter()
+    shifted = turn.positions + (
+        start[:, None] if turn.positions.dim() == 2 else start[None, :, None]
+    )
+    placed = replace(turn, positions=shifted, next_position=turn.next_position + start)
+    if isinstance(cache, RotateKCache):
+        cache.expect(placed.inputs())
+    logits = vlm.read(placed, cache)
+    synchronise(vlm.device)
+    return logits.float(), placed, 1000 * (time.perf_counter() - started)
+
+
 def decode(
     vlm: VisionLanguageModel,
     embedded: Embedded,
@@ -101,7 +128,7 @@ def decode(
     ended = [False] * logits.shape[0]
     ms, graphed = 0.0, None
     if isinstance(cache, RotateKCache):
-        cache.graph = False  # the graph, if there is one, is this function's own
+        cache.hand_over()  # the graph, if there is one, is this function's own
     graph = graph and vlm.device.type == "cuda" and isinstance(cache, RotateKCache)
     for count in range(max_new_tokens):
         if stop is not None and stop.is_set():
@@ -138,7 +165,7 @@ class GraphedStep:
         self.vlm, self.cache = vlm, cache
         self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
         self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
-        cache.graph = False  # this is the only graph on it
+        cache.hand_over()
         cache.make_static(room + 1)
         self.graph = captured(vlm.device, cache, self._forward)
 

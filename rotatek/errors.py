@@ -186,6 +186,22 @@ class StorageFull(UserError):
     sentence = "The disk is full. Free some space and try again."
 
 
+class HubUnreachable(UserError):
+    code = "hub_unreachable"
+    sentence = (
+        "The hub cannot be reached. Check the connection and try again, or give a folder that "
+        "holds the model."
+    )
+
+
+class ModelGated(UserError):
+    code = "model_gated"
+    sentence = (
+        "The model is gated. Accept its terms on its page of the hub, and set HF_TOKEN to a token "
+        "of your account."
+    )
+
+
 class WeightsMissing(UserError):
     code = "weights_missing"
     sentence = "The model's weights were not found. Check the model's name or folder."
@@ -359,6 +375,7 @@ class Restarting(UserError):
 
 # Said with `rotatek.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
+ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
 
 class SettingError(UserError):

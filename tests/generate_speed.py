@@ -1,7 +1,7 @@
 """What `model.generate` takes a token: `python -m tests.generate_speed --json FILE`, on a GPU.
 
 Qwen2.5-VL-7B's shapes with random weights. Tokens of replayed steps must equal those of steps that
-are launched kernel by kernel with the same room, or no time is printed. `--tiny` runs the same on
+are launched kernel by kernel, or no time is printed. `--tiny` runs the same on
 the CPU with a tiny model and recorded steps, to try the command.
 """
 
@@ -14,7 +14,6 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -93,13 +92,6 @@ def generated(
     return ids[:, inputs["input_ids"].shape[1] :].tolist(), clock.ms()
 
 
-def launched(
-    self: graphs.StepGraph, forward: Callable[..., Any], cache: Any, given: dict[str, Any]
-) -> Any:
-    """A step with the graph's room, kernel by kernel."""
-    return forward(**given)
-
-
 def row(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int, **options: Any) -> dict:
     """One way to generate, with and without the graph."""
 
@@ -109,15 +101,11 @@ def row(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int, **options: A
         return generated(vlm, inputs, cache, new, **options)
 
     run(True)  # kernels compile
-    with mock.patch.object(graphs.StepGraph, "_begin", launched):
-        wanted, same_room = run(True)
-    plain, without = run(False)
+    wanted, without = run(False)
     found, replayed = run(True)
     report = {
         "equal": found == wanted,
-        "equal_without_room": found == plain,
         "without_ms": round(without[0], 3),
-        "same_room_ms": round(same_room[0], 3),
         "graph_ms": round(replayed[0], 3) if found == wanted else None,
         "graph_mean_ms": round(replayed[1], 3) if found == wanted else None,
     }

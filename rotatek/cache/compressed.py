@@ -23,8 +23,9 @@ from rotatek.cache.filling import Filling, PlannedLayer, Recorder
 from rotatek.cache.graphs import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.layer import RewindableCache
 from rotatek.cache.metrics import OutputMetrics
-from rotatek.cache.plan import TokenPlan, layout_of
+from rotatek.cache.plan import TokenPlan, is_one_of, layout_of, visual_ids
 from rotatek.errors import CacheNotStorable, ModeUnsupported
+from rotatek.layout import WINDOW, Layout
 from rotatek.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -62,10 +63,7 @@ class RotateKCache(RewindableCache):
         settings = settings or Settings()
         prepare(model)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
-            raise ModeUnsupported(
-                f"{settings.tokens.label} acts before the language model: embed the prompt with "
-                "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
-            )
+            raise _embed_first(settings)
         count = len(decoder_layers(model))
         method = settings.channels
         filling = Filling(method, recorder, metrics or OutputMetrics(), method.bases(count))
@@ -78,21 +76,28 @@ class RotateKCache(RewindableCache):
         """Empty layers of a plan."""
         self._model = weakref.ref(model)
         self.settings, self.plan = settings, plan
-        self.notes: dict[str, Any] = {}
+        self._visual = visual_ids(model.config)
+        self.notes: Any = None
         super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
         self._steps: StepGraph | None = StepGraph()
 
     @property
     def graph(self) -> bool:
         """Whether the model replays one-token steps on this cache as a CUDA graph, where there is a
-        GPU. Set it to False for a step that is launched kernel by kernel."""
-        return self._steps is not None
+        GPU. With False they are launched kernel by kernel in the same room, so that kernels share
+        their work alike, and the same tokens come out."""
+        return self._steps is not None and self._steps.replays
 
     @graph.setter
     def graph(self, wanted: bool) -> None:
-        if wanted != self.graph:
-            self._thaw()
-            self._steps = StepGraph() if wanted else None
+        if self._steps is None:
+            self._steps = StepGraph()
+        self._steps.replays = wanted
+
+    def hand_over(self) -> None:
+        """Leave one-token steps to the caller, who reserves room and captures, or does neither."""
+        self._thaw()
+        self._steps = None
 
     def reserve_ahead(self, tokens: int) -> None:
         """Let the first captured step have room for so many tokens at once; by default room is for
@@ -110,8 +115,11 @@ class RotateKCache(RewindableCache):
             args: its positional arguments; with any, nothing is replayed.
             kwargs: the others, this cache among them.
         """
+        if not self.layers[-1].is_filled:
+            return forward(*args, **kwargs)
+        self._look_for_pictures(kwargs)
         steps = self._steps
-        if steps is None or not self.layers[-1].is_filled:
+        if steps is None:
             return forward(*args, **kwargs)
         kind = None if args else self._replayable(kwargs)
         if kind is None:
@@ -120,11 +128,45 @@ class RotateKCache(RewindableCache):
         try:
             return steps.step(kind, forward, self, kwargs)
         except CaptureFailed:
-            log.warning(
-                "a step could not be captured; it is launched kernel by kernel", exc_info=True
-            )
+            log.warning("a step could not be captured: steps are launched apart", exc_info=True)
             self.graph = False
             return forward(**kwargs)
+
+    def expect(self, inputs: Mapping[str, Tensor]) -> None:
+        """Say which tokens of a later turn are visual; `generate` does it by itself.
+
+        The model's next call brings exactly these tokens. Visual ones among them are compressed at
+        its end, together with those that are stored: a layer keeps one store, with one basis.
+
+        Args:
+            inputs: `input_ids` [B, T] or `visual` [B, T] bool, of the new tokens alone, and
+                `attention_mask` where some of them are padding: [B, T], or of all tokens so far.
+
+        Raises:
+            ModeUnsupported: where the pruner acts before the language model, which has not seen
+                that these tokens were pruned; give `visual`.
+        """
+        pruner, visual = self.settings.pruning, inputs.get("visual")
+        if visual is None:
+            if pruner.stage == "encoder":
+                raise _embed_first(self.settings)
+            visual = is_one_of(inputs["input_ids"], self._visual)
+        mask = inputs.get("attention_mask")
+        T = visual.shape[1]
+        valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
+        self.plan = plan
+        for layer in self.layers:
+            layer.begin_turn(plan)
+
+    def _look_for_pictures(self, given: Mapping[str, Any]) -> None:
+        """`expect` a call of several ids that brings pictures, where nobody has done so."""
+        ids = given.get("input_ids")
+        if not isinstance(ids, Tensor) or ids.shape[1] == 1 or self.layers[0].pending:
+            return
+        if bool(is_one_of(ids, self._visual).any()):
+            names = ("input_ids", "attention_mask")
+            self.expect({name: given[name] for name in names if given.get(name) is not None})
 
     def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
         """What kind of one-token step a call is; None for one that has to run as ever."""
@@ -145,12 +187,13 @@ class RotateKCache(RewindableCache):
             for layer in self.layers:
                 layer.text.static = False
 
-    def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> int:
+    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
         """Write the filled cache to a file, packed without loss; at once, or not at all.
 
         Args:
             path: where; a file that is there is replaced when the new one is complete.
-            notes: plain values and tensors to be kept beside; `load` gives them back as `notes`.
+            notes: plain values and tensors to be kept beside, as a mapping or a dataclass; `load`
+                gives them back as the cache's `notes`.
 
         Returns:
             the file's bytes.
@@ -167,17 +210,20 @@ class RotateKCache(RewindableCache):
             "settings": self.settings.without_paths().as_dict(),
             "plan": self.plan.state(),
             "layers": [layer.state() for layer in self.layers],
-            "notes": dict(notes or {}),
+            "notes": notes,
         }
         return stored.write(path, model, content)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: PreTrainedModel) -> "RotateKCache":
+    def load(
+        cls, path: str | os.PathLike[str], model: PreTrainedModel, notes: type = dict
+    ) -> "RotateKCache":
         """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
 
         Args:
             path: of the file.
             model: the one that filled it; it is prepared on first use.
+            notes: the dataclass of its notes, where they are one.
 
         Raises:
             FileUnreadable: where there is no such file.
@@ -190,7 +236,7 @@ class RotateKCache(RewindableCache):
         """
         prepare(model)
         places = [next(layer.parameters()).device for layer in decoder_layers(model)]
-        content = stored.read(path, model, places[0])
+        content = stored.read(path, model, places[0], notes=notes)
         cache = cls.__new__(cls)
         with stored.same_version():
             settings = Settings.from_dict(content["settings"])
@@ -222,6 +268,13 @@ class RotateKCache(RewindableCache):
             self._steps.forget()
         for layer in self.layers:
             layer.reset()
+
+
+def _embed_first(settings: Settings) -> ModeUnsupported:
+    return ModeUnsupported(
+        f"{settings.tokens.label} acts before the language model: embed the prompt with "
+        "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
+    )
 
 
 def cache_bytes(cache: Cache) -> ByteCount:

@@ -21,6 +21,7 @@ from rotatek.cache.layer import RewindableCache
 log = logging.getLogger(__name__)
 
 ROOM: Final = 128  # tokens that the first reservation is for, where nobody says; then it doubles
+MOST: Final = 1024  # tokens of one reservation
 _FED: Final = ("input_ids", "position_ids")
 # The cache's layers mask padding, and a step has positions and no pixels: nobody reads these.
 _UNREAD: Final = (
@@ -116,6 +117,7 @@ class StepGraph:
 
     def __init__(self) -> None:
         self.room = ROOM
+        self.replays = True  # else steps are launched kernel by kernel, in the same room
         self._kind: tuple | None = None  # of the step that has run with the room there is now
         self._held: list[Tensor] = []  # what the graph writes text to
         self._graph: Any = None
@@ -144,11 +146,14 @@ class StepGraph:
         """
         if kind != self._kind or not self._holds(cache):
             self.forget()
-            cache.reserve(self.room)
+            if cache.reserve(self.room):
+                self.room = min(2 * self.room, MOST)  # the next time
             self._held = [layer.text.keys for layer in cache.layers]
             out = forward(**given)
             self._kind = kind
             return out
+        if not self.replays:
+            return forward(**given)
         if self._graph is None:
             return self._begin(forward, cache, given)
         for name, fixed in self._fed.items():
@@ -190,7 +195,6 @@ class StepGraph:
         self._graph = graph
         kept = {k: v for k, v in made[0].items() if k != _CACHE}  # or the cache would hold itself
         self._answer = type(made[0]), kept
-        self.room *= 2  # of the next reservation
         self._graph.replay()
         return self._result(cache)
 

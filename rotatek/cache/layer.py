@@ -26,7 +26,7 @@ class CompressedLayer(CacheLayerMixin):
     def __init__(self, index: int, rows: int) -> None:
         super().__init__()
         self.index = index
-        self.rows = rows  # logical rows of the prefill, padding included
+        self.rows = rows  # logical rows of the prompt or turn, padding included
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
@@ -37,13 +37,18 @@ class CompressedLayer(CacheLayerMixin):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Count the tokens and pass the states on; the attention function stores them."""
-        self.logical += key_states.shape[2] if self.is_filled else self.rows
+        self.logical += self.rows if self.pending else key_states.shape[2]
         return key_states, value_states
 
     @property
     def is_filled(self) -> bool:
         """Whether the prefill has been absorbed."""
         return self.text is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next rows are a prompt's, of which visual ones are compressed."""
+        return not self.is_filled
 
     def get_seq_length(self) -> int:
         """Logical tokens seen, pruned ones included."""
@@ -117,13 +122,17 @@ class RewindableCache(Cache):
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
 
-    def reserve(self, tokens: int) -> None:
-        """Keep every address, with room for `tokens` more where little is left."""
+    def reserve(self, tokens: int) -> bool:
+        """Keep every address, with room for `tokens` more where little is left: whether it was."""
+        grown = False
         for layer in self.layers:
-            layer.text.static = False
-            if 4 * (layer.text.keys.shape[2] - layer.text.longest) < tokens:
-                layer.text.reserve(layer.text.longest + tokens)
-            layer.text.static = True
+            text = layer.text
+            text.static = False
+            if 4 * (text.keys.shape[2] - text.longest) < tokens:
+                text.reserve(text.longest + tokens)
+                grown = True
+            text.static = True
+        return grown
 
     def advance(self) -> None:
         """Count one token that a graph's replay has added."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.attention import Narrowing, narrow_mask, take_rows
+from rotatek.attention import Narrowing, causal_mask, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
 from rotatek.tokens.base import Attended, TokenPruner
 
@@ -31,7 +31,12 @@ _TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, af
 class TokenPlan:
     """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
 
-    def __init__(self, layout: Layout, pruner: TokenPruner, layers: int) -> None:
+    def __init__(
+        self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
+    ) -> None:
+        self.behind = behind  # whether it is a later turn's: there are tokens before its rows
+        self.mask: Tensor | None = None  # of a later turn's rows in the layer now being filled
+        self._unpadded = behind and bool(layout.valid.all())
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
@@ -80,20 +85,37 @@ class TokenPlan:
             layer: index from 0.
             hidden: [B, L', hidden], what the layer before has made.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
+
+        Raises:
+            ModeUnsupported: for rows that are not the prompt's, or not all of them.
         """
         if self._layout is None:
             return None
+        if layer == 0 and hidden.shape[1] != self.length:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
         if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None and self._choice.layer == layer:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self.weigh(hidden)
-        if self._source is None:
+        if self._source is None and not self.behind:
             return None
         if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
-            self._masks[id(mask)] = narrow_mask(mask, self._source, self._layout.valid)
-        return Narrowing(hidden, self._source, self._masks[id(mask)])
+            self._masks[id(mask)] = self._mask_among_rows(mask)
+        self.mask = self._masks[id(mask)]
+        return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
+        """The model's mask of all rows, for those that are left and among themselves."""
+        assert self._layout is not None
+        if mask is not None and self.behind:  # it has columns for what came before, too
+            mask = mask[..., -self.length :] if self._unpadded else None
+        if self._source is not None:
+            return narrow_mask(mask, self._source, self._layout.valid)
+        return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
         """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
@@ -153,7 +175,7 @@ class TokenPlan:
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
             self._layout = self._rows = self._source = None
-            self._memory = self.residual = None
+            self._memory = self.residual = self.mask = None
             self._masks.clear()
 
 
@@ -161,6 +183,11 @@ def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
     """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
     found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
     return tuple(dict.fromkeys(int(token) for token in found if token is not None))
+
+
+def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    """Bool of ids' shape: which of them are among `tokens`."""
+    return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
@@ -174,8 +201,7 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
         tokens = visual_ids(model.config)
         if not tokens:
             raise ModelUnsupported(f"{type(model).__name__} has no image token.")
-        ids = inputs["input_ids"]
-        visual = torch.isin(ids, torch.tensor(tokens, device=ids.device))
+        visual = is_one_of(inputs["input_ids"], tokens)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)

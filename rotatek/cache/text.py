@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernels.reference import Text
 from rotatek.errors import ModeUnsupported
-from rotatek.layout import TEXT_STEP
+from rotatek.layout import TEXT_STEP, Rows
 
 
 class TextBuffer:
@@ -67,6 +67,16 @@ class TextBuffer:
             self.values[:, :, self.longest : self.longest + T] = values
         self.longest += T
         self.lengths += T
+
+    def extend(self, keys: Tensor, values: Tensor, rows: Rows) -> None:
+        """Add the real ones of some tokens [B, Hkv, n, d], gathered by `rows`."""
+        if not (self.ragged or rows.ragged):
+            self.append(keys[:, :, : rows.longest], values[:, :, : rows.longest])
+            return
+        lengths, self.ragged = self.lengths + rows.lengths, True
+        self.append(keys[:, :, : rows.longest], values[:, :, : rows.longest])  # and some slots more
+        self.lengths.copy_(lengths)
+        self.longest = int(lengths.max())
 
     def read(self) -> Text:
         """What the attention reads."""

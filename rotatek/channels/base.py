@@ -196,9 +196,14 @@ class ChannelMethod(Method):
     def within(self, share: float) -> Self:
         """The same method at the nominal share `share`, or as near to it as it can be.
 
-        Here by `keep` alone; a method with steps takes the largest that does not pass it.
+        Here by `at`, which nominal shares follow in a line; a method with steps takes the largest
+        that does not pass it.
         """
-        return self.at(min(1.0, max(2 * share - self.value_share, SMALLEST_KEEP)))
+        least, all_of_it = self.at(SMALLEST_KEEP).nominal_share, self.at(1.0).nominal_share
+        if all_of_it <= least:
+            return self
+        place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
+        return self.at(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:

@@ -222,6 +222,9 @@ def _top_basis(
     if solver == "eigh" or k >= d:
         vectors, _ = layers.once((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
         return vectors[..., :k].contiguous(), None
+    if solver == "paper":
+        matrix = rotation.weighted(covariance, sigma)
+        return layers.once((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
     top = rotation.top_basis
     return layers.once((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
 

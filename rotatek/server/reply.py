@@ -90,7 +90,8 @@ class Reply:
             if self.text:
                 raise errors.AnswerBroken
             self.tokens, self.stops = 0, StopText(self.call.stop)
-            self.longest = min(self.longest, max(LEAST_TOKENS, self.longest // 2))
+            if event.message == errors.TIGHTER:
+                self.longest = min(self.longest, max(LEAST_TOKENS, self.longest // 2))
             return ""
         added = ""
         if isinstance(event, Prefilled):
@@ -98,7 +99,7 @@ class Reply:
         elif isinstance(event, Token):
             self.tokens += 1
             added = self.stops.feed(event.text)
-        else:
+        elif isinstance(event, Finished):
             self.done = event
             added = self.stops.rest()
         added = added if self.text else added.lstrip()

@@ -5,10 +5,12 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
+from typing import TypeVar
 
 from rotatek.engine import Switch
 from rotatek.errors import QueueFull
-from rotatek.events import Event
+
+Event = TypeVar("Event")
 
 
 class Runs:

@@ -78,6 +78,31 @@ def test_batch_keeps_order_and_survives_a_bad_row(
     assert err.strip().splitlines()[-1].startswith("1 of the batch's questions")
 
 
+def test_a_stored_cache_answers_further_questions(
+    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    short = ["--max-new-tokens", "3", "--json"]
+    assert command.main(["ask", image, "what?", "--save-cache", first, *short]) == 0
+    more = ["--load-cache", first, "and then?", "--save-cache", second]
+    assert command.main(["ask", *more, *short]) == 0
+    assert command.main(["ask", "--load-cache", second, "else?", *short]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 3 and all(set(row) >= FIELDS for row in rows)
+    assert rows[0]["kv_bytes"] < rows[1]["kv_bytes"] < rows[2]["kv_bytes"]
+    for words, says in (
+        (["--load-cache", first, image, "what?"], "give the QUESTION alone"),
+        (["--load-cache", first, "what?", "--keep-channels", ".5"], "keeps its own settings"),
+        (["--load-cache", image, "what?"], "is not a stored cache"),
+        (["--load-cache", first + ".gone", "what?"], "no readable file"),
+        (["--save-cache", first, "--batch", "rows.jsonl"], "Leave --batch out"),
+        (["--save-cache", first, image, "what?", "--channels", "full"], "no compressed cache"),
+    ):
+        assert command.main(["ask", *words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and says in err
+
+
 def test_compare_prints_every_method_at_one_budget(
     image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

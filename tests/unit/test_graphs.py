@@ -253,6 +253,7 @@ def test_the_engine_captures_its_own_step(
     logits, _ = prefill(qwen, embedded, cache)
     assert len(list(decode(qwen, embedded, cache, logits, NEW))) > 3
     assert not recorded and not cache.graph
+    assert not any(layer.text.static for layer in cache.layers)
 
 
 @pytest.mark.parametrize("name", CLASSES)
