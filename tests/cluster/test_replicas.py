@@ -108,6 +108,22 @@ def test_the_page_answers_by_both_replicas(
         assert said[-1]["kv_bytes"] == alone[seed]["kv_bytes"]
 
 
+def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
+    """Those of Ray, of Serve and of the replicas: nobody outside can reach them."""
+    import psutil
+
+    family = psutil.Process().children(recursive=True)
+    found = [
+        (process.name(), place.laddr.ip)
+        for process in family
+        for place in process.net_connections("tcp")
+        if place.status == psutil.CONN_LISTEN
+    ]
+    assert len(found) > 10, "they listen somewhere"
+    loopback = ("127.", "::1", "::ffff:127.")
+    assert not [one for one in found if not one[1].startswith(loopback)]
+
+
 def test_a_node_killed_in_mid_stream(
     nodes: Nodes,
     address: str,
