@@ -103,6 +103,26 @@ def _load_rows(
 
 
 @triton.jit
+def _prefetch(p_x, WIDEN: tl.constexpr):
+    """Asks for the lines of these addresses, so that a later load finds them in the L2."""
+    if not WIDEN:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [p_x.to(tl.int64)], dtype=tl.int32,
+            is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
+def _ask_for_rows(
+    p_basis, p_steps, start, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr, WIDEN: tl.constexpr
+):
+    """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
+    row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
+    _prefetch(p_basis + row * WORDS, WIDEN)
+    _prefetch(p_steps + row, WIDEN)
+
+
+@triton.jit
 def _turn(
     b_rows, b_steps, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
     TWO: tl.constexpr, EIGHT: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr,
@@ -299,6 +319,7 @@ def digits_kernel(
     """
     if PDL:
         gdc_launch_dependents()
+    VALUE_WORDS: tl.constexpr = D // 2 if EIGHT else D
     i_s = tl.program_id(0)
     i_bh = tl.program_id(1)
     i_b = i_bh // Hkv
@@ -350,6 +371,14 @@ def digits_kernel(
             b_rows2, b_steps2 = _load_rows(
                 p_key_basis, p_key_steps, k_start, k_count, k0, k1, k2, K1, K2, D, DP, EIGHT
             )  # fmt: skip
+        if v0 > 0:
+            _ask_for_rows(p_value_basis, p_value_steps, v_start, v0 * 16, V1, VALUE_WORDS, WIDEN)
+        b_shift = tl.zeros([DP], tl.float32)
+        if p_value_mean is not None:
+            b_shift += tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+        b_mean = tl.zeros([DP], tl.float32)
+        if p_mean is not None:
+            b_mean += tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
         if PDL:
             gdc_wait()
         b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
@@ -418,12 +447,9 @@ def digits_kernel(
             b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
         else:
             b_acc = b_up0
-        if p_value_mean is not None:
-            b_shift = tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
-            b_acc += b_shift.to(tl.float32)[:, None] * b_l[None, :]
-        if p_mean is not None:  # q . mu adds the same to every visual score
-            b_mean = tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
-            b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
+        b_acc += b_shift[:, None] * b_l[None, :]
+        # q . mu adds the same to every visual score
+        b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
     else:
         if PDL:
             gdc_wait()

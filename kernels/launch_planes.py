@@ -1,7 +1,7 @@
 """Launches decode attention over planes of 2-bit digits (`kernels.digits`), and its merge."""
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 import triton
@@ -16,22 +16,19 @@ from .reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-WIDEST: Final = 8  # granules of Values that a program holds
+CROWD, ROOM = 5, 8  # programs a multiprocessor: see `plan_planes`
+MERGED: Final = 8  # instructions that a split costs the merge
+WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
 
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """How planes are read.
+    """How planes are read: tiles of 128 tokens at once, and whether text has splits of its own."""
 
-    tiles: of 128 tokens, at once; per_sm: programs of one warp that fill a multiprocessor; apart:
-    text has splits of its own; regs: the most registers a thread may take.
-    """
-
-    tiles: int = 1
-    stages: int = 3
-    per_sm: int = 8
+    tiles: int = 2
     apart: bool = False
-    regs: int | None = None
+    warps: int = 1
+    stages: int = 2
     block_m: int = 32
 
 
@@ -43,28 +40,52 @@ class PlanesPlan(NamedTuple):
     text_size: int
 
 
+class PlanesWork(NamedTuple):
+    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V."""
+
+    rows: int
+    N: int
+    M: int
+    granules: int = 6
+
+
+def choose(work: PlanesWork, sms: int) -> PlanesConfig:
+    """One tile at once where every program has a tile or two, or a head has many granules."""
+    programs = work.rows * -(-work.N // TILE)
+    one = programs <= 2 * sms or work.granules > 6
+    return PlanesConfig(tiles=1 if one else 2, apart=work.rows <= sms // 8)
+
+
 def plan_planes(
-    rows: int, tokens: int, text: int, sms: int, config: PlanesConfig, spread: int | None = None
+    work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
-    """As many splits as fill the GPU once, each of as many groups of tiles as the others.
+    """The visual splits of least modelled time, and the text's.
+
+    A program's time is its instructions; up to CROWD programs of one warp a multiprocessor run side
+    by side as fast as one, and ROOM have registers. Fitted to an H200's times.
 
     Args:
-        rows: B * Hkv.
-        tokens: N.
-        text: M.
+        work: what the call reads.
         sms: multiprocessors.
         config: how planes are read.
-        spread: splits that read visual tokens, in place of the count that is worked out.
+        spread: visual splits, in place of those that are worked out.
     """
-    groups = -(-tokens // (TILE * config.tiles))
+    groups = -(-work.N // (TILE * config.tiles))
     if spread is None:
-        wanted = max(1, min(groups, sms * config.per_sm // rows))
-        spread = -(-groups // -(-groups // wanted))
+        group = config.tiles * (175 + 63 * work.granules)
+        fixed = 2300 + 370 * work.granules
+
+        def cost(count: int) -> float:
+            crowd = work.rows * count / (CROWD * sms)
+            return (-(-groups // count) * group + fixed) * max(1.0, crowd) + MERGED * count
+
+        most = max(1, min(groups, ROOM * sms // work.rows))
+        spread = min(range(1, most + 1), key=cost)
     block = config.block_m
     if config.apart:
-        text_size = block * (1 if text <= 8 * block else 2)
-        return PlanesPlan(spread + -(-text // text_size), spread, text_size)
-    return PlanesPlan(spread, spread, max(block, -(-text // (spread * block)) * block))
+        text_size = block * (1 if 8 * block >= work.M else 2)
+        return PlanesPlan(spread + -(-work.M // text_size), spread, text_size)
+    return PlanesPlan(spread, spread, max(block, -(-work.M // (spread * block)) * block))
 
 
 def blocks(widest: int) -> tuple[int, int]:
@@ -96,20 +117,20 @@ def attend_planes(
     B, Hq, _, d = q.shape
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     arch, sms = device_facts(q.device)
-    config = config or PlanesConfig()
-    plan = plan_planes(B * Hkv, N, M, sms, config, splits)
+    visual, copied = _whole(visual)
+    keys, values = visual.key_planes, visual.value_planes
+    work = PlanesWork(B * Hkv, N, M, keys.widest + values.widest)
+    config = config or choose(work, sms)
+    plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
-    early = (arch >= 90 if pdl is None else pdl) and not visual.fresh
+    early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
-    if config.regs is not None:
-        extra["maxnreg"] = config.regs
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
     rows = B * Hq * splits
     scratch = None if splits == 1 else out.new_empty(rows * (d + 2), dtype=torch.float32)
     parts = (out, None, None)
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
-    keys, values = visual.key_planes, visual.value_planes
     wide = q.dtype == torch.float32
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
@@ -124,11 +145,32 @@ def attend_planes(
         TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
         EIGHT=eight,
         BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
-        WIDEN=arch == 0, num_warps=1, **extra,
+        WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         _merge(q, out, parts, splits, early)
     return out
+
+
+def _whole(visual: Visual) -> tuple[Visual, bool]:
+    """The visual cache with every table contiguous, and whether that took a copy."""
+
+    def whole(given: Any) -> Any:
+        return given.contiguous() if isinstance(given, Tensor) else given
+
+    found = visual._replace(
+        mean=whole(visual.mean),
+        value_mean=whole(visual.value_mean),
+        key_planes=Planes(*map(whole, visual.key_planes)),
+        value_planes=Planes(*map(whole, visual.value_planes)),
+    )
+    pairs = [
+        (visual.mean, found.mean),
+        (visual.value_mean, found.value_mean),
+        *zip(visual.key_planes, found.key_planes, strict=True),
+        *zip(visual.value_planes, found.value_planes, strict=True),
+    ]
+    return found, any(a is not b for a, b in pairs)
 
 
 def _tensors(planes: Planes, eight: bool) -> tuple[Tensor, ...]:

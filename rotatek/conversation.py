@@ -6,31 +6,43 @@ tokens; each column goes on from its own compressed cache, and the image is not 
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import torch
+from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
-from rotatek.cache.plan import TokenPlan
-from rotatek.cache.stored import same_version
-from rotatek.decode import feed
+from rotatek.cache.plan import TokenPlan, is_one_of
+from rotatek.decode import feed, feed_turn
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
-from rotatek.grids import Grid
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
+from rotatek.prompt import encode_follow_up, encode_text, expand_images
 from rotatek.serving.admission import Lease
 from rotatek.serving.batch import Watcher
 from rotatek.serving.scheduler import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
 
-_TOLD: Final = ("name", "rows", "asked", "first_position", "parted", "tokens")  # of a column
+
+@dataclass(frozen=True)
+class KeptBeside:
+    """What a stored conversation needs beside its cache: a resting column's own, and its prompt."""
+
+    name: str
+    rows: int
+    asked: int
+    first_position: Tensor
+    parted: bool
+    tokens: list[int]
+    embedded: Embedded
+    prompt: Prompt
+    turns: int
 
 
 @dataclass
@@ -52,6 +64,7 @@ class RunningColumn:
     step_ms: list[float] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
     log_probability: float = 0.0  # of all tokens, in nats
+    added: tuple[int, int] = (0, 0)  # visual tokens of later turns, and those a pruner has kept
 
     def __post_init__(self) -> None:
         self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
@@ -79,6 +92,22 @@ class RunningColumn:
         self.tokens, self.text, self.step_ms, self.kl = [], "", [], []
         self.log_probability = 0.0
 
+    def has_seen(self, turn: Prompt, placed: Embedded) -> None:
+        """Count a further turn's pictures; `placed` is the turn where it stands in the cache.
+
+        Positions may grow by less than tokens do, and a pruner may have left tokens out: what the
+        counts start from moves, so that they go on from here. The overlay of where the column looks
+        knows the first prompt's pictures only, and ends.
+        """
+        self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
+        self.first_position = placed.next_position - self.grown
+        self.embedded = replace(self.embedded, next_position=placed.next_position)
+        kept = int(placed.visual.sum())
+        if isinstance(self.cache, RotateKCache):
+            kept = self.cache.plan.visual_kept
+        self.added = self.added[0] + turn.visual_tokens, self.added[1] + kept
+        self.attention = None
+
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
         self.seat = self.recorder = None
@@ -98,21 +127,6 @@ class RunningColumn:
         """Drop recorders that have missed a step: what they would show is not where it was."""
         if self.seat is not None and self.seat.blind:
             self.recorder = self.attention = None
-
-    def state(self) -> dict[str, Any]:
-        """What `resting` makes again around its cache, once it rests."""
-        told = {name: getattr(self, name) for name in _TOLD}
-        embedded = {one.name: getattr(self.embedded, one.name) for one in fields(self.embedded)}
-        return told | {"embedded": embedded}
-
-    @classmethod
-    def resting(cls, cache: RotateKCache, state: Mapping[str, Any]) -> "RunningColumn":
-        """A column that rests on a cache from a file; state: of `state`."""
-        embedded = Embedded(**state["embedded"])
-        column = cls(state["name"], cache.settings, cache, cache.plan, embedded, None, 0.0)
-        for name in _TOLD:
-            setattr(column, name, state[name])
-        return column
 
     def close(self) -> None:
         """Let go of every tensor."""
@@ -160,18 +174,14 @@ class Conversation:
             CacheNotStorable: where nothing is compressed, or there are several columns.
             UserError: as `RotateKCache.save`.
         """
-        prompt, caches = self.prompt, [column.cache for column in self.columns]
-        if len(caches) != 1 or not isinstance(caches[0], RotateKCache) or prompt is None:
+        if len(self.columns) != 1 or self.prompt is None:
             raise CacheNotStorable
-        told = {
-            "column": self.columns[0].state(),
-            "turns": self.turns,
-            "ids": prompt.ids,
-            "visual": prompt.visual,
-            "counts": list(prompt.pixels.counts),
-            "grids": [list(astuple(grid)) for grid in prompt.pixels.grids],
-        }
-        return caches[0].save(path, {"conversation": told})
+        (column,) = self.columns
+        if not isinstance(column.cache, RotateKCache):
+            raise CacheNotStorable
+        own = {one.name: getattr(column, one.name, None) for one in fields(KeptBeside)}
+        beside = KeptBeside(**own | {"prompt": self.prompt, "turns": self.turns})
+        return column.cache.save(path, beside)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vlm: VisionLanguageModel) -> "Conversation":
@@ -184,22 +194,20 @@ class Conversation:
         Raises:
             UserError: as `RotateKCache.load`; and for a cache without a conversation.
         """
-        cache = RotateKCache.load(path, vlm.model)
-        told = cache.notes.get("conversation")
-        if told is None:
+        cache = RotateKCache.load(path, vlm.model, KeptBeside)
+        told = cache.notes
+        if not isinstance(told, KeptBeside):
             raise CacheFileForeign(
                 "This stored cache has no conversation beside it. Load it in a program, with "
                 "`RotateKCache.load`."
             )
-        with same_version():
-            grids = tuple(
-                Grid(rows, columns, start, None if tokens is None else tuple(tokens), label)
-                for rows, columns, start, tokens, label in told["grids"]
-            )
-            counts = tuple(told["counts"])
-            pixels = Pixels({}, counts, grids, texts=(), runs=counts)
-            column = RunningColumn.resting(cache, told["column"])
-            return cls([column], Prompt(told["ids"], told["visual"], pixels), told["turns"])
+        column = RunningColumn(
+            told.name, cache.settings, cache, cache.plan, told.embedded, None, 0.0
+        )
+        column.rows, column.asked = told.rows, told.asked
+        column.first_position, column.parted = told.first_position, told.parted
+        column.tokens = told.tokens
+        return cls([column], told.prompt, told.turns)
 
     @property
     def is_open(self) -> bool:
@@ -242,13 +250,39 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
         raise ConversationOver
 
 
-def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[int]) -> Tensor:
+def turn_of(
+    vlm: VisionLanguageModel, question: str, pictures: Sequence[Image.Image] = ()
+) -> Prompt:
+    """A follow-up question as the model reads it: from the end of an answer to the next one's.
+
+    Args:
+        vlm: the model.
+        question: clean text.
+        pictures: what is shown with it, after the pictures of earlier turns.
+    """
+    pixels = vlm.preprocess(pictures) if pictures else Pixels({}, (), (), (), ())
+    template = vlm.tokenizer.chat_template or vlm.template
+    ids = encode_follow_up(vlm.tokenizer, question, template, pixels.texts, vlm.placeholder)
+    tensor = torch.tensor([expand_images(ids, vlm.visual_ids, pixels.runs)], device=vlm.device)
+    asked = encode_text(vlm.tokenizer, question)
+    return Prompt(
+        tensor,
+        is_one_of(tensor, vlm.visual_ids),
+        pixels,
+        torch.tensor(asked, dtype=torch.long, device=vlm.device),
+    )
+
+
+def go_on(
+    vlm: VisionLanguageModel, column: RunningColumn, turn: Prompt, seen: Embedded | None = None
+) -> Tensor:
     """Feed what the cache has not seen of the last answer, then a question.
 
     Args:
         vlm: the model.
         column: whose cache grows; it is ready to decode afterwards.
-        question: token ids, from the end of the last answer on.
+        turn: of `turn_of`.
+        seen: the turn embedded, where it shows something.
 
     Returns:
         Next-token logits [1, vocabulary] in float32.
@@ -256,9 +290,16 @@ def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[in
     unseen = column.tokens[int(column.cache.get_seq_length()) - column.asked :]
     if isinstance(column.cache, RotateKCache):
         column.cache.make_growing()
-    ids = torch.tensor([[*unseen, *question]], device=vlm.device)
     start = column.first_position + column.grown
-    logits, ms = feed(vlm, ids, start, column.cache)
-    column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
+    if seen is not None:
+        ids = torch.tensor([unseen], device=vlm.device, dtype=torch.long)
+        if unseen:
+            feed(vlm, ids, start, column.cache)
+        logits, placed, ms = feed_turn(vlm, seen, start + len(unseen), column.cache)
+        column.has_seen(turn, placed)
+    else:
+        ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
+        logits, ms = feed(vlm, ids, start, column.cache)
+        column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
     column.begin(ms)
     return logits

@@ -162,7 +162,7 @@ def clean_question(text: str) -> str:
         raise errors.QuestionNotText
     if len(text) > 8 * MAX_QUESTION:  # bounds the work on what will be refused anyway
         raise errors.QuestionTooLong
-    text = _clean_text(text)
+    text = clean_text(text)
     if not any(_is_visible(c) for c in text):
         raise errors.QuestionEmpty
     if len(text) > MAX_QUESTION:
@@ -330,7 +330,7 @@ def _layers(strip: Image.Image) -> Iterator[tuple[Image.Image, Image.Image | Non
         yield strip.convert("RGB"), None
 
 
-def _clean_text(text: str) -> str:
+def clean_text(text: str) -> str:
     """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
@@ -358,7 +358,7 @@ def _clean_history(history: Sequence[tuple[str, str]]) -> tuple[tuple[str, str],
         raise errors.HistoryInvalid
     if sum(len(s) for turn in turns for s in turn) > MAX_HISTORY:
         raise errors.HistoryInvalid
-    return tuple((clean_question(question), _clean_text(answer)) for question, answer in turns)
+    return tuple((clean_question(question), clean_text(answer)) for question, answer in turns)
 
 
 def _whole_number(name: str, value: object, low: int, high: int) -> int:

@@ -39,6 +39,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "splits": lambda o: tune.splits(o.packs),
     "joined": lambda o: joined.joined(o.packs),
     "planes": lambda o: planes.planes(o.rounds),
+    "packing": lambda o: planes.packing(o.rounds),
     "digits": lambda o: planes.candidates(),
     "products": lambda o: tune.products(),
 }

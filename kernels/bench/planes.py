@@ -1,6 +1,7 @@
 """Attention over planes of 2-bit digits beside dense caches of 16 and 8 bits, and candidates."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -9,19 +10,25 @@ from torch.nn.attention import SDPBackend
 
 from ..cases import FP8
 from ..launch_planes import PlanesConfig, attend_planes
-from ..planes import GRANULE, TILE, Planes
+from ..packing import pack_states
+from ..planes import GRANULE, TILE, Planes, granules, pack
 from ..reference import Text, Visual, attend_reference
 from . import arms
 from .arms import Shape
 from .timing import Captured, capture, interleaved, layers_for
 
 Row = dict[str, Any]
-Mix = tuple[tuple[int, ...], tuple[int, ...]]  # digits a level, of Keys and of Values
-MIXES: Final[dict[str, Mix]] = {  # bytes a token and head: what its Keys and Values have
-    "16": ((32, 0, 0, 0), (32, 0, 0, 0)),
-    "24": ((32, 16, 0, 0), (32, 16, 0, 0)),
-    "32": ((32, 16, 16, 0), (48, 16, 0, 0)),
-    "64": ((64, 32, 16, 16), (64, 32, 16, 16)),
+Layer = tuple[Tensor, Visual, Text]
+Counts = tuple[tuple[int, ...], ...]  # channels with a digit of each level; heads take turns
+MIXES: Final[dict[str, tuple[Counts, Counts]]] = {  # bytes a token and head: Keys and Values
+    "16": (((32, 0, 0, 0),), ((32, 0, 0, 0),)),
+    "24": (((32, 16, 0, 0),), ((32, 16, 0, 0),)),
+    "24 mixed": (
+        ((16, 0, 0, 0), (32, 16, 0, 0), (48, 16, 16, 0), (32, 16, 0, 0)),
+        ((48, 16, 0, 0), (16, 0, 0, 0), (16, 16, 0, 0), (32, 16, 16, 16)),
+    ),
+    "32": (((48, 16, 0, 0),), ((48, 16, 0, 0),)),
+    "64": (((64, 32, 16, 16),), ((64, 32, 16, 16),)),
 }
 RIVALS: Final = {
     "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
@@ -35,32 +42,32 @@ SHAPES: Final = tuple(
 )
 PROBES: Final = tuple(s for s in SHAPES if s.Hkv == 8) + SHAPES[-1:]
 CANDIDATES: Final = (
-    PlanesConfig(1, 2), PlanesConfig(1, 3), PlanesConfig(2, 2), PlanesConfig(1, 2, apart=True),
-    PlanesConfig(2, 2, apart=True),
+    PlanesConfig(1), PlanesConfig(2), PlanesConfig(1, warps=2), PlanesConfig(2, warps=2),
 )  # fmt: skip
 
 
-def random_planes(counts: tuple[int, ...], shape: Shape, generator: torch.Generator) -> Planes:
-    """Planes of random digits in int8 bases, every head alike."""
+def random_planes(counts: Counts, shape: Shape, generator: torch.Generator) -> Planes:
+    """Planes of random digits in int8 bases."""
     heads, device = shape.B * shape.Hkv, generator.device
-    size = sum(counts) // GRANULE * -(-shape.N // TILE) * GRANULE**2
+    levels = torch.tensor([counts[head % len(counts)] for head in range(heads)], dtype=torch.int32)
+    words = granules(levels).long() * (-(-shape.N // TILE) * GRANULE**2)
+    own = levels[:, 0]
+    size, rows = int(words.sum()), int(own.sum())
     data = torch.randint(
-        -(1 << 15), 1 << 15, (heads * size,), dtype=torch.int16, device=device, generator=generator
+        -(1 << 15), 1 << 15, (size,), dtype=torch.int16, device=device, generator=generator
     )
-    rows = torch.randint(
-        -127, 128, (heads * counts[0], shape.d), dtype=torch.int8, device=device,
-        generator=generator,
-    )  # fmt: skip
-    head = torch.arange(heads, device=device).view(shape.B, shape.Hkv)
-    level = torch.tensor(counts, dtype=torch.int32, device=device)
-    steps = torch.full((heads * counts[0],), 2e-3, device=device)
+    basis = torch.randint(
+        -127, 128, (rows, shape.d), dtype=torch.int8, device=device, generator=generator
+    )
+    grid = (shape.B, shape.Hkv)
     return Planes(
-        data, level.expand(shape.B, shape.Hkv, -1).contiguous(), head * size, rows, steps,
-        (head * counts[0]).int(), sum(counts) // GRANULE,
+        data, levels.view(*grid, 4).to(device), (words.cumsum(0) - words).view(grid).to(device),
+        basis, torch.full((rows,), 2e-3, device=device),
+        (own.cumsum(0) - own).view(grid).int().to(device), int(granules(levels).max()),
     )  # fmt: skip
 
 
-def make(shape: Shape, mix: Mix, seed: int) -> tuple[Tensor, Visual, Text]:
+def make(shape: Shape, mix: tuple[Counts, Counts], seed: int) -> Layer:
     """One layer's call over random planes."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
     B, Hkv, d = shape.B, shape.Hkv, shape.d
@@ -76,7 +83,12 @@ def make(shape: Shape, mix: Mix, seed: int) -> tuple[Tensor, Visual, Text]:
     return draw(B, shape.Hq, 1, d), visual, text
 
 
-def right(shape: Shape, mix: Mix, config: PlanesConfig | None, splits: int | None) -> bool:
+def right(
+    shape: Shape,
+    mix: tuple[Counts, Counts],
+    config: PlanesConfig | None = None,
+    splits: int | None = None,
+) -> bool:
     """Whether a small call of the shape's heads agrees with the reference (bf16 bar 5e-2)."""
     small = replace(shape, B=2, N=min(shape.N, 1500))
     q, visual, text = make(small, mix, 0)
@@ -86,12 +98,11 @@ def right(shape: Shape, mix: Mix, config: PlanesConfig | None, splits: int | Non
 
 
 def graph_of(
-    layers: list[Any], shape: Shape, config: PlanesConfig | None = None, splits: int | None = None
+    layers: list[Layer], shape: Shape, config: PlanesConfig | None = None, splits: int | None = None
 ) -> Captured:
     """One graph of a call over every layer's planes."""
-    return capture(
-        [lambda x=x: attend_planes(*x, shape.scale, config, splits) for x in layers]  # type: ignore[misc]
-    )
+    scale = shape.scale
+    return capture([partial(attend_planes, q, v, t, scale, config, splits) for q, v, t in layers])
 
 
 def _rivals(
@@ -120,7 +131,7 @@ def planes(rounds: int = 11, shapes: tuple[Shape, ...] = SHAPES) -> Row:
         count = layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512))
         graphs = {}
         for name, mix in MIXES.items():
-            if not right(shape, mix, None, None):
+            if not right(shape, mix):
                 raise ValueError(f"{name} bytes: disagrees with the reference")
             keep.append([make(shape, mix, seed) for seed in range(count)])
             graphs[name] = graph_of(keep[-1], shape)
@@ -141,16 +152,19 @@ def planes(rounds: int = 11, shapes: tuple[Shape, ...] = SHAPES) -> Row:
     return {"rows": rows}
 
 
-def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES) -> Row:
-    """us a layer of every configuration and count of splits, at 24 bytes a token and head."""
-    mix, rows = MIXES["24"], []
-    good = [config for config in CANDIDATES if right(SHAPES[0], mix, config, 3)]
+def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES, name: str = "24 mixed") -> Row:
+    """us a layer of every configuration and count of splits, at one budget."""
+    mix, rows = MIXES[name], []
+    tried = [*CANDIDATES, *(replace(config, apart=True) for config in CANDIDATES)]
+    good = [config for config in tried if right(SHAPES[0], mix, config, 3)]
     for shape in shapes:
         keep: list[Any] = []
         count = layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512), largest=128)
-        graphs = _rivals(shape, count, keep, ())
+        graphs: dict[str, Captured] = {}
         keep.append([make(shape, mix, seed) for seed in range(count)])
         for config in good:
+            if config.apart and shape.B > 1:
+                continue
             for splits in _counts(shape, config):
                 graphs[f"{_named(config)} x{splits}"] = graph_of(keep[-1], shape, config, splits)
         times = interleaved(graphs, count, rounds, 800)
@@ -159,17 +173,42 @@ def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES) -> Row:
         print(shape, us, flush=True)
         del graphs, keep
         torch.cuda.empty_cache()
-    return {"rows": rows, "refused": [_named(c) for c in CANDIDATES if c not in good]}
+    return {"rows": rows, "refused": [_named(c) for c in tried if c not in good]}
 
 
 def _named(config: PlanesConfig) -> str:
     apart = ",apart" if config.apart else ""
-    return f"R{config.tiles},s{config.stages}{apart}"
+    return f"R{config.tiles},w{config.warps},s{config.stages}{apart}"
 
 
 def _counts(shape: Shape, config: PlanesConfig) -> list[int]:
     """Splits that make 2 to 16 programs a multiprocessor, or what there is."""
     groups, rows = -(-shape.N // (TILE * config.tiles)), shape.B * shape.Hkv
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    wanted = {max(1, min(groups, round(sms * per_sm / rows))) for per_sm in (2, 4, 8, 12, 16)}
+    wanted = {max(1, min(groups, round(sms * per_sm / rows))) for per_sm in (1, 2, 3, 4, 6, 8)}
     return sorted(-(-groups // -(-groups // count)) for count in wanted)
+
+
+def packing(rounds: int = 9, N: int = 2880) -> Row:
+    """us that Keys and Values of all layers take to be projected, quantised and packed."""
+    rows = []
+    for name, layers, Hkv in (("Llama3-8B", 32, 8), ("Qwen2.5-VL-7B", 28, 4)):
+        states = torch.randn(layers, Hkv, N, 128, device="cuda", dtype=torch.bfloat16)
+        basis = torch.linalg.qr(torch.randn(layers, Hkv, 128, 128, device="cuda"))[0][..., :32]
+        mean = states.float().mean(2)
+        counts = torch.tensor(MIXES["24"][0][0], dtype=torch.int32, device="cuda")
+        counts = counts.expand(layers, Hkv, 4).contiguous()
+        steps = torch.full((layers, Hkv, 32), 0.6, device="cuda")
+        plain, _ = pack((states.float() - mean[:, :, None]) @ basis, counts, steps)
+        wrong = float((pack_states(states, mean, basis, counts, steps)[0] != plain).float().mean())
+        us = []
+        for _ in range(rounds):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            for values in (False, True):
+                pack_states(states, mean, basis, counts, steps, values)
+            end.record()
+            end.synchronize()
+            us.append(start.elapsed_time(end) * 1e3)
+        rows.append({"model": name, "us": sorted(us)[rounds // 2], "words that differ": wrong})
+    return {"rows": rows}

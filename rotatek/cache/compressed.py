@@ -77,7 +77,7 @@ class RotateKCache(RewindableCache):
         self._model = weakref.ref(model)
         self.settings, self.plan = settings, plan
         self._visual = visual_ids(model.config)
-        self.notes: dict[str, Any] = {}
+        self.notes: Any = None
         super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
         self._steps: StepGraph | None = StepGraph()
 
@@ -154,7 +154,7 @@ class RotateKCache(RewindableCache):
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
         valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
-        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers))
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
         self.plan = plan
         for layer in self.layers:
             layer.begin_turn(plan)
@@ -187,12 +187,13 @@ class RotateKCache(RewindableCache):
             for layer in self.layers:
                 layer.text.static = False
 
-    def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> int:
+    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
         """Write the filled cache to a file, packed without loss; at once, or not at all.
 
         Args:
             path: where; a file that is there is replaced when the new one is complete.
-            notes: plain values and tensors to be kept beside; `load` gives them back as `notes`.
+            notes: plain values and tensors to be kept beside, as a mapping or a dataclass; `load`
+                gives them back as the cache's `notes`.
 
         Returns:
             the file's bytes.
@@ -209,17 +210,20 @@ class RotateKCache(RewindableCache):
             "settings": self.settings.without_paths().as_dict(),
             "plan": self.plan.state(),
             "layers": [layer.state() for layer in self.layers],
-            "notes": dict(notes or {}),
+            "notes": notes,
         }
         return stored.write(path, model, content)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: PreTrainedModel) -> "RotateKCache":
+    def load(
+        cls, path: str | os.PathLike[str], model: PreTrainedModel, notes: type = dict
+    ) -> "RotateKCache":
         """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
 
         Args:
             path: of the file.
             model: the one that filled it; it is prepared on first use.
+            notes: the dataclass of its notes, where they are one.
 
         Raises:
             FileUnreadable: where there is no such file.
@@ -232,7 +236,7 @@ class RotateKCache(RewindableCache):
         """
         prepare(model)
         places = [next(layer.parameters()).device for layer in decoder_layers(model)]
-        content = stored.read(path, model, places[0])
+        content = stored.read(path, model, places[0], notes=notes)
         cache = cls.__new__(cls)
         with stored.same_version():
             settings = Settings.from_dict(content["settings"])

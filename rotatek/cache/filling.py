@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
-from rotatek.attention import causal_mask, tag
+from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
 from rotatek.cache.plan import TokenPlan
@@ -181,11 +181,11 @@ class PlannedLayer(CompressedLayer):
             keys, values = [held[0].to(key), *keys], [held[1].to(value), *values]
             seen = [alive_rows(visual, held[0].shape[2], len(key)), *seen]
         T = key.shape[2]
-        own = causal_mask(self.plan.valid.to(key.device))
+        own = self.plan.mask
         if own is None:
             own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
         stored = torch.cat(seen, 1)[:, None, None].expand(-1, 1, T, -1)
-        mask = torch.cat([stored, own.expand(len(key), -1, -1, -1)], -1)
+        mask = torch.cat([stored, own.to(key.device).expand(len(key), -1, -1, -1)], -1)
         return sdpa_attention_forward(
             module, query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling=scale
         )[0]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.attention import Narrowing, narrow_mask, take_rows
+from rotatek.attention import Narrowing, causal_mask, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
 from rotatek.errors import ModelUnsupported, ModeUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
@@ -31,7 +31,12 @@ _TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, af
 class TokenPlan:
     """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
 
-    def __init__(self, layout: Layout, pruner: TokenPruner, layers: int) -> None:
+    def __init__(
+        self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
+    ) -> None:
+        self.behind = behind  # whether it is a later turn's: there are tokens before its rows
+        self.mask: Tensor | None = None  # of a later turn's rows in the layer now being filled
+        self._unpadded = behind and bool(layout.valid.all())
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
@@ -73,12 +78,6 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
-    @property
-    def valid(self) -> Tensor:
-        """[B, L'] bool: which rows of the layer now being filled are no padding."""
-        assert self._layout is not None
-        return self._layout.valid
-
     def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
 
@@ -102,11 +101,21 @@ class TokenPlan:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self.weigh(hidden)
-        if self._source is None:
+        if self._source is None and not self.behind:
             return None
         if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
-            self._masks[id(mask)] = narrow_mask(mask, self._source, self._layout.valid)
-        return Narrowing(hidden, self._source, self._masks[id(mask)])
+            self._masks[id(mask)] = self._mask_among_rows(mask)
+        self.mask = self._masks[id(mask)]
+        return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
+        """The model's mask of all rows, for those that are left and among themselves."""
+        assert self._layout is not None
+        if mask is not None and self.behind:  # it has columns for what came before, too
+            mask = mask[..., -self.length :] if self._unpadded else None
+        if self._source is not None:
+            return narrow_mask(mask, self._source, self._layout.valid)
+        return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
         """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
@@ -166,7 +175,7 @@ class TokenPlan:
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
             self._layout = self._rows = self._source = None
-            self._memory = self.residual = None
+            self._memory = self.residual = self.mask = None
             self._masks.clear()
 
 

@@ -63,14 +63,14 @@ class Stored(NamedTuple):
     tree: Any
     tensors: list[Tensor]
 
-    def content(self) -> dict[str, Any]:
-        """What was written.
+    def content(self, types: Mapping[str, Any]) -> dict[str, Any]:
+        """What was written; types: of what is not plain, by its name.
 
         Raises:
             CacheFileVersion: where this version cannot make it again.
         """
         with same_version():
-            return dict(from_tree(self.tree, dict, self))
+            return dict(from_tree(self.tree, dict(types), self))
 
 
 @contextmanager
@@ -116,7 +116,10 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
 
 
 def read(
-    path: str | os.PathLike[str], model: PreTrainedModel, device: torch.device | None = None
+    path: str | os.PathLike[str],
+    model: PreTrainedModel,
+    device: torch.device | None = None,
+    **types: Any,
 ) -> dict[str, Any]:
     """Read a file back, checked whole.
 
@@ -124,6 +127,7 @@ def read(
         path: of a file that `write` made.
         model: that is to go on with it.
         device: of the tensors; the CPU by default.
+        types: of what is not plain in the content, by its name.
 
     Returns:
         what was written.
@@ -152,7 +156,7 @@ def read(
         tensors.append(_tensor(frame, DTYPES[kind], shape, digest, unpacker).to(device))
     if start != len(data):
         raise CacheFileDamaged
-    return Stored(header["tree"], tensors).content()
+    return Stored(header["tree"], tensors).content(types)
 
 
 def _header(data: memoryview, library: Any) -> tuple[dict[str, Any], int]:
@@ -276,8 +280,8 @@ def _without(tree: Any, names: Sequence[str]) -> Any:
 def as_tree(thing: Any, tensors: Shelf) -> Any:
     """Plain values for JSON; tensors are added to `tensors` and numbered, the same one once.
 
-    Knows None, booleans, numbers, text, tensors, their types, lists, mappings by text, named
-    tuples, dataclasses, and stores, whose kind is noted.
+    Knows None, booleans, numbers, text, tensors, their types, lists, tuples, mappings by text,
+    named tuples, dataclasses, and stores, whose kind is noted.
 
     Raises:
         CacheNotStorable: for anything else.
@@ -292,7 +296,7 @@ def as_tree(thing: Any, tensors: Shelf) -> Any:
         return {"dtype": _name_of(thing)}
     if isinstance(thing, dict):
         return {"dict": {str(name): as_tree(value, tensors) for name, value in thing.items()}}
-    if isinstance(thing, list):
+    if isinstance(thing, list) or type(thing) is tuple:
         return [as_tree(value, tensors) for value in thing]
     if not _has_fields(type(thing)):
         raise CacheNotStorable
@@ -306,29 +310,36 @@ def from_tree(tree: Any, hint: Any, stored: Stored) -> Any:
 
     Args:
         tree: of plain values.
-        hint: the type that is expected, which says whose fields are meant.
+        hint: the type that is expected, which says whose fields are meant; for a mapping, types by
+            its names.
         stored: whose tensors are numbered.
 
     Raises:
         CacheFileVersion, or what Python raises: where the tree is not of that type.
     """
+    if isinstance(tree, list):
+        lists = [one for one in _alternatives(hint) if get_origin(one) in (list, tuple)]
+        each = get_args(lists[0])[0] if lists else Any  # a tuple here is tuple[kind, ...]
+        made = [from_tree(one, each, stored) for one in tree]
+        return tuple(made) if _is_tuple(hint) else made
     if not isinstance(tree, dict):
-        return [from_tree(one, Any, stored) for one in tree] if isinstance(tree, list) else tree
+        return tree
     kind, value = _only(tree)
     if kind == "tensor":
         return stored.tensors[value]
     if kind == "dtype":
         return DTYPES[value]
     if kind == "dict":
-        return {name: from_tree(one, Any, stored) for name, one in value.items()}
+        hints = hint if isinstance(hint, dict) else {}
+        return {name: from_tree(one, hints.get(name), stored) for name, one in value.items()}
     if kind == "store":
         known = {_kind_of(one): one for one in _stores(Store)}
         return from_tree(value[1], known[value[0]], stored)
-    made = next((one for one in _alternatives(hint) if _has_fields(one)), None)
-    if kind != "fields" or made is None or value.keys() != set(_field_names(made)):
+    own = next((one for one in _alternatives(hint) if _has_fields(one)), None)
+    if kind != "fields" or own is None or value.keys() != set(_field_names(own)):
         raise CacheFileVersion
-    hints = get_type_hints(made)
-    return made(**{name: from_tree(one, hints[name], stored) for name, one in value.items()})
+    types = get_type_hints(own)
+    return own(**{name: from_tree(one, types[name], stored) for name, one in value.items()})
 
 
 def _only(tree: Mapping[str, Any]) -> tuple[str, Any]:
@@ -364,6 +375,10 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
     """The types that a hint allows."""
     union = get_origin(hint) in (Union, type(int | str))
     return get_args(hint) if union else (hint,)
+
+
+def _is_tuple(hint: Any) -> bool:
+    return any(get_origin(one) is tuple for one in _alternatives(hint))
 
 
 def _has_fields(kind: Any) -> bool:

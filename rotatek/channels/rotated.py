@@ -6,7 +6,7 @@ weighting, as `rotatek.channels.rotatek` says.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class RotateKStore(Store):
     waiting: the states, whose full Keys and Values `visual` still has. Energies: the spectra that
     allot adaptive widths.
     """
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
     waiting: LayerStates | None = field(default=None)
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
@@ -220,6 +222,9 @@ def _top_basis(
     if solver == "eigh" or k >= d:
         vectors, _ = layers.once((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
         return vectors[..., :k].contiguous(), None
+    if solver == "paper":
+        matrix = rotation.weighted(covariance, sigma)
+        return layers.once((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
     top = rotation.top_basis
     return layers.once((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
 

@@ -1,13 +1,13 @@
 """`rotatek evaluate`: the paper's tables, on any model and suite."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.channels import CHANNELS
 from rotatek.cli.request_arguments import add_model
-from rotatek.cli.settings_arguments import add_option, flag_of, given
+from rotatek.cli.settings_arguments import add_option, given
+from rotatek.cluster import quiet
 from rotatek.errors import SettingError
 from rotatek.evaluation.suite import (
     EMBEDDED,
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from rotatek.evaluation.evaluate import Evaluation
 
 STOPPED_EARLY: Final = 3
-PARENTS: Final = ("jobs", "part", "report", "no_report", "draw", "run")  # not a part's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which questions to which model, under which settings, and by how many processes."""
+    """Which questions to which model, under which settings, and by how many jobs."""
     add_model(parser)
     _add_questions(parser)
     _add_tables(parser)
@@ -72,9 +71,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="processes side by side, over all GPUs"
+        "--jobs", type=int, default=1, metavar="N", help="at once, by Ray: over all processors"
     )
-    parser.add_argument("--part", metavar="I/N", help="answer the I-th of N parts only; see --jobs")
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
     )
@@ -104,12 +102,9 @@ def run(args: argparse.Namespace) -> int:
         for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         return 0
-    from rotatek.evaluation import processes  # noqa: PLC0415  # --help and list are quick
-
     chosen = tables_of(args)
     if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
-    part = processes.parse_part(args.part) if args.part else None
     if args.report:
         kept = args.out / QUESTIONS
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
@@ -118,23 +113,20 @@ def run(args: argparse.Namespace) -> int:
     evaluation = evaluation_of(args, chosen, open_suite(args))
     if args.draw:
         return 0
-    if part is not None:
-        return 0 if evaluation.answer(part).finished else STOPPED_EARLY
     return answer_all(args, evaluation)
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
-    """Answer in this process or in several, and write the report; the exit status."""
-    from rotatek.evaluation import processes  # noqa: PLC0415
-
-    refused = processes.merge(args.out)  # what an interrupted run left
+    """Answer in this process or by several jobs, and write the report; the exit status."""
     if args.jobs > 1:
-        line = [sys.executable, "-m", "rotatek", "evaluate", *words(args)]
-        outcome = evaluation.answer_in_processes(line, args.jobs)
+        quiet.prepare_for("--jobs")
+        from rotatek.cluster import tasks  # noqa: PLC0415
+
+        outcome = tasks.evaluate(evaluation, args.jobs)
     else:
         outcome = evaluation.answer()
     if not args.no_report:
-        print(evaluation.write_report({**refused, **outcome.refused}))
+        print(evaluation.write_report(outcome.refused))
     return 0 if outcome.finished else STOPPED_EARLY
 
 
@@ -148,17 +140,6 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
     return Evaluation(
         args.model, suite, chosen, args.out, args.device, options, limit_s=args.limit_s
     )
-
-
-def words(args: argparse.Namespace) -> list[str]:
-    """The options of `args` as a command line, less those that are the parent's."""
-    line: list[str] = []
-    for name, value in vars(args).items():
-        if name in PARENTS or value is None or value is False:
-            continue
-        line.append(flag_of(name))
-        line += [] if value is True else [str(value)]
-    return line
 
 
 def tables_of(args: argparse.Namespace) -> list[Table]:

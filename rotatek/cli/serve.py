@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rotatek.cli.settings_arguments import add_settings, settings_of
+from rotatek.cluster import quiet
 from rotatek.errors import SettingError, UserError
 from rotatek.settings import Settings
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-keys", type=Path, metavar="FILE", help="one a line; also ROTATEK_API_KEYS=KEY,..."
     )
-    parser.add_argument("--answers", type=int, default=8, metavar="N", help="at once")
+    parser.add_argument("--answers", type=int, default=32, metavar="N", help="at once")
     parser.add_argument("--queue", type=int, default=64, metavar="N", help="that may wait")
     parser.add_argument(
         "--replicas", type=int, metavar="N", help="of each model, by Ray, and the page beside them"
@@ -74,11 +75,9 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     Raises:
         UserError: where Ray or the page is not installed.
     """
-    if any(find_spec(name) is None for name in ("ray", "gradio", "plotly")):
-        raise UserError("Replicas need Ray, and the page. Install rotatek[app,cluster].")
-    from rotatek.cluster import quiet  # noqa: PLC0415
-
-    quiet.prepare()
+    quiet.prepare_for("--replicas")
+    if any(find_spec(name) is None for name in ("gradio", "plotly")):
+        raise UserError("Replicas are served beside the page. Install rotatek[app].")
     from rotatek.cluster.front import Plan  # noqa: PLC0415
     from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
     from rotatek.server.keys import VARIABLE, keys_here  # noqa: PLC0415

@@ -7,7 +7,7 @@ this machine. The front is one process because a page's queue lives in one; it c
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ray import serve
 from ray.serve.config import RequestRouterConfig
@@ -24,7 +24,8 @@ from rotatek.server.door import Bounds, Door
 from rotatek.server.keys import keys_here
 from rotatek.settings import Settings
 
-CONNECTIONS = 10_000  # of the front; the door and the page bound what is asked
+CONNECTIONS: Final = 10_000  # of the front; the door and the page bound what is asked
+HEAD: Final = "node:__internal_head__"  # a resource of the first node, which nobody replaces
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Plan:
     models: tuple[str, ...] = ("pocket",)
     least: int = 1
     most: int = 1
-    per_replica: int = 4
-    answers: int = 8
+    per_replica: int = 8
+    answers: int = 32
     queue: int = 64
     gpus: float = 0
     device: str | None = None
@@ -71,7 +72,9 @@ class Front:
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
         service.conversations = Conversations(MOST * plan.most, MOST_BYTES * plan.most)
         bounds = Bounds(plan.answers * plan.most, plan.queue)
-        self.door = Door(service, Settings.from_dict(plan.settings), keys_here(None), bounds)
+        self.door = Door(
+            service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
+        )
         self._app = _with_page(self.door) if plan.page else self.door.app()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
@@ -114,7 +117,7 @@ def build(plan: Plan) -> serve.Application:
         name="front",
         num_replicas=1,
         max_ongoing_requests=CONNECTIONS,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}},
         graceful_shutdown_timeout_s=5,
     )
     return front.bind(plan, *models)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rotatek.engine import Health
 from rotatek.errors import UserError
 from rotatek.inputs import Request
 from rotatek.settings import Settings
+from rotatek.status import Health
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def serve(plan: Plan, host: str = LOOPBACK, port: int = 8000) -> None:
         signal.signal(number, lambda *_: asked.set())
     cpus = max(os.cpu_count() or 1, plan.most * len(plan.models))
     with started(cpus):
-        ray_serve.start(http_options={"host": host, "port": port})
+        ray_serve.start("HeadOnly", http_options={"host": host, "port": port})
         try:
             ray_serve.run(build(plan), name=NAME)
             log.info("ready: http://%s:%d/", host, port)

@@ -5,7 +5,10 @@ where the cluster is this machine; on a cluster of several, Ray asks for its tok
 """
 
 import os
+from importlib.util import find_spec
 from typing import Final
+
+from rotatek.errors import UserError
 
 ADDRESS: Final = "RAY_ADDRESS"  # of a cluster that runs already
 QUIET: Final = {
@@ -26,3 +29,14 @@ def prepare(*, alone: bool = True) -> None:
     own = ALONE if alone and not os.environ.get(ADDRESS) else {}
     for name, value in (QUIET | own).items():
         os.environ.setdefault(name, value)
+
+
+def prepare_for(flag: str) -> None:
+    """`prepare`, for what `flag` asks of Ray.
+
+    Raises:
+        UserError: where Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise UserError(f"{flag} needs Ray. Install rotatek[cluster], or leave it out.")
+    prepare()

@@ -26,12 +26,13 @@ from rotatek.attention import Flag
 from rotatek.cache.bytes import ByteCount
 from rotatek.cluster.jobs import About, Asked, Began, Gone, Job, Kept, Refused
 from rotatek.conversation import Conversation
-from rotatek.engine import Engine, Health
+from rotatek.engine import Engine
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, clean_question, whole_tokens
 from rotatek.limits import Limits
 from rotatek.settings import Settings
+from rotatek.status import Health
 
 log = logging.getLogger("rotatek")
 

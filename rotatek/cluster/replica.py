@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from PIL.Image import Image
@@ -138,12 +139,9 @@ def _as_text(job: Job, request: Request) -> Request | None:
     """The whole conversation as one request, or None where it is too long for one."""
     assert job.asked is not None
     turns = [(turn.question, turn.answer) for turn in job.past]
+    history, asked = (*request.history, *turns), job.asked
     try:
-        return make_request(
-            request.images,
-            job.asked.question,
-            job.asked.max_new_tokens,
-            (*request.history, *turns),
-        )
+        made = make_request(request.images, asked.question, asked.max_new_tokens, history)
     except HistoryInvalid:
         return None
+    return replace(made, times=request.times)

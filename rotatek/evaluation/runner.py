@@ -19,10 +19,10 @@ from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.decode import decode
 from rotatek.errors import UserError
 from rotatek.evaluation.generate import by_sample, text_of
-from rotatek.evaluation.journal import Answer, Journal, setting_id
+from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, part_of
+from rotatek.evaluation.units import Unit, Wanted, batches, even, missing
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import free_bytes, is_out_of_memory
 from rotatek.serving.rows import decode_caches
@@ -76,7 +76,7 @@ class Runner:
         self,
         vlm: VisionLanguageModel,
         suite: Suite,
-        journal: Journal,
+        journal: Notes,
         options: RunOptions | None = None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -88,15 +88,15 @@ class Runner:
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
 
-    def units(self, wanted: Wanted, part: tuple[int, int] = (0, 1)) -> list[Unit]:
+    def units(self, wanted: Wanted, jobs: int = 1) -> list[Unit]:
         """What is missing, in batches.
 
         Args:
             wanted: settings, and whether they are asked everything or pages alone.
-            part: (i, n) is the i-th of n equal shares, for n processes side by side.
+            jobs: that will share the batches.
         """
         todo = missing(self.suite.items, wanted, self.journal.answers)
-        return part_of(batches(todo, self.batch, part[1]), part, self.options.limits)
+        return list(batches(todo, self.batch, jobs))
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each step added or gave up."""

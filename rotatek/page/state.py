@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rotatek.channels import ChannelMethod
-from rotatek.events import Event, Finished, Prefilled, Queued, Restarted, Token
+from rotatek.events import Event, Failed, Finished, Prefilled, Queued, Restarted, Token
 from rotatek.settings import Settings
 from rotatek.tokens import TokenPruner
 from rotatek.trace import Trace
@@ -62,7 +62,7 @@ class Column:
             self.kl.append(event.kl)
         elif isinstance(event, Finished):
             self.finished = event
-        else:
+        elif isinstance(event, Failed):
             self.failure = event.message
 
 

@@ -12,6 +12,7 @@ from rotatek.rotation.covariance import (
     weighted,
     weighted_moments,
 )
+from rotatek.rotation.printed import printed_basis
 from rotatek.rotation.solvers import (
     full_basis,
     nested_basis,
@@ -29,6 +30,7 @@ __all__ = [
     "metric_root",
     "nested_basis",
     "order_basis",
+    "printed_basis",
     "project",
     "query_weights",
     "subspace_basis",

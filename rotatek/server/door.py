@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -31,6 +32,15 @@ log = logging.getLogger("rotatek")
 
 RETRY_S: Final = 5  # what a full queue asks a program to wait
 GONE: Final = "499"  # in the meters: nobody was there to be answered
+ENGINES: Final = {  # of `EngineState`
+    "rows": "Rows of the running batches",
+    "live_bytes": "Live bytes of all caches",
+    "room_bytes": "Bytes that caches may take",
+    "picture_bytes": "Bytes of what the vision tower saw of the latest pictures",
+    "picture_hits": "Pictures that were found seen, since the start",
+    "picture_misses": "Pictures that were not, since the start",
+    "shed": "Requests that memory ran out for, since the start",
+}
 STREAMED: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -42,7 +52,7 @@ CHAT: Final = "/v1/chat/completions"
 class Bounds:
     """answers: at once; queue: how many more wait for their turn."""
 
-    answers: int = 8
+    answers: int = 32
     queue: int = 64
 
 
@@ -54,6 +64,7 @@ class Door:
         usual: the settings of calls that have none.
         keys: who may ask.
         bounds: how many may.
+        has_engines: whether the service's engines compute in this process, and so have figures.
     """
 
     def __init__(
@@ -62,6 +73,8 @@ class Door:
         usual: Settings | None = None,
         keys: Keys | None = None,
         bounds: Bounds | None = None,
+        *,
+        has_engines: bool = True,
     ) -> None:
         self.service, self.usual = service, usual or Settings()
         self.keys, bounds = keys or Keys(), bounds or Bounds()
@@ -71,6 +84,8 @@ class Door:
         self.meters.running.set_function(lambda: self.runs.running)
         self.meters.waiting.set_function(lambda: self.runs.waiting)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
+        for name, help in ENGINES.items() if has_engines else ():
+            self.meters.gauge(name, help, partial(self._sum, name))
 
     def routes(self) -> list[BaseRoute]:
         """The API's addresses, for this application or beside a page's."""
@@ -189,6 +204,10 @@ class Door:
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()
+
+    def _sum(self, name: str) -> float:
+        """One of `ENGINES`, over the engines that are loaded."""
+        return sum(getattr(engine.state(), name) for engine in self.service.loaded().values())
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -14,6 +14,7 @@ from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.errors import ConversationOver
 from rotatek.events import Event, Restarted, Token
+from rotatek.inputs import clean_text
 from rotatek.page.conversations import Conversations, Waiting
 from rotatek.server.call import Call
 
@@ -33,7 +34,7 @@ def place_of(call: Call, owner: str, turns: tuple[tuple[str, str], ...]) -> str:
         add(picture)
     for turn in turns:
         for text in turn:
-            add(" ".join(text.split()).encode())
+            add(" ".join(clean_text(text).split()).encode())
     return f"{KEY} {digest.hexdigest()}"
 
 

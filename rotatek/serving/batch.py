@@ -103,9 +103,13 @@ class RunningBatch(RewindableCache):
         """
         pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
         keys = [_key([piece.store for piece in own]) for own in pieces]
-        for key in dict.fromkeys(keys):
-            alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
-            self._fit(key, alike, room)
+        try:
+            for key in dict.fromkeys(keys):
+                alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
+                self._fit(key, alike, room)
+        except BaseException:
+            self._order()
+            raise
         numbers = []
         for key, own, cache in zip(keys, pieces, caches, strict=True):
             numbers.append(self._add(key, own))
@@ -123,9 +127,7 @@ class RunningBatch(RewindableCache):
             pieces = [own[index] for own in alike]
             slots = Slots(pieces[0]) if place is None else layer.groups[place]
             text = max(max(piece.lengths) for piece in pieces) + room
-            if self.static and place is not None:
-                slots.thaw()
-            self.moved += slots.fit(pieces, text)
+            self.moved += slots.fit(pieces, text, coarse=self.static)
             made.append(slots)
         if place is None:
             self._groups[key] = []
@@ -196,10 +198,11 @@ class RunningBatch(RewindableCache):
         """Lay down which row is where, what is seen of it, and how long the longest is."""
         self.order = []
         for place, mine in enumerate(self._groups.values()):
-            for layer in self.layers:
-                if self.static:
-                    layer.groups[place].freeze()
-            width = self.layers[0].groups[place].width
+            width = len(mine)
+            if self.static:
+                width = min(layer.groups[place].size for layer in self.layers)
+                for layer in self.layers:
+                    layer.groups[place].freeze(width)
             self.order += [*mine, *[None] * (width - len(mine))]
         self._watchers.clear()
         for place, number in enumerate(self.order):

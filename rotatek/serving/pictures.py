@@ -104,8 +104,9 @@ class Pictures:
             return looked.features, None
         if looked.watched is None:
             looked.watched = self.vlm.run_tower(pixels)
-        asked = (prompt.question,) if getattr(pruner, "asks", False) else ()
-        return self.vlm.encode_images(pixels, pruner, looked.watched, *asked)
+        return self.vlm.encode_images(
+            pixels, pruner, watched=looked.watched, question=prompt.question
+        )
 
     def keep(self, key: bytes, looked: Looked) -> None:
         """Keep what was found; those that were asked least recently make room."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.decode import captured, forward_one
+from rotatek.cache.graphs import captured
+from rotatek.decode import forward_one
 from rotatek.models import VisionLanguageModel
 from rotatek.serving.batch import RunningBatch
 

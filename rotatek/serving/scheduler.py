@@ -25,13 +25,14 @@ from rotatek.cache.shared import synchronise
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
 from rotatek.serving.batch import RunningBatch, Watcher
+from rotatek.serving.graphs import BatchGraph
 from rotatek.serving.turns import GivingWay, Turns
 
 log = logging.getLogger("rotatek")
 
 SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
-LEAST_S: Final = 0.005
-PREPARING: Final = 2  # prompts that are preprocessed at once
+LEAST_S: Final = {"cuda": 0.005, "cpu": 0.5}  # at least; fewer and fuller steps suit processors
+PREPROCESSED: Final = 2  # requests whose pictures are made into pixels at once
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class Scheduler:
         self.vlm = vlm
         self.graphs = graphs and vlm.device.type == "cuda"
         self.counters = Counters()
-        self.preparing = threading.Semaphore(PREPARING)
+        self.preprocessing = threading.Semaphore(PREPROCESSED)
+        self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
         self._told = threading.Condition()
         self._leading = False
@@ -114,7 +116,8 @@ class Scheduler:
         self._seats: dict[int, Seat] = {}  # by row
         self._requests = 0
         self._step_s = 0.0
-        self._graph: Any = None
+        self._graph: BatchGraph | None = None
+        self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
         self._banned: Tensor | None = None
 
     # -- what an engine calls ------------------------------------------------------------------
@@ -130,7 +133,7 @@ class Scheduler:
             self._settle()
 
     def _patience(self) -> float:
-        return max(LEAST_S, SHARE * self._step_s)
+        return max(LEAST_S.get(self.vlm.device.type, 0.0), SHARE * self._step_s)
 
     def _settle(self) -> None:
         synchronise(self.vlm.device)
@@ -211,6 +214,8 @@ class Scheduler:
             return
         if self._batch is None:
             self._batch = RunningBatch(len(decoder_layers(self.vlm.model)))
+            self._batch.static = self.graphs
+            self._moved = self._uncaptured = -1
         room = max(seat.limit for seat in seats) if self.graphs else 0
         watchers = [() if seat.blind else seat.watchers for seat in seats]
         rows = self._batch.join([seat.cache for seat in seats], room, watchers)
@@ -292,7 +297,7 @@ class Scheduler:
         tokens = torch.tensor([0 if s is None else s.token for s in rows], device=self.vlm.device)
         places = [0 if seat is None else seat.position for seat in rows]
         position = torch.tensor(places, device=self.vlm.device)
-        logits = decode.decode_one_token(self.vlm, tokens, position, batch, None)
+        logits = self._logits(batch, tokens, position)
         batch.stepped()
         seats = [seat for seat in rows if seat is not None]
         if len(seats) < len(rows):
@@ -302,6 +307,22 @@ class Scheduler:
             seat.position += 1
         self.counters.steps += 1
         return seats, logits
+
+    def _logits(self, batch: RunningBatch, tokens: Tensor, position: Tensor) -> Tensor:
+        """A step: replayed where nothing has moved since the last one, else launched."""
+        steady, self._moved = self._moved == batch.moved, batch.moved
+        if self.graphs and steady and self._uncaptured != batch.moved:
+            try:
+                if self._graph is None or not self._graph.fits:
+                    self._graph = None  # its memory first
+                    self._graph = BatchGraph(self.vlm, batch)
+                return self._graph(tokens, position)
+            except RuntimeError as error:
+                if self._graph is not None or is_out_of_memory(error):
+                    raise
+                log.warning("steps without a CUDA graph", exc_info=True)
+                self._uncaptured = batch.moved
+        return decode.decode_one_token(self.vlm, tokens, position, batch, None)
 
     def _hand_out(self, seats: Sequence[Seat], logits: Tensor, ms: float) -> None:
         """Choose each row's next token; rows that end leave before anybody hears of it."""

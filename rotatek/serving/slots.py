@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual
+from kernels.planes import samples
+from kernels.reference import Text, Visual, opened
 from rotatek.cache.text import TextBuffer
 from rotatek.channels.store import Store
 from rotatek.channels.widths import take_samples
@@ -22,6 +23,8 @@ from rotatek.layout import TEXT_STEP
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
+COARSE_SIZES: Final = (1, 4, 16, 32)  # the same where each size is a captured graph
+COARSE: Final = 64  # tokens that room grows by there
 SPARSE: Final = 4  # a group a quarter full is laid again
 
 
@@ -55,7 +58,9 @@ def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
     if settled and store is not None:
-        store = Store(store.read()._replace(fresh=False))
+        visual = store.read()._replace(fresh=False)
+        on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
+        store = Store(opened(visual) if on_cpu else visual)
     return Piece(store, text.keys, text.values, lengths, held.logical)
 
 
@@ -64,7 +69,8 @@ def form_of(store: Store | None) -> Hashable | None:
     if store is None:
         return "text alone"
     visual = store.visual
-    others = [x for x in visual if x is not None and not isinstance(x, Tensor | int)]
+    own = [getattr(store, f.name) for f in fields(store) if f.name != "visual"]
+    others = [x for x in (*visual, *own) if x is not None and not isinstance(x, Tensor | int)]
     ragged = visual.keys.dim() != 4 or visual.values.dim() != 4
     if ragged or others or "per_token" not in vars(type(store)):
         return None
@@ -93,9 +99,10 @@ def _with(store: Store, tensors: dict[str, Tensor], lengths: Tensor) -> Store:
     return replace(store, visual=store.visual._replace(**seen, lengths=lengths), **mine)
 
 
-def room_for(rows: int) -> int:
+def room_for(rows: int, coarse: bool = False) -> int:
     """The least size of a group that holds so many rows."""
-    return next((size for size in SIZES if size >= rows), -(-rows // 32) * 32)
+    sizes = COARSE_SIZES if coarse else SIZES
+    return next((size for size in sizes if size >= rows), -(-rows // 32) * 32)
 
 
 class Slots:
@@ -136,18 +143,27 @@ class Slots:
         """Text tokens that each row has room for."""
         return self.keys.shape[TOKENS]
 
-    def fit(self, pieces: Sequence[Piece], room: int) -> bool:
-        """Make room for more rows, and for `room` text tokens a row. Whether anything moved."""
+    def fit(self, pieces: Sequence[Piece], room: int, *, coarse: bool = False) -> bool:
+        """Make room for more rows.
+
+        Args:
+            pieces: what `add` will bring.
+            room: text tokens of a row, at least.
+            coarse: leave room for others too, so that a graph need not be captured for each.
+
+        Returns:
+            Whether anything moved.
+        """
         rows = self.rows + sum(len(piece.lengths) for piece in pieces)
         stores = [piece.store for piece in pieces if self.own is None]
         seen = [store.visual.keys.shape[TOKENS] for store in stores if store is not None]
-        size = self.size if rows <= self.size else rows if self.own else room_for(rows)
-        tokens = max([self._visual_room, *seen])
-        room = -(-max(room, self.room) // TEXT_STEP) * TEXT_STEP
+        size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
+        tokens, step = max([self._visual_room, *seen]), COARSE if coarse else 1
+        tokens = -(-tokens // step) * step
+        step = max(TEXT_STEP, step)
+        room = self.room if room <= self.room else -(-room // step) * step
         if (size, tokens, room) == (self.size, self._visual_room, self.room):
             return False
-        if self.static:
-            raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
         self._lay(size, tokens, room, pieces)
         return True
 
@@ -244,16 +260,17 @@ class Slots:
 
     def _mark(self) -> None:
         """Say on the device which rows are in use; one that is not has one token, of zeros."""
-        self.width = self.size if self.static else self.rows
+        self.width = self.width if self.static else self.rows
         self.alive[: self.rows] = 1
         self.alive[self.rows :] = 0
         self.lengths[self.rows :] = 1
         self.visual_lengths[self.rows :] = 0
 
-    def freeze(self) -> None:
-        """Keep every address, and compute all rows there is room for: what a graph needs."""
-        self.static = True
-        self._mark()
+    def freeze(self, width: int) -> None:
+        """Keep every address, and compute so many rows, in use or not: what a graph needs."""
+        if not self.static or self.width != width:
+            self.static, self.width = True, width
+            self._mark()
 
     def thaw(self) -> None:
         """Let the tensors move again."""
@@ -262,7 +279,9 @@ class Slots:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
-        if not self.static and max(self._text) + self._grown >= self.room:
+        if max(self._text) + self._grown >= self.room:
+            if self.static:
+                raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
         text = Text(*(t[: self.width] for t in (self.keys, self.values, self.lengths)))
@@ -333,4 +352,7 @@ def _samples(visual: Visual, rows: list[int]) -> Visual:
             widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
             taken = take_samples(tensors[name], widths, tokens, rows)
             parts[name], parts[f"{kind}_offsets"] = taken
+    for name in ("key_planes", "value_planes"):
+        planes = getattr(visual, name)
+        parts[name] = None if planes is None else samples(planes, index)
     return visual._replace(**parts)

@@ -75,7 +75,7 @@ class CDPruner(TokenPruner):
     summary: ClassVar[str] = "Keeps tokens that suit the question and differ from one another."
     stage: ClassVar[Stage] = "encoder"
     asks: ClassVar[bool] = True
-    colour: ClassVar[str] = "#c2569b"
+    colour: ClassVar[str] = "#c078b4"
     marker: ClassVar[str] = "pentagon"
     caution: ClassVar[str] = (
         "CDPruner chose which tokens stay by the first question; a later one may need others, "

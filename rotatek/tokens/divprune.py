@@ -50,7 +50,7 @@ class DivPrune(TokenPruner):
     label: ClassVar[str] = "DivPrune"
     summary: ClassVar[str] = "Keeps the tokens that differ most from one another."
     stage: ClassVar[Stage] = "encoder"
-    colour: ClassVar[str] = "#7c5cd6"
+    colour: ClassVar[str] = "#c04854"
     marker: ClassVar[str] = "diamond"
 
     keep: float = keep_option()

@@ -24,7 +24,7 @@ class Random(TokenPruner):
     summary: ClassVar[str] = "Keeps tokens by lot: what any other choice should beat."
     stage: ClassVar[Stage] = "encoder"
     control: ClassVar[bool] = True
-    colour: ClassVar[str] = "#8a8f98"
+    colour: ClassVar[str] = "#667080"
     marker: ClassVar[str] = "x"
     dash: ClassVar[str] = "dot"
 

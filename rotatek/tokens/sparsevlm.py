@@ -92,7 +92,7 @@ class SparseVLM(TokenPruner):
         "Drops, in three steps, what the question's weightiest words do not look at."
     )
     stage: ClassVar[Stage] = "decoder"
-    colour: ClassVar[str] = "#0f7ea8"
+    colour: ClassVar[str] = "#849c48"
     marker: ClassVar[str] = "square"
     caution: ClassVar[str] = (
         "SparseVLM chose which tokens stay by the first question; a later one may need others, "

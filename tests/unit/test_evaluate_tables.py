@@ -14,7 +14,9 @@ from rotatek.settings import BASELINE, Settings
 
 RESULTS = Path(__file__).parents[2] / "assets" / "results" / "results.json"
 
-UNANSWERED = {"pruners"}  # added since the evaluation ran
+# Added since the evaluation ran: tables, and rows of others.
+UNANSWERED = {"pruners"}
+UNANSWERED_ROWS = re.compile("as printed$")
 
 
 @pytest.mark.unversioned
@@ -25,6 +27,7 @@ def test_the_committed_results_are_of_these_tables() -> None:
     assert list(committed) == [name for name in made if name not in UNANSWERED]
     for name, table in committed.items():
         rows = {row.label: row.settings for row in made[name].rows}
+        rows = {label: one for label, one in rows.items() if not UNANSWERED_ROWS.search(label)}
         assert table["title"] == made[name].title
         assert [row["label"] for row in table["rows"]] == list(rows)
         for row in table["rows"]:
@@ -82,7 +85,8 @@ def test_an_option_changes_the_rows_that_have_it() -> None:
         for before, after in zip(table.rows, changed.rows, strict=True):
             assert after.label == before.label
             own = before.settings.as_dict()
-            expected = {k: v for k, v in (("cache_dtype", "int8"), ("solver", "eigh")) if k in own}
+            wanted, default = {"cache_dtype": "int8", "solver": "eigh"}, ("model", "subspace")
+            expected = {k: v for k, v in wanted.items() if own.get(k) in default}
             assert after.settings.as_dict() == own | expected
     with pytest.raises(SettingError, match="cache_dtype must be one of"):
         with_options(tables()["channels"], {"cache_dtype": "fp4"})

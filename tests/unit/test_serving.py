@@ -22,6 +22,7 @@ from rotatek.serving.turns import Turns
 from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_qwen
+from tests.trial import Trial
 
 KINDS = {
     "baseline": BASELINE,
@@ -97,6 +98,26 @@ def test_answers_under_load_are_those_given_alone(
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
     assert state.tokens > 2 * state.steps  # rows really were decoded side by side
     assert engine.scheduler.bytes == 0
+
+
+def test_a_captured_step_serves_whoever_comes_and_goes(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
+    Trial.made = []
+    monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
+    engine = Engine(vlm)
+    engine.scheduler.graphs = True
+    kinds = [name for name in KINDS if name != "adaptive"]
+    work = [
+        (asked(picture, n, 6 + 3 * (n % 4)), {(name := kinds[n % len(kinds)]): KINDS[name]})
+        for n in range(16)
+    ]
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    assert at_once(engine, work) == alone
+    state = engine.state()
+    assert 0 < len(Trial.made) < state.steps and state.failed == state.shed == 0
+    assert sum(trial.replayed for trial in Trial.made) > state.steps / 3
 
 
 def test_one_step_serves_rows_of_every_form(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -315,7 +336,7 @@ def test_prefills_let_steps_go_between_their_layers(
     """While a slow prompt is read, an answer that is being written goes on."""
     engine = Engine(tiny_qwen())
     monkeypatch.setattr("rotatek.serving.scheduler.SHARE", 0.0)
-    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", 0.0)
+    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
     events = engine.compare(asked(picture, 1, 200), {"x": KINDS["rotated"]})
     while not isinstance(next(events), Token):
         pass
@@ -348,6 +369,16 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
         cache = empty_cache(vlm, embedded, settings, plan)
         logits, _ = fill(vlm, embedded, plan, [cache])
         yield cache, logits, embedded.next_position
+
+
+def test_rows_of_one_form_share_their_attention(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
+    both = [*caches(vlm, picture), *caches(vlm, picture)]
+    batch = RunningBatch(len(both[0][0].layers))
+    batch.join([cache for cache, *_ in both], 0)
+    assert len(batch.layers[0].groups) == len(KINDS) + 1
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(

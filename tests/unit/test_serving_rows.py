@@ -1,6 +1,5 @@
 """Caches decoded side by side: under a graph's rules, and in the company of others."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rotatek.models.base import Embedded, collate
 from rotatek.serving import rows
 from rotatek.settings import Settings
 from tests.tiny import TINY
+from tests.trial import Trial
 
 STORED = [
     Settings.of(channels="spark", keep_channels=0.25),
@@ -43,34 +43,6 @@ def batch(vlm: VisionLanguageModel) -> Embedded:
     picture = Image.fromarray(pixels).resize((280, 224))
     asked = ("Total?", "What is the name?", "How many items are there?")
     return collate([vlm.embed(vlm.prompt(make_request(picture, text, LIMIT))) for text in asked])
-
-
-class Trial:
-    """Stands in for a captured step: `replay` does the work, on the addresses it has."""
-
-    made: list["Trial"]
-
-    def __init__(self, device: torch.device, cache: Any, work: Callable[[], None]) -> None:
-        counters = cache.counters()
-        work()
-        cache.rewind(counters)
-        self.work = work
-        self.cache = cache
-        self.places = self.addresses()
-        Trial.made.append(self)
-
-    def replay(self) -> None:
-        """The device's work; what the host has counted by it is taken back."""
-        self.work()
-        for layer in self.cache.layers:
-            layer.logical -= 1
-            for slots in layer.groups:
-                slots._grown -= 1
-        assert self.addresses() == self.places
-
-    def addresses(self) -> list[int]:
-        groups = [slots for layer in self.cache.layers for slots in layer.groups]
-        return [tensor.data_ptr() for slots in groups for tensor in slots.tensors()]
 
 
 def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph: bool) -> Any:

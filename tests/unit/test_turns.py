@@ -15,8 +15,9 @@ from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.settings import Settings
 from tests.fixtures import Picture
-from tests.tiny import TINY
+from tests.tiny import TINY, scramble
 from tests.unit.test_cache import CHOICES, states, stored
+from tests.unit.test_other_families import CLASSES, IMAGE
 
 NEW = 6
 EXACT: dict[str, dict[str, Any]] = {
@@ -171,3 +172,31 @@ def test_what_is_stored_expands_to_what_attention_reads(extra: dict) -> None:
         wanted = attend_reference(q, layer, text, 0.2)
         found = attend_reference(q, Visual(keys, values, layer.lengths), text, 0.2)
         assert torch.allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_without_an_adapter(name: str) -> None:
+    """Two turns with a picture each; positions count tokens, which both arms are told."""
+    torch.manual_seed(0)
+    model, tokens, pixels = CLASSES[name]()
+    scramble(model, 0)
+    turn = torch.tensor([[1, 5, *[IMAGE] * tokens, 6, 7, 8, 9]])
+    options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+
+    def said(cache: Any) -> torch.Tensor:
+        ids = turn[:, :0]
+        for _ in range(2):
+            ids = torch.cat([ids, turn], 1)
+            inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **pixels}
+            if name in ("Qwen3-VL", "Gemma3"):
+                kind = "token_type_ids" if name == "Gemma3" else "mm_token_type_ids"
+                inputs[kind] = (ids == IMAGE).long()
+            places = torch.arange(ids.shape[1])[None]
+            places = places.expand(3, 1, -1) if name == "Qwen3-VL" else places
+            ids = model.generate(**inputs, position_ids=places, past_key_values=cache, **options)
+        return ids
+
+    first = {"input_ids": turn, "attention_mask": torch.ones_like(turn)}
+    cache = RotateKCache(model, first, Settings.of(keep_channels=1.0))
+    assert torch.equal(said(cache), said(DynamicCache()))
+    assert all(layer.store.read().keys.shape[2] == 2 * tokens for layer in cache.layers)

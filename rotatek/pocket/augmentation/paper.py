@@ -6,10 +6,11 @@ import random
 import numpy as np
 from PIL import Image, ImageChops, ImageOps
 
-from rotatek.pocket.augmentation import fields, marks, printing, sheets
-from rotatek.pocket.augmentation.backdrops import backdrop
+from rotatek.pocket.augmentation import marks, printing, sheets
 from rotatek.pocket.content.colours import Colour, hsv
 from rotatek.pocket.document import Document
+from rotatek.pocket.layouts import fields
+from rotatek.pocket.layouts.backdrops import backdrop
 
 LIGHT = 200  # mean grey of a page that can be paper
 
@@ -30,10 +31,11 @@ def on_paper(rng: random.Random, document: Document, severity: float = 1.0) -> D
     if severity == 0:
         document.image = page.convert("RGB")
         return document
-    way = rng.choices((_glass, _copier, _photo), (5, 1.2, 3.5))[0]
+    ways = (5, 0 if printer == "fax" else 1.2, 3.5)  # a fax is black or white already
+    way = rng.choices((_glass, _copier, _photo), ways)[0]
     way(rng, document, page, (printer, box, severity))
     if rng.random() < 0.75:
-        document.image = _compressed(rng, document.image)
+        document.image = compressed(rng, document.image)
     return document
 
 
@@ -62,7 +64,8 @@ def _inks(rng: random.Random, printer: str) -> tuple[Colour, Colour]:
     return (dark, dark, min(255, dark + rng.choice((0, 0, 8, 20)))), paper
 
 
-def _follow(document: Document, bend: sheets.Bend) -> None:
+def follow(document: Document, bend: sheets.Bend) -> None:
+    """Move the glyphs to where they are seen."""
     glyphs = document.glyphs.copy()
     if len(glyphs):
         glyphs[:, 1:] = bend.seen(glyphs[:, 1:].astype(float))
@@ -76,7 +79,7 @@ def _bent(
     """The page as it is seen, and where it is paper (None: everywhere)."""
     size = document.image.size
     seen = bend.bent(page, 255)
-    _follow(document, bend)
+    follow(document, bend)
     edge = bend.outline(box)
     whole = box == (0, 0, *size) and rng.random() < 0.5
     return seen, None if whole else sheets.cut_out(size, edge)
@@ -135,9 +138,9 @@ def _photo(rng: random.Random, document: Document, page: Image.Image, job: Job) 
     image = document.image
     if mask is not None:
         image = _laid(rng, image, backdrop(rng, size), mask, True)
-    image = fields.lit(image, _daylight(rng, size, severity))
+    image = fields.lit(image, daylight(rng, size, severity))
     if rng.random() < 0.35 * severity:
-        image = _soft(rng, image)
+        image = softened(rng, image)
     document.image = image
 
 
@@ -191,7 +194,7 @@ def _creased(rng: random.Random, size: tuple[int, int], severity: float) -> Imag
     return folds
 
 
-def _daylight(rng: random.Random, size: tuple[int, int], severity: float) -> Image.Image:
+def daylight(rng: random.Random, size: tuple[int, int], severity: float) -> Image.Image:
     """Light that falls off to a side, the shadow of a hand or a telephone, dark corners."""
     y, x = np.mgrid[0:1:20j, 0:1:16j]
     turn = rng.uniform(0, 2 * np.pi)
@@ -207,7 +210,7 @@ def _daylight(rng: random.Random, size: tuple[int, int], severity: float) -> Ima
     return fields.spread(light * rng.uniform(0.8, 1.08) * 255, size)
 
 
-def _soft(rng: random.Random, image: Image.Image) -> Image.Image:
+def softened(rng: random.Random, image: Image.Image) -> Image.Image:
     """Out of focus or shaken, a little: half the pixels of one side or of both."""
     w, h = image.size
     share = rng.uniform(0.6, 0.9)
@@ -229,7 +232,7 @@ def _dust(rng: random.Random, image: Image.Image) -> None:
         )
 
 
-def _compressed(rng: random.Random, image: Image.Image) -> Image.Image:
+def compressed(rng: random.Random, image: Image.Image) -> Image.Image:
     """Through a JPEG file."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=rng.randint(35, 92))

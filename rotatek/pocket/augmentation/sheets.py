@@ -92,6 +92,11 @@ def photographed(rng: random.Random, size: Size, severity: float) -> Bend:
     return _bend(rng, size, turn, rng.uniform(1.0, 1.12), 0.035 * severity, bow)
 
 
+def seen_closer(rng: random.Random, size: Size, severity: float) -> Bend:
+    """A wall or a board: turned, from the side, nothing seen beside it."""
+    return _bend(rng, size, rng.gauss(0, 2.5) * severity, 0.985, 0.045 * severity, (0.0, 0.0))
+
+
 def _bend(
     rng: random.Random, size: Size, degrees: float, away: float, reach: float, bow: tuple[float,
     float]

@@ -16,8 +16,10 @@ from rotatek.pocket.layouts.pillow import (
     cards,
     consoles,
     controls,
+    directories,
     forms,
     grids,
+    handsets,
     invoices,
     leaflets,
     ledgers,
@@ -28,6 +30,7 @@ from rotatek.pocket.layouts.pillow import (
     months,
     notes,
     offers,
+    packages,
     pages,
     panels,
     passes,
@@ -35,14 +38,17 @@ from rotatek.pocket.layouts.pillow import (
     printouts,
     receipts,
     remarks,
+    scenes,
     schedules,
     screens,
     signs,
     swatches,
     tables,
+    terminals,
     tickets,
     tills,
     topic_charts,
+    vouchers,
     workboards,
 )
 from rotatek.pocket.layouts.style import PageStyle
@@ -57,7 +63,7 @@ class Renderer:
     held_out: bool = False
     splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
-    paper: bool = False  # always printed, then scanned or photographed
+    camera: str = "screen"  # or "paper": printed, then scanned or photographed; "lens"; "none"
 
 
 REGISTRY: Final[dict[str, Renderer]] = {
@@ -89,11 +95,21 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "remarks": Renderer(remarks.draw, 2.2, splits=()),
     "stubs": Renderer(passes.draw, 1.8, splits=()),  # by its first name, which records hold
     "swatches": Renderer(swatches.draw, 2.0, splits=()),
-    "tills": Renderer(tills.draw, 1.0, splits=(), smallest=336, paper=True),
+    "tills": Renderer(tills.draw, 1.0, splits=(), smallest=336, camera="paper"),
     "panels": Renderer(panels.draw, 1.0, splits=()),
     "workboards": Renderer(workboards.draw, 1.0, splits=(), smallest=280),
     "controls": Renderer(controls.draw, 1.0, splits=()),
+    "terminals": Renderer(terminals.draw, 1.0, splits=(), smallest=280),
+    "scenes": Renderer(scenes.draw, 1.0, splits=(), camera="lens"),
+    "packages": Renderer(packages.draw, 1.0, splits=(), camera="lens", smallest=280),
+    "handsets": Renderer(handsets.draw, 1.0, splits=(), smallest=280),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
+    "vouchers": Renderer(
+        vouchers.draw, 1.0, held_out=True, splits=("scanned",), smallest=392, camera="paper"
+    ),
+    "directories": Renderer(
+        directories.draw, 1.0, held_out=True, splits=("small",), smallest=392, camera="none"
+    ),
     "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
 }

@@ -22,6 +22,10 @@ class Canvas:
         self.content: list[str] = []
         self._points: list[tuple[int, float, float]] = []
 
+    def replace(self, image: Image.Image) -> None:
+        """Go on with another picture of the same size, before anything is drawn."""
+        self.image, self.draw = image, ImageDraw.Draw(image)
+
     def text(
         self, x: float, y: float, text: str, face: Face, fill: Colour, align: str = "left"
     ) -> float:

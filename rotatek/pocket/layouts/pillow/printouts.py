@@ -99,7 +99,7 @@ class Screen:
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One window of what a program printed."""
-    screen = _window(rng, style)
+    screen = window(rng, style)
     make = rng.choices((_table, _separated, _settings), (7, 1, 2))[0]
     _prompt(rng, screen)
     make(rng, style, screen)
@@ -107,7 +107,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     return screen.canvas.document(out)
 
 
-def _window(rng: random.Random, style: PageStyle) -> Screen:
+def window(rng: random.Random, style: PageStyle) -> Screen:
     dark = rng.random() < 0.65
     canvas = blank_page(style, rng.choice(DARK if dark else LIGHT))
     size = rng.uniform(10, max(11.0, min(style.size * 1.3, 20)))
@@ -164,7 +164,7 @@ def _host(rng: random.Random) -> str:
     return f"{printed.short(rng)[:6]}-{rng.randint(1, 99)}"
 
 
-def _columns(rng: random.Random, wide: int, rows: int) -> tuple[list[Column], int]:
+def choose_columns(rng: random.Random, wide: int, rows: int) -> tuple[list[Column], int]:
     """Columns that fit into `wide` characters, and which of them names the rows."""
     for _ in range(20):
         key = rng.choice(printed.KEYS)
@@ -212,7 +212,7 @@ def _table(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     rows = min(rng.choice((rng.randint(2, 8), rng.randint(3, 20))), screen.room - 2 - 2 * below)
     if rows < 2:
         return
-    columns, key = _columns(rng, screen.wide, rows)
+    columns, key = choose_columns(rng, screen.wide, rows)
     if not columns:
         return
     while rows > 2 and len(_markdown(columns)) > style.budget and rng.random() < 0.9:
@@ -271,7 +271,7 @@ def _ending(rng: random.Random, screen: Screen, columns: list[Column]) -> None:
 def _separated(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     """Lines of cells between commas, semicolons or bars, headings first."""
     rows = min(rng.randint(2, 12), screen.room - 1)
-    columns, key = _columns(rng, screen.wide, max(2, rows))
+    columns, key = choose_columns(rng, screen.wide, max(2, rows))
     if rows < 2 or not columns:
         return
     while rows > 2 and len(_markdown(columns)) > style.budget:

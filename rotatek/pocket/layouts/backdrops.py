@@ -5,8 +5,8 @@ import random
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from rotatek.pocket.augmentation.fields import Size, clouds, generator, grained, octaves
 from rotatek.pocket.content.colours import Colour, hsv
+from rotatek.pocket.layouts.fields import Size, clouds, generator, grained, octaves
 
 
 def backdrop(rng: random.Random, size: Size, dark: float = 0.3) -> Image.Image:
