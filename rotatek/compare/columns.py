@@ -68,7 +68,7 @@ def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
     budget, known = chosen.nominal_kv, {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
-    keep = chosen.channels.key_share if chosen.channels.narrows else QUARTER
+    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
     made = chosen.with_channels(method, **own).channels.of_paper().at(keep)
     if not made.narrows or made.nominal_share < budget:  # dropping tokens is for what is left
         made = made.within(budget)
