@@ -103,7 +103,6 @@ def attend_triton(
         raise ValueError(reason)
     if visual is not None and visual.key_planes is not None and visual.tokens:
         text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
-        visual = visual._replace(mean=_whole(visual.mean), value_mean=_whole(visual.value_mean))
         return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
         visual = Visual(text.keys, text.values, text.lengths, fresh=True)

@@ -42,7 +42,7 @@ SHAPES: Final = tuple(
 )
 PROBES: Final = tuple(s for s in SHAPES if s.Hkv == 8) + SHAPES[-1:]
 CANDIDATES: Final = (
-    PlanesConfig(1), PlanesConfig(2), PlanesConfig(1, apart=True), PlanesConfig(2, apart=True),
+    PlanesConfig(1), PlanesConfig(2), PlanesConfig(1, warps=2), PlanesConfig(2, warps=2),
 )  # fmt: skip
 
 
@@ -155,13 +155,16 @@ def planes(rounds: int = 11, shapes: tuple[Shape, ...] = SHAPES) -> Row:
 def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES, name: str = "24 mixed") -> Row:
     """us a layer of every configuration and count of splits, at one budget."""
     mix, rows = MIXES[name], []
-    good = [config for config in CANDIDATES if right(SHAPES[0], mix, config, 3)]
+    tried = [*CANDIDATES, *(replace(config, apart=True) for config in CANDIDATES)]
+    good = [config for config in tried if right(SHAPES[0], mix, config, 3)]
     for shape in shapes:
         keep: list[Any] = []
         count = layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512), largest=128)
         graphs: dict[str, Captured] = {}
         keep.append([make(shape, mix, seed) for seed in range(count)])
         for config in good:
+            if config.apart and shape.B > 1:
+                continue
             for splits in _counts(shape, config):
                 graphs[f"{_named(config)} x{splits}"] = graph_of(keep[-1], shape, config, splits)
         times = interleaved(graphs, count, rounds, 800)
@@ -170,19 +173,19 @@ def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES, name: str = 
         print(shape, us, flush=True)
         del graphs, keep
         torch.cuda.empty_cache()
-    return {"rows": rows, "refused": [_named(c) for c in CANDIDATES if c not in good]}
+    return {"rows": rows, "refused": [_named(c) for c in tried if c not in good]}
 
 
 def _named(config: PlanesConfig) -> str:
     apart = ",apart" if config.apart else ""
-    return f"R{config.tiles},s{config.stages}{apart}"
+    return f"R{config.tiles},w{config.warps},s{config.stages}{apart}"
 
 
 def _counts(shape: Shape, config: PlanesConfig) -> list[int]:
     """Splits that make 2 to 16 programs a multiprocessor, or what there is."""
     groups, rows = -(-shape.N // (TILE * config.tiles)), shape.B * shape.Hkv
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    wanted = {max(1, min(groups, round(sms * per_sm / rows))) for per_sm in (2, 4, 8, 12, 16)}
+    wanted = {max(1, min(groups, round(sms * per_sm / rows))) for per_sm in (1, 2, 3, 4, 6, 8)}
     return sorted(-(-groups // -(-groups // count)) for count in wanted)
 
 

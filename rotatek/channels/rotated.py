@@ -6,7 +6,7 @@ weighting, as `rotatek.channels.rotatek` says.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class RotateKStore(Store):
     waiting: the states, whose full Keys and Values `visual` still has. Energies: the spectra that
     allot adaptive widths.
     """
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
     waiting: LayerStates | None = field(default=None)
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy

@@ -49,10 +49,10 @@ from rotatek.channels.rotated import (
 )
 from rotatek.channels.store import Store
 from rotatek.channels.widths import allot
-from rotatek.errors import SettingError
-from rotatek.options import choice, option
+from rotatek.options import choice, option, options_of
 from rotatek.rotation.bases import load_bases
 
+REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
 HEAD: Final = 128  # channels of a head in the paper's models, and in both embedded ones
 
 
@@ -141,7 +141,7 @@ class RotateK(ChannelMethod):
         None,
         "Bits a number",
         "mean bits of a number of the visual Keys and Values, .25 to 16, in place of "
-        "keep_channels, keep_values, widths and cache_dtype (beyond the paper)",
+        "channels left out, widths and cache_dtype (beyond the paper)",
         kind="number",
         low=LEAST_BITS,
         high=PLAIN,
@@ -151,25 +151,15 @@ class RotateK(ChannelMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits is not None:
-            self._take_bits()
+            for one in options_of(self):  # so that settings which store the same are equal
+                if one.name in REPLACED:
+                    object.__setattr__(self, one.name, one.default)
+            return
         if self.keep_values < 1:
             object.__setattr__(self, "values", "rotate")
         if self.widths == "adaptive" and self.weighting == "paper":
             # Eigenvalues of different heads are comparable only in the consistent metric.
             object.__setattr__(self, "weighting", "consistent")
-
-    def _take_bits(self) -> None:
-        """Let `bits` stand for what it replaces.
-
-        Raises:
-            SettingError: where something else was asked for as well.
-        """
-        for name, usual in (("keep_values", 1.0), ("cache_dtype", "model")):
-            if getattr(self, name) != usual:
-                raise SettingError(name, f"{usual} where bits is given", getattr(self, name))
-        object.__setattr__(self, "keep", RotateK.keep)
-        object.__setattr__(self, "widths", "adaptive")
-        object.__setattr__(self, "values", "rotate")
 
     def compress(self, states: LayerStates) -> Store:
         """Hold one layer's states, to be rotated with other layers'."""
@@ -208,7 +198,7 @@ class RotateK(ChannelMethod):
     @property
     def weighs_values(self) -> bool:
         """Rotated Values are found in the output projection's metric."""
-        return self.values == "rotate"
+        return self.values == "rotate" or self.bits is not None
 
     @property
     def key_share(self) -> float:
@@ -226,10 +216,14 @@ class RotateK(ChannelMethod):
             return replace(self, keep=keep)
         return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
 
+    def within(self, share: float) -> Self:
+        """The same method at a nominal share; bits stand for Keys and Values alike."""
+        return super().within(share) if self.bits is None else self.at(share)
+
     @property
     def adapts(self) -> bool:
         """Adaptive widths give each head what its spectrum earns."""
-        return self.widths == "adaptive"
+        return self.widths == "adaptive" or self.bits is not None
 
     @property
     def beyond(self) -> str:

@@ -2,8 +2,12 @@
 
 import argparse
 import json
+<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+=======
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+>>>>>>> main
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import load_model, progress, rows_of
@@ -37,13 +41,13 @@ def reports(
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
     from rotatek.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
     for row in progress(rows_of(args), batch):
-        place = row._asdict() if batch else {}
+        place = row.place if batch else {}
         try:
-            request = make_request(open_image(Path(row.image)), row.question, args.max_new_tokens)
+            request = make_request(row.opened(), row.question, args.max_new_tokens)
             engine = engine or Engine(load_model(args), graphs=args.graph)
             made = columns(engine, request) if callable(columns) else columns
             yield [place | one for one in answers(engine, request, made)]

@@ -83,7 +83,7 @@ def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> Cha
     """
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
-    keep = chosen.channels.key_share if chosen.channels.narrows else QUARTER
+    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
     return chosen.with_channels(method, **own).channels.of_paper().at(keep)
 
 

@@ -19,7 +19,7 @@ from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen
 from rotatek.tokens import TokenPruner
 
-HEAVY: Final = "pixel_values"  # what nothing but the tower's first run needs
+HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's first run needs
 
 
 @dataclass
@@ -54,9 +54,10 @@ def _tensors(things: Any) -> list[Tensor]:
     return [t for thing in things or () for t in _tensors(thing)]
 
 
-def key_of(images: tuple[Image.Image, ...]) -> bytes:
-    """Equal for the same pixels in the same order."""
-    whole = hashlib.blake2b(digest_size=32)
+def key_of(images: tuple[Image.Image, ...], times: tuple[float, ...] = ()) -> bytes:
+    """Equal for the same pixels in the same order; times: of a clip's frames, which are not read
+    as pictures are."""
+    whole = hashlib.blake2b(repr(times).encode(), digest_size=32)
     for image in images:
         whole.update(f"{image.mode} {image.size};".encode())
         whole.update(image.tobytes())
@@ -109,7 +110,7 @@ class Pictures:
 
     def keep(self, key: bytes, looked: Looked) -> None:
         """Keep what was found; those that were asked least recently make room."""
-        light = {n: t for n, t in looked.pixels.tensors.items() if n != HEAVY}
+        light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
             known = self._kept.pop(key, None)

@@ -45,6 +45,24 @@ def test_every_split_of_tiles_and_text(tiles: int, splits: int, apart: bool) -> 
     assert passes(case, gap, plain), (gap, plain)
 
 
+def test_tables_may_be_views_that_requests_share() -> None:
+    """Two requests that share counts, rows and steps, as calibrated bases do."""
+    q, visual, text = make(Case(F32, B=2, N=140, k=32, d=64, pack="planes"), DEVICE)
+    assert visual is not None and visual.key_planes and visual.value_planes
+    sides = []
+    for planes in (visual.key_planes, visual.value_planes):
+        first = planes._replace(
+            counts=planes.counts[:1].expand(2, -1, -1),
+            starts=planes.starts[:1].expand(2, -1),
+            offsets=planes.offsets[:1].expand(2, -1),
+        )
+        sides.append(first)
+    visual = visual._replace(key_planes=sides[0], value_planes=sides[1])
+    got = attend_triton(q, visual, text, 0.1)
+    truth = attend_plain(q, visual, text, 0.1, torch.float64)
+    assert float((got - truth).abs().max()) < 2e-5
+
+
 def test_flat_attention_keeps_its_small_outputs() -> None:
     """Every token weighs about the same: outputs are far smaller than the digits' offset."""
     q, visual, text = make(Case(BF16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)

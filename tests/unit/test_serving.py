@@ -336,7 +336,7 @@ def test_prefills_let_steps_go_between_their_layers(
     """While a slow prompt is read, an answer that is being written goes on."""
     engine = Engine(tiny_qwen())
     monkeypatch.setattr("rotatek.serving.scheduler.SHARE", 0.0)
-    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", 0.0)
+    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
     events = engine.compare(asked(picture, 1, 200), {"x": KINDS["rotated"]})
     while not isinstance(next(events), Token):
         pass
@@ -369,6 +369,16 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
         cache = empty_cache(vlm, embedded, settings, plan)
         logits, _ = fill(vlm, embedded, plan, [cache])
         yield cache, logits, embedded.next_position
+
+
+def test_rows_of_one_form_share_their_attention(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
+    both = [*caches(vlm, picture), *caches(vlm, picture)]
+    batch = RunningBatch(len(both[0][0].layers))
+    batch.join([cache for cache, *_ in both], 0)
+    assert len(batch.layers[0].groups) == len(KINDS) + 1
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(
