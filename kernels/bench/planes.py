@@ -144,7 +144,7 @@ def planes(rounds: int = 11, shapes: tuple[Shape, ...] = SHAPES) -> Row:
         best = min(us[name] for name in ("dense bf16", "flash_attention", "cudnn_attention"))
         rows.append(
             {
-                "shape": str(shape),
+                "shape": {k: v for k, v in asdict(shape).items() if isinstance(v, int)},
                 "times": {name: asdict(timing) for name, timing in times.items()},
                 "over_best_dense": {name: best / us[name] for name in MIXES},
                 "over_fp8_dense": {name: us["dense fp8"] / us[name] for name in MIXES},
@@ -213,5 +213,5 @@ def packing(rounds: int = 9, N: int = 2880) -> Row:
             end.record()
             end.synchronize()
             us.append(start.elapsed_time(end) * 1e3)
-        rows.append({"model": name, "us": sorted(us)[rounds // 2], "words that differ": wrong})
+        rows.append({"model": name, "us": sorted(us)[rounds // 2], "words_that_differ": wrong})
     return {"rows": rows}
