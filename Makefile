@@ -6,6 +6,8 @@
 SHELL := /bin/sh
 
 PORT ?= 7860
+API_PORT ?= 8000
+REPLICAS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)/oldest
@@ -19,31 +21,48 @@ SOURCES := rotatek kernels viz tests app.py setup.py $(wildcard docs/*.py) $(wil
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test test-oldest lint api dist audit fuzz soak bench clean
+.PHONY: help run serve cluster test test-cluster test-oldest lint api dist audit fuzz soak load bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
+	@echo "make serve  set up, then serve the OpenAI chat API at http://localhost:$(API_PORT)/v1"
+	@echo "make cluster  the page and the API before $(REPLICAS) replicas of the model, by Ray"
 	@echo "make test   set up, then run the linter, the type checker and every test"
 	@echo "make test-oldest  units, faults and the API on the oldest packages that are allowed"
+	@echo "make test-cluster  two nodes of Ray on this machine, one of which is killed: minutes"
 	@echo "make lint   the linter and the type checker only"
 	@echo "make api    the API reference, from the docstrings, in build/api"
 	@echo "make dist   the wheel and the source archive, checked, in dist"
 	@echo "make audit  known vulnerabilities among the installed packages (asks a database)"
 	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
 	@echo "make soak   500 mixed requests: memory and pace must hold"
+	@echo "make load   ten minutes of 200 programs at the API: nothing lost, doubled or another's"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
 	@echo "make clean  remove .venv and the caches"
 
 run: $(VENV)/.ready-run
 	GRADIO_SERVER_PORT=$(PORT) $(BIN)/python app.py
 
+# The embedded model, for programs; MODEL=... for another one.
+SERVE := $(BIN)/python -m rotatek serve --port $(API_PORT) $(if $(MODEL),--model $(MODEL))
+
+serve: $(VENV)/.ready-serve
+	$(SERVE)
+
+cluster: $(VENV)/.ready-cluster
+	$(SERVE) --replicas $(REPLICAS)
+
 # Every test once: spread over the cores (at most four), then those that nothing may run beside.
 # A worker takes whole files, for what their tests share, in order: the page's, the longest, early.
 SPREAD := -q -n auto --dist loadfile --no-loadscope-reorder
 
 test: lint
-	$(BIN)/python -m pytest $(SPREAD) -m 'not alone'
-	$(BIN)/python -m pytest -q -m alone
+	$(BIN)/python -m pytest $(SPREAD) -m 'not alone and not nodes'
+	$(BIN)/python -m pytest -q -m 'alone and not nodes'
+
+# Processes of Ray start and are killed: minutes, and nothing may run beside it.
+test-cluster: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q -s tests/cluster
 
 # What older packages could change: families, caches, decoding, files, faults, the API, a page's end.
 # Left out is what cannot: our sources' rules, processes, ranks and training (torch is not replaced),
@@ -76,6 +95,9 @@ audit: $(VENV)/.ready-test
 fuzz: $(VENV)/.ready-test
 	$(BIN)/python -m tests.fuzz
 
+load: $(VENV)/.ready-test
+	$(BIN)/python -m tests.load
+
 soak: $(VENV)/.ready-test
 	$(BIN)/python -m tests.soak
 
@@ -86,6 +108,14 @@ bench: $(VENV)/.ready-test
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready-serve: $(VENV)/.ready-run pyproject.toml
+	$(BIN)/python $(INSTALL) -e '.[serve]'
+	@touch $@
+
+$(VENV)/.ready-cluster: $(VENV)/.ready-run pyproject.toml
+	$(BIN)/python $(INSTALL) -e '.[app,serve,cluster]'
 	@touch $@
 
 $(VENV)/.ready-test: requirements.txt pyproject.toml setup.py | $(BIN)/python

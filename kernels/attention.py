@@ -29,7 +29,7 @@ from .tiles import (
 
 
 @triton.jit
-def _attend_text(
+def attend_text(
     p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TT: tl.constexpr,
     BLOCK_M: tl.constexpr, TEXT_STAGES: tl.constexpr, WIDEN: tl.constexpr,
@@ -254,7 +254,7 @@ def split_kernel(
             b_m = tl.full([GP], float("-inf"), tl.float32)
             b_l = tl.zeros([GP], tl.float32)
             b_acc = tl.zeros([DP, GP], tl.float32)
-            b_m, b_l, b_acc = _attend_text(
+            b_m, b_l, b_acc = attend_text(
                 p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc,
                 scale_log2, GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
             )  # fmt: skip
@@ -393,7 +393,7 @@ def joined_kernel(
     if lo < hi:
         p_text_keys += i_b.to(tl.int64) * s_tkb + i_h.to(tl.int64) * s_tkh
         p_text_values += i_b.to(tl.int64) * s_tvb + i_h.to(tl.int64) * s_tvh
-        b_m, b_l, b_acc = _attend_text(
+        b_m, b_l, b_acc = attend_text(
             p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc,
             scale_log2, GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
         )  # fmt: skip

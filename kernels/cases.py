@@ -6,6 +6,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from .planes import GRANULE, Planes, granules, rows_of, unpack
+from .planes import pack as pack_planes
 from .reference import Text, Visual, pad_heads, value_scales
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
@@ -15,7 +17,9 @@ FULL = (  # (pack, k, r) of batches that fill the GPU
     ("int8", 32, None), ("fp8 values", 32, None), ("values", 32, 32), ("values", 16, 16),
     ("values", 32, 128),
 )  # fmt: skip
+WIDTHS = (64, 80, 96, 256)  # of heads, besides the 128 that configurations were measured at
 PACKS = ("rotated", "dense", "index", "values", "flat", "fp8", "int8", "fp8 values")
+PLANES = ("planes", "planes, whole rows")  # rows of int8, and of the case's type
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,18 @@ def grid() -> list[Case]:
             Case(dtype, d=d, k=k, N=300) for d, k in ((64, 16), (80, 24), (96, 96), (256, 64))
         ]
         cases += [Case(dtype, B=B, Hkv=8, N=700, strided=True) for B in (1, 5, 16)]
+        if dtype == torch.float32:  # planes are for queries of 16 bits
+            continue
+        for pack, G, N in product(PLANES, (1, 4, 7, 8), (1, 127, 129, 700)):
+            base = Case(dtype, B=3, G=G, N=N, k=48, pack=pack)
+            cases += [base, replace(base, M=200, k=16 * (1 + N % 5), ragged=True, strided=True)]
+        cases += [
+            Case(dtype, B=B, Hkv=4, N=N, M=40, k=k, d=d, pack="planes", ragged=B == 2)
+            for B, N, k, d in (
+                (1, 2880, 32, 128), (2, 2880, 96, 128), (8, 16384, 32, 128), (64, 2880, 32, 128),
+                (2, 300, 64, 64), (2, 300, 80, 80), (1, 300, 96, 96), (2, 300, 48, 256),
+            )
+        ]  # fmt: skip
     return cases
 
 
@@ -85,6 +101,16 @@ def branches() -> list[Case]:
     return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True)]
 
 
+def widths() -> list[Case]:
+    """Every way to store a cache at every other head width, ragged and not; k a quarter or more."""
+    found = []
+    for d, pack in product(WIDTHS, PACKS):
+        base = Case(torch.bfloat16, d=d, k=d // 4, N=300, M=40, pack=pack)
+        found += [base, replace(base, dtype=torch.float32, k=3 * d // 8, N=65, M=7, ragged=True)]
+        found += [replace(base, Hkv=8, G=7, B=8, N=864, k=d // 4 + 8, ragged=True)]
+    return found
+
+
 def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None, Text]:
     """q, visual and text of a case, from a private generator."""
     generator = torch.Generator(device).manual_seed(seed)
@@ -113,6 +139,17 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     if case.pack == "dense":
         k = d
     r = case.r or (d // 2 if case.pack in ("values", "flat") else d)
+    if case.pack in PLANES:
+        mean, shift = send(draw(B, Hkv, d) / 4), send(draw(B, Hkv, d))
+        sides = [
+            _planes(
+                case, draw(B, Hkv, N, k), draw(B, Hkv, d, d), 0.4 + draw(B, Hkv, k).abs() / 6, side
+            )
+            for side in (0, 1)
+        ]
+        none = send(draw(B, Hkv, 0, 0))
+        visual = Visual(none, none, lengths, mean=mean, value_mean=shift, tokens=N)
+        return send(q), visual._replace(key_planes=sides[0], value_planes=sides[1]), text
     keys, values = _dead(cache(N, k), lengths), _dead(cache(N, r), lengths)
     visual = Visual(send(keys), send(values), lengths)
     basis = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :k].contiguous()
@@ -161,6 +198,30 @@ def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case) -> Visual
     return visual._replace(**fields, basis=basis, value_basis=up, tokens=N, width_multiple=8)
 
 
+def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side: int) -> Planes:
+    """Planes of mixtures that differ from head to head, of no channels to k of up to 8 bits."""
+    B, Hkv, _, k = coordinates.shape
+    head = torch.arange(B * Hkv, device=square.device).view(B, Hkv)
+    counts, most = [], torch.full_like(head, k // GRANULE)
+    for level in range(4):  # at least one head has all k channels
+        most = (
+            most - (head * (level + 1) + side) % (most + 1) if level else most - head % (most + 1)
+        )
+        counts.append(GRANULE * most)
+    levels = torch.stack(counts, -1).int()
+    data, offsets = pack_planes(coordinates, levels, steps, bool(side))
+    own = levels[..., 0].flatten()
+    live = torch.arange(k, device=own.device) < levels[..., :1]
+    rows = torch.linalg.qr(square)[0].mT[..., :k, :][live]
+    if case.pack == "planes":
+        scale = rows.abs().amax(-1, keepdim=True) / 127
+        rows, steps = (rows / scale).round().to(torch.int8), steps[live] * scale[:, 0]
+    else:
+        rows, steps = rows.to(case.dtype), steps[live]
+    starts = (own.cumsum(0) - own).view(B, Hkv).int()
+    return Planes(data, levels, offsets, rows, steps, starts, int(granules(levels).max()))
+
+
 def _quantise(visual: Visual, pack: str, lengths: Tensor | None) -> Visual:
     """8-bit Keys with a scale a channel, 8-bit Values with a scale a token; dead slots random."""
     stored, top = (torch.int8, 127.0) if pack == "int8" else (FP8, 448.0)
@@ -202,14 +263,18 @@ def attend_plain(
     weights = torch.cat([seen, scores], -1).softmax(-1)
     N = seen.shape[-1]
     stored = visual.values
-    if stored.dim() == 1:
+    if visual.value_planes is not None:
+        stored = unpack(visual.value_planes, N, values=True)
+    elif stored.dim() == 1:
         width = visual.value_basis.shape[-2]
         stored = pad_heads(stored, visual.value_widths, visual.value_offsets, N, width)
     stored = _masked(stored, visual.lengths, dtype)
     if visual.value_scale is not None:
         stored = stored * value_scales(visual).to(dtype)[..., None]
     out = weights[..., :N] @ stored
-    if visual.value_basis is not None:
+    if visual.value_planes is not None:
+        out = out @ rows_of(visual.value_planes).to(dtype)
+    elif visual.value_basis is not None:
         out = out @ visual.value_basis.to(dtype)
     if visual.value_mean is not None:
         out = out + weights[..., :N].sum(-1, keepdim=True) * visual.value_mean.to(dtype)[:, :, None]
@@ -219,13 +284,17 @@ def attend_plain(
 def _visual_scores(query: Tensor, visual: Visual, scale: float, dtype: torch.dtype) -> Tensor:
     """[B, Hkv, G, N] scores of the visual tokens, every product in `dtype`."""
     keys = visual.keys
-    if keys.dim() == 1:
+    if visual.key_planes is not None:
+        keys = unpack(visual.key_planes, visual.tokens)
+    elif keys.dim() == 1:
         width = visual.basis.shape[-1]
         keys = pad_heads(keys, visual.key_widths, visual.key_offsets, visual.tokens, width)
     keys = _masked(keys, visual.lengths, dtype)
     if visual.key_scale is not None:
         keys = keys * visual.key_scale.to(dtype)[:, :, None]
     low = query
+    if visual.key_planes is not None:
+        low = query @ rows_of(visual.key_planes).to(dtype).mT
     if visual.basis is not None:
         low = query @ visual.basis.to(dtype)
     if visual.index is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make
+from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make, widths
 
 Attend = Callable[..., Tensor]
 
@@ -119,8 +119,8 @@ def _solver(device: str) -> dict[str, Any]:
 
 
 def sampled(every: int) -> list[Case]:
-    """Every n-th case of the grid, and always those that run on paths of their own."""
-    return grid()[::every] + branches()
+    """Every n-th case of the grid, and always those of other paths and of other head widths."""
+    return grid()[::every] + branches() + widths()
 
 
 def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
@@ -160,9 +160,13 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--every", type=int, default=1, help="take every n-th case of the grid")
+    parser.add_argument("--packs", help="only these ways to store the cache, divided by semicolons")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     options = parser.parse_args()
-    report = run_parallel(options.device, sampled(options.every), options.workers)
+    cases = sampled(options.every)
+    if options.packs:
+        cases = [case for case in cases if case.pack in options.packs.split(";")]
+    report = run_parallel(options.device, cases, options.workers)
     if options.device == "cuda":
         report["graph_follows_growth"] = graph_follows_growth()
         report["hardware"] = torch.cuda.get_device_name()

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from .planes import Planes, granules, pack
 from .reference import Text, Visual, attend_reference
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,9 @@ SOLVERS: Final = {
     "covariance": ".moments",
     "project": ".moments",
     "weigh": ".moments",
+    "pack_states": ".packing",
 }
+PLAIN_PLANES: Final = "Caches of a few bits a channel are read in plain PyTorch until a restart."
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
@@ -48,6 +51,8 @@ class Dispatcher:
         self._fault = "" if enabled else "The GPU kernels are switched off."
         self._unchecked = check_first
         self._solver_fault = ""
+        self._planes_fault = ""
+        self._planes_unchecked = check_first
         self._bypass = ""
 
     def attend(self, q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
@@ -58,6 +63,11 @@ class Dispatcher:
         if q.device.type != "cuda" or self._fault or q.shape[2] != 1:
             return attend_reference(q, visual, text, scale)
         self._check(q.device)
+        packed = visual is not None and visual.key_planes is not None
+        if packed:
+            self._check_planes(q.device)
+            if self._planes_fault:
+                return attend_reference(q, visual, text, scale)
         try:
             launch = importlib.import_module(".launch", __package__)
             refusal = self._refusal(launch, q, visual, text)
@@ -66,7 +76,11 @@ class Dispatcher:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            self._fail(f"The GPU kernel failed ({type(error).__name__}).")
+            sentence = f"The GPU kernel failed ({type(error).__name__})."
+            if packed:
+                self._planes_fault = f"{sentence} {PLAIN_PLANES}"
+            else:
+                self._fail(sentence)
             log.exception("attention kernel failed; the reference takes over")
         return attend_reference(q, visual, text, scale)
 
@@ -98,7 +112,9 @@ class Dispatcher:
             return Status(REFERENCE, self._fault)
         if importlib.util.find_spec("triton") is None:
             return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
-        reason = self._solver_fault or self._bypass or "GPU kernels are in use."
+        reason = (
+            self._solver_fault or self._planes_fault or self._bypass or "GPU kernels are in use."
+        )
         return Status(TRITON, reason)
 
     def self_test(self, device: torch.device | str) -> Status:
@@ -139,6 +155,21 @@ class Dispatcher:
         """The self-test, once, where it was asked for and nothing is being captured."""
         if self._unchecked and not torch.cuda.is_current_stream_capturing():
             self.self_test(device)
+
+    def _check_planes(self, device: torch.device) -> None:
+        """Compare the kernel for planes with the reference, once, before their first call."""
+        if not self._planes_unchecked or torch.cuda.is_current_stream_capturing():
+            return
+        self._planes_unchecked = False
+        q, visual, text = sample_planes(device, torch.bfloat16)
+        scale = q.shape[-1] ** -0.5
+        got = self.attend(q, visual, text, scale).float()
+        error = (got - attend_reference(q, visual, text, scale).float()).abs().max()
+        if not self._planes_fault and not bool(error <= TOLERANCE[torch.bfloat16]):
+            self._planes_fault = (
+                f"The GPU kernel disagreed with the reference in its self-test. {PLAIN_PLANES}"
+            )
+            log.error("self-test: error %g for planes", float(error))
 
     def _solver_agrees(self, device: torch.device) -> None:
         """Compare covariance, basis and weights with plain PyTorch; on a disagreement, use that."""
@@ -215,6 +246,30 @@ def sample(
         )
     text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
     return draw(B, Hkv * G, 1, d), visual, text
+
+
+def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
+    """`sample` with Keys and Values as planes: heads of 2 to 8 bits a channel, one of none."""
+    q, visual, text = sample(device, dtype, 48, 48)
+    assert visual.value_basis is not None and visual.basis is not None
+    counts = [[[48, 16, 0, 0], [32, 32, 16, 16]], [[0, 0, 0, 0], [16, 0, 0, 0]]]
+    levels = torch.tensor(counts, dtype=torch.int32, device=device)
+    sides = []
+    for values, x, rows in (
+        (False, visual.keys, visual.basis.mT), (True, visual.values, visual.value_basis),
+    ):  # fmt: skip
+        steps = torch.full((*levels.shape[:2], 48), 0.5, device=device)
+        data, offsets = pack(x, levels, steps, values)
+        own = levels[..., 0]
+        live = torch.arange(48, device=device) < own[..., None]
+        starts = (own.flatten().cumsum(0) - own.flatten()).view(own.shape).int()
+        eight = (rows.float() * 100).round().clamp(-127, 127).to(torch.int8)
+        widest = int(granules(levels).max())
+        sides.append(Planes(data, levels, offsets, eight[live], steps[live] / 100, starts, widest))
+    none = q.new_zeros(2, 2, 0, 0)
+    found = Visual(none, none, visual.lengths, mean=visual.mean, value_mean=visual.value_mean)
+    tokens = visual.keys.shape[2]
+    return q, found._replace(tokens=tokens, key_planes=sides[0], value_planes=sides[1]), text
 
 
 @lru_cache(maxsize=1)

@@ -14,13 +14,12 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .attention import joined_kernel, split_kernel
+from .launch_planes import LOG2_E, TYPES, WIDEST, attend_planes
 from .merge import merge_kernel
 from .plan import Config, Plan, Work, device_facts, layout
 from .reference import Text, Visual
 
-LOG2_E = 1.4426950408889634
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
-TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
 SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 
@@ -60,7 +59,14 @@ def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
         return "more than 64 query heads a key head"
     if q.shape[-1] > 256:
         return "head width above 256"
-    stored = [text.keys, text.values] + ([] if visual is None else [visual.keys, visual.values])
+    packed = visual is not None and visual.key_planes is not None
+    if packed and max(visual.key_planes.widest, visual.value_planes.widest) > WIDEST:
+        return "too many bits a token for planes"
+    if packed and q.dtype == torch.float32:  # its sums of digits would err by up to 3e-4
+        return "channels of a few bits under float32 queries"
+    stored = [text.keys, text.values]
+    if visual is not None and not packed:
+        stored += [visual.keys, visual.values]
     if any(t.dtype not in TYPES and t.dtype not in QUANTISED for t in [q, *stored]):
         return "a type the kernel does not read"
     if any(t.dtype != q.dtype for t in stored if t.dtype in TYPES):
@@ -87,7 +93,7 @@ def attend_triton(
         visual: the compressed tokens, or None.
         text: the others.
         scale: what scores are multiplied by.
-        config: in place of the table's, for benchmarks and tests.
+        config: in place of the table's, for benchmarks and tests; not for planes.
         splits: of the visual tokens, in place of the plan's.
         pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
 
@@ -97,6 +103,9 @@ def attend_triton(
     reason = supported(q, visual, text)
     if reason:
         raise ValueError(reason)
+    if visual is not None and visual.key_planes is not None and visual.tokens:
+        text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
+        return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
         visual = Visual(text.keys, text.values, text.lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0])
@@ -104,7 +113,8 @@ def attend_triton(
 
 
 def _tokens(visual: Visual) -> int:
-    return visual.tokens if visual.keys.dim() == 1 else visual.keys.shape[2]
+    apart = visual.keys.dim() == 1 or visual.key_planes is not None
+    return visual.tokens if apart else visual.keys.shape[2]
 
 
 def _widths(visual: Visual) -> tuple[int, int]:

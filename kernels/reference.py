@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .planes import Planes, rows_of, unpack
+
 
 class Visual(NamedTuple):
     """The visual part of one layer's cache, as the attention reads it.
@@ -25,6 +27,10 @@ class Visual(NamedTuple):
     key_scale: [B, Hkv, k] float32; dequantises keys per channel (folds into the query).
     value_scale: [B, Hkv, N]; dequantises values per token, times value_top where that is given.
     value_top: [B, Hkv] float32; with it every value_scale is at most one (float16 holds it).
+    key_planes: Keys as digits of 2 bits with their own basis (see `kernels.planes`); keys and
+        values are then [B, Hkv, 0, 0], `tokens` is given, and of the other fields only lengths,
+        mean, value_mean and fresh are.
+    value_planes: the same for the Values; given exactly where key_planes are.
     fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
     """
 
@@ -43,9 +49,11 @@ class Visual(NamedTuple):
     key_offsets: Tensor | None = None
     value_widths: Tensor | None = None
     value_offsets: Tensor | None = None
-    tokens: int | None = None  # N, needed only when keys are 1-D
+    tokens: int | None = None  # N, needed only when keys are 1-D or planes
     width_multiple: int = 1  # every width and offset of 1-D blocks is a multiple of it (a hint)
     fresh: bool = False
+    key_planes: Planes | None = None
+    value_planes: Planes | None = None
 
 
 class Text(NamedTuple):
@@ -81,6 +89,23 @@ def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width:
             start = int(offsets[b, h])
             out[b, h, :, :w] = flat[start : start + tokens * w].view(tokens, w)
     return out
+
+
+def opened(visual: Visual) -> Visual:
+    """The same visual tokens with planes unpacked to levels, [B, Hkv, N, w] float32."""
+    keys, values = visual.key_planes, visual.value_planes
+    if keys is None or values is None:
+        return visual
+    tokens = visual.tokens or 0
+    levels, sums = unpack(keys, tokens), unpack(values, tokens, values=True)
+    return visual._replace(
+        keys=levels,
+        values=sums,
+        basis=rows_of(keys, levels.shape[-1]).mT,
+        value_basis=rows_of(values, sums.shape[-1]),
+        key_planes=None,
+        value_planes=None,
+    )
 
 
 def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
@@ -124,17 +149,44 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
         weights = (scores * scale).softmax(-1)
         out = weights @ _alive(text.values, ends)[:, :, None]
         return out.reshape(B, Hq, T, d).to(q.dtype)
+    visual = opened(visual)
     visual_scores, values = _visual_scores(query, visual)
     N = visual_scores.shape[-1]
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
-    out = seen @ values[:, :, None]
-    if visual.value_basis is not None:
-        out = out @ visual.value_basis.float()[:, :, None]
+    out = _turned_up(seen @ values[:, :, None], visual)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
     out = out + read @ _alive(text.values, ends)[:, :, None]
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
+    """The Keys and Values that attention over compressed tokens amounts to.
+
+    Args:
+        visual: the compressed tokens.
+        width: d of the heads.
+
+    Returns:
+        Twice [B, Hkv, N, d] in float32, zero beyond each length.
+    """
+    visual = opened(visual)
+    held = visual.keys if visual.key_widths is None else visual.key_widths
+    every = torch.eye(width, device=held.device).expand(*held.shape[:2], 1, width, width)
+    scores, values = _visual_scores(every, visual)  # of each channel: the Keys, transposed
+    keys = scores[:, :, 0].mT
+    values = _turned_up(values[:, :, None], visual)[:, :, 0]
+    if visual.value_mean is not None:
+        values = values + visual.value_mean.float()[:, :, None]
+    return keys.masked_fill(keys.isinf(), 0.0), _alive(values, visual.lengths)
+
+
+def _turned_up(values: Tensor, visual: Visual) -> Tensor:
+    """Sums of stored Values [B, Hkv, G, T, r] in the model's own channels, without their mean."""
+    if visual.value_basis is not None:
+        return values @ visual.value_basis.float()[:, :, None]
+    return values
 
 
 def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rotatek.budget import channels_kept, tokens_kept
+from rotatek.budget import channels_kept
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Axes, HeadStates
 from rotatek.settings import Settings
@@ -68,7 +68,7 @@ def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
         own: methods whose options are taken as they are; the others have their defaults.
     """
     every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
-    return {name: one for name, one in every.items() if not one.stores_everything}
+    return {name: one for name, one in every.items() if one.narrows}
 
 
 def head_view(
@@ -153,9 +153,13 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
 
 
 def spectra(trace: Trace, method: ChannelMethod) -> Floats:
-    """Eigenvalues of every head's (weighted) covariance, falling, [layers, kv heads, d]."""
+    """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d]."""
     layers, heads = trace.shape
-    rows = [[_axes(trace, la, h, method).spectrum for h in range(heads)] for la in range(layers)]
+    counts = [max(1, layer.count) for layer in trace.layers]
+    rows = [
+        [_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)]
+        for la in range(layers)
+    ]
     return torch.stack([torch.stack(row) for row in rows]).numpy()
 
 
@@ -166,7 +170,7 @@ def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
 
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
-    energies = np.stack([layer.value_energy for layer in trace.layers])
+    energies = np.stack([layer.value_energy / max(1, layer.count) for layer in trace.layers])
     return method.value_widths(torch.from_numpy(energies)).numpy()
 
 
@@ -190,15 +194,11 @@ def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[
 def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
     """Bytes that a run's visual tokens would take under `settings`; energies: `spectra`.
 
-    Heads, widths and bases are counted as the methods count them; masks are left out.
+    Heads, widths, bases and masks are counted as the methods count them.
     """
     method, pruner = settings.channels, settings.tokens
     keys, values = key_widths(method, energies), value_widths(trace, method)
-    whole = trace.visual_tokens
-    kept, first = tokens_kept(whole, pruner.kept_share), 0
-    if pruner.stage == "decoder":
-        first = pruner.first_layer
-    rows = [[whole if layer < first else kept] for layer in range(len(keys))]
+    rows = [[tokens] for tokens in pruner.tokens_by_layer(len(keys), trace.visual_tokens)]
     return int(
         method.head_bytes(
             torch.from_numpy(keys), torch.from_numpy(values), torch.tensor(rows),
@@ -219,8 +219,6 @@ def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Float
 
 def on_grid(trace: Trace, token: NDArray[np.int32], attention: Floats) -> NDArray[np.float64]:
     """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
-    rows, columns = trace.grids[0]
-    mass = np.zeros(rows * columns, dtype=np.float64)
-    inside = token < len(mass)
-    mass[token[inside]] = attention[inside]
-    return mass.reshape(rows, columns)
+    mass = np.zeros(trace.visual_tokens, dtype=np.float64)
+    mass[token] = attention
+    return trace.grids[0].lay(mass)

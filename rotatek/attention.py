@@ -8,7 +8,9 @@ the function is plain SDPA, so one loaded model serves baseline and compressed c
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from functools import partial, wraps
+from types import MethodType
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -112,6 +114,11 @@ def stoppable(stop: Flag | None) -> Iterator[None]:
         _STOP.reset(token)
 
 
+def is_watched() -> bool:
+    """Whether somebody looks at the queries of this context."""
+    return _QUERIES.get() is not None
+
+
 def tag(key: Tensor, layer: Layer) -> Tensor:
     """A view of `key` that carries `layer` to the attention function."""
     view = key.view_as(key)
@@ -189,8 +196,9 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
     """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
 
-    Switches the model's attention to `rotatek_attention` and gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass.
+    Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
+    hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
+    and lets a cache that has a `run` of its own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -204,28 +212,79 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         raise ModelUnsupported(f"{type(model).__name__} does not take a registered attention.")
     for index, layer in enumerate(decoder_layers(model)):
         layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
+        layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
+    decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
+    if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
+        model.forward = MethodType(_run_by_cache(type(model).forward), model)
     return model
 
 
+def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+    """A pre-hook of the language model: where rows will be dropped, what it would add to the visual
+    rows behind its first layers (DeepStack) waits in the plan, because only the plan knows which
+    rows are left by then."""
+    plan = getattr(kwargs.get("past_key_values"), "plan", None)
+    added = kwargs.get("deepstack_visual_embeds")
+    if plan is None or not added or not plan.prunes:
+        return None
+    plan.additions = kwargs["visual_pos_masks"], tuple(added)
+    return args, {**kwargs, "visual_pos_masks": None, "deepstack_visual_embeds": None}
+
+
+def _adding_hook(index: int) -> Callable:
+    """A hook that adds behind a layer what `_keep_additions` has kept for it."""
+
+    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
+        plan = getattr(kwargs.get("past_key_values"), "plan", None)
+        added = None if plan is None else plan.addition(index)
+        return None if added is None else out + added.to(out)
+
+    return hook
+
+
+class Narrowing(NamedTuple):
+    """What a layer reads where rows were dropped before it.
+
+    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
+    """
+
+    hidden: Tensor
+    source: Tensor
+    mask: Tensor | None
+
+
+def _run_by_cache(forward: Callable) -> Callable:
+    """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does."""
+
+    @wraps(forward)
+    def run(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+        own = getattr(kwargs.get("past_key_values"), "run", None)
+        if own is None:
+            return forward(self, *args, **kwargs)
+        return own(partial(forward, self), args, kwargs)
+
+    return run
+
+
 def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that asks the call's own cache whether rows were dropped before this layer."""
+    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         plan = getattr(kwargs.get("past_key_values"), "plan", None)
-        narrowing = None if plan is None else plan.narrowing(index)
+        if plan is None:
+            return None
+        entering = args[0] if args else kwargs["hidden_states"]
+        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"))
         if narrowing is None:
             return None
-        source, mask = narrowing
-        hidden = args[0] if args else kwargs["hidden_states"]
+        hidden, source, mask = narrowing
         kwargs = {**kwargs, "attention_mask": mask}
-        if hidden.shape[1] != source.shape[1]:
-            hidden = _take_rows(hidden, source)
         if kwargs.get("position_embeddings") is not None:
             kwargs["position_embeddings"] = tuple(
-                _take_rows(part, source) for part in kwargs["position_embeddings"]
+                take_rows(part, source) for part in kwargs["position_embeddings"]
             )
         if kwargs.get("position_ids") is not None:
-            kwargs["position_ids"] = _take_rows(kwargs["position_ids"][..., None], source)[..., 0]
+            kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
         if args:
             return (hidden, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": hidden}
@@ -233,11 +292,32 @@ def _narrowing_hook(index: int) -> Callable:
     return hook
 
 
-def _take_rows(states: Tensor, source: Tensor) -> Tensor:
+def take_rows(states: Tensor, source: Tensor) -> Tensor:
     """Rows `source` [B, n] of states [B or 1, L, c]."""
     source = source.to(states.device)
     states = states.expand(source.shape[0], -1, -1)
     return states.gather(1, source[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def narrow_mask(whole: Tensor | None, source: Tensor, valid: Tensor) -> Tensor | None:
+    """The mask of those rows that are left.
+
+    Args:
+        whole: the model's own mask [B or 1, 1, L, L] of all rows, bool; None where it is causal.
+        source: [B, n] the rows that are left.
+        valid: [B, n] which of them are real.
+
+    Returns:
+        [B, 1, n, n] bool, or None where it is causal.
+    """
+    if whole is None:
+        return causal_mask(valid)
+    count, source = source.shape[1], source.to(whole.device)
+    rows = source[:, None, :, None].expand(-1, -1, -1, whole.shape[-1])
+    left = whole.expand(source.shape[0], -1, -1, -1).gather(2, rows)
+    left = left.gather(3, source[:, None, None].expand(-1, -1, count, -1))
+    own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `causal_mask`
+    return (left & valid.to(left.device)[:, None, None]) | own
 
 
 def causal_mask(valid: Tensor) -> Tensor | None:

@@ -34,6 +34,12 @@ class Calibrator:
         self.total[prefill.layer] = self.total.get(prefill.layer, 0) + mine
         self.samples += keys.shape[0] if prefill.layer == 0 else 0
 
+    def add(self, other: "Calibrator") -> None:
+        """Take in what another one saw."""
+        for layer, total in other.total.items():
+            self.total[layer] = self.total.get(layer, 0) + total
+        self.samples += other.samples
+
     def step(self, layer: int, query: Tensor) -> None:
         """Nothing: bases come from prompts."""
 

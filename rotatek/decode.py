@@ -1,8 +1,8 @@
 """Prefill and greedy decoding, one token at a time, over any cache."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache
 
 from rotatek.attention import Flag
 from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.layer import RewindableCache
+from rotatek.cache.graphs import captured
 from rotatek.cache.shared import synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
@@ -38,17 +38,9 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
         Next-token logits [B, vocabulary] in float32, and milliseconds.
     """
     started = time.perf_counter()
-    mask = None if bool(embedded.valid.all()) else embedded.valid.long()
-    out = vlm.model(
-        inputs_embeds=embedded.embeds,
-        position_ids=embedded.positions,
-        attention_mask=mask,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
+    logits = vlm.read(embedded, cache)
     synchronise(vlm.device)
-    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+    return logits.float(), 1000 * (time.perf_counter() - started)
 
 
 @torch.inference_mode()
@@ -77,6 +69,33 @@ def feed(
     )
     synchronise(vlm.device)
     return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def feed_turn(
+    vlm: VisionLanguageModel, turn: Embedded, start: Tensor, cache: Cache
+) -> tuple[Tensor, Embedded, float]:
+    """Add a later turn that brings pictures behind a filled cache; they are compressed, too.
+
+    Args:
+        vlm: the model.
+        turn: what is new, embedded as if it stood alone.
+        start: [B] the position of its first token.
+        cache: grows by the turn.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, the turn where it stands, and milliseconds.
+    """
+    started = time.perf_counter()
+    shifted = turn.positions + (
+        start[:, None] if turn.positions.dim() == 2 else start[None, :, None]
+    )
+    placed = replace(turn, positions=shifted, next_position=turn.next_position + start)
+    if isinstance(cache, RotateKCache):
+        cache.expect(placed.inputs())
+    logits = vlm.read(placed, cache)
+    synchronise(vlm.device)
+    return logits.float(), placed, 1000 * (time.perf_counter() - started)
 
 
 def decode(
@@ -108,6 +127,8 @@ def decode(
         mask = embedded.valid.long()
     ended = [False] * logits.shape[0]
     ms, graphed = 0.0, None
+    if isinstance(cache, RotateKCache):
+        cache.hand_over()  # the graph, if there is one, is this function's own
     graph = graph and vlm.device.type == "cuda" and isinstance(cache, RotateKCache)
     for count in range(max_new_tokens):
         if stop is not None and stop.is_set():
@@ -131,31 +152,6 @@ def decode(
         ms = 1000 * (time.perf_counter() - started)
 
 
-@torch.inference_mode()
-def captured(
-    device: torch.device, cache: RewindableCache, work: Callable[[], None]
-) -> torch.cuda.CUDAGraph:
-    """One step on a cache as a CUDA graph; the cache is left as it was.
-
-    Args:
-        device: a GPU.
-        cache: what `work` grows, with its text buffers reserved.
-        work: the step. It is run once outside the graph first, which sets up what is lazy.
-    """
-    counters = cache.counters()
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):  # a first run outside the graph sets up what is lazy
-        work()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    cache.rewind(counters)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    cache.rewind(counters)
-    return graph
-
-
 class GraphedStep:
     """One decoding step captured as a CUDA graph and replayed: the host no longer sets the pace.
 
@@ -169,6 +165,7 @@ class GraphedStep:
         self.vlm, self.cache = vlm, cache
         self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
         self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
+        cache.hand_over()
         cache.make_static(room + 1)
         self.graph = captured(vlm.device, cache, self._forward)
 

@@ -1,32 +1,30 @@
-"""One model, one lock, many visitors: a request goes in, events come out.
+"""One model, one scheduler, many visitors: a request goes in, events come out.
 
     engine = Engine("pocket")
     for event in engine.compare(request, {"baseline": BASELINE, "RotateK": Settings()}):
         ...
 
 A request owns its caches: they are made and closed inside one generator. Nothing is stored on the
-model. The lock is held for one prefill or one token at a time, so visitors take turns.
+model. Visitors' prefills take turns, and all of them are answered in the same steps
+(`rotatek.serving`).
 """
 
 import logging
-import math
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from kernels import dispatch
 from rotatek import failures
-from rotatek.answer_attention import AnswerAttention, AnswerAttentionRecorder, RecorderGroup
-from rotatek.attention import Flag, stoppable, watched
+from rotatek.answer_attention import AnswerAttentionRecorder, RecorderGroup
+from rotatek.attention import Flag, watched
 from rotatek.compare.prefill import SharedPrompt, empty_cache, fill
-from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
-from rotatek.decode import Step, decode
+from rotatek.conversation import Conversation, RunningColumn, check_room, go_on, turn_of
 from rotatek.errors import (
     TIGHTER,
     ConversationGone,
@@ -35,14 +33,18 @@ from rotatek.errors import (
     Stopped,
     public_message,
 )
-from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.events import Event, Failed, Queued, Restarted
 from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
-from rotatek.prompt import encode_follow_up
+from rotatek.serving.admission import Admission, Lease, room_of
+from rotatek.serving.pictures import Looked, Pictures, key_of
+from rotatek.serving.scheduler import Scheduler, Seat
 from rotatek.settings import BASELINE, Settings
-from rotatek.trace import Trace, TraceRecorder
+from rotatek.status import EngineState, Health
+from rotatek.telling import finished, prefilled, token
+from rotatek.trace import TraceRecorder
 
 log = logging.getLogger("rotatek")
 
@@ -59,14 +61,13 @@ class Switch(Flag, Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Health:
-    """able: whether requests can be answered; attention: "triton" or "reference", and why."""
+@dataclass
+class _Asked:
+    """An encoded request, and what the vision tower has seen of its pictures."""
 
-    able: bool
-    device: str
-    attention: str
-    reason: str
+    prompt: Prompt
+    key: bytes
+    looked: Looked
 
 
 class Engine:
@@ -89,7 +90,9 @@ class Engine:
         self.vlm = model if isinstance(model, VisionLanguageModel) else load(model, device)
         self.limits = limits or Limits()
         self.graphs = graphs
-        self._lock = threading.Lock()
+        self.scheduler = Scheduler(self.vlm, graphs=graphs)
+        self.admission = Admission(self._room)
+        self.pictures = Pictures(self.vlm, self.limits.warm_bytes)
         self._lost = False  # the accelerator, for the rest of this process
 
     def answer(
@@ -137,6 +140,7 @@ class Engine:
         if short and not (stop is not None and stop.is_set()):
             log.warning(TIGHTER)
             yield Restarted(TIGHTER)
+            self.pictures.clear()
             failures.free(self.vlm.device)  # once whoever listens has let go of what can be spared
             smaller = failures.tighter(request)
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
@@ -154,32 +158,72 @@ class Engine:
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
         running: list[RunningColumn] = []
-        message = ""
+        message, lease = "", None
         try:
             if self._lost:
                 raise Restarting
-            with self._lock, stoppable(stop):
-                prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens)
-            running += self._columns(prompt, columns, trace, stop)
+            asked = self._prompt(request, columns)
+            lease = self.admission.ask(self._needed(asked, columns, request.max_new_tokens))
+            if not lease.admitted:
+                del asked  # who waits holds nothing
+                yield from self._queue(lease, stop)
+                asked = self._prompt(request, columns)
+            prompt = asked.prompt
+            running += self._columns(asked, columns, trace, stop)
             for group in _groups(running):
                 if not self._prefill(request, group, stop):
                     break
                 for column in group:
-                    yield self._prefilled(column, prompt)
+                    yield prefilled(self.vlm, column, prompt)
+            lease.resize(self._held(running, request.max_new_tokens))
             yield from self._interleave(running, prompt, stop)
             if conversation is not None and not (stop is not None and stop.is_set()):
-                conversation.hold(running, prompt)
-                running = []
+                conversation.hold(running, prompt, lease)
+                running, lease = [], None
         except Exception as exc:
             if is_out_of_memory(exc):
                 return True
             message = self._said(exc)
         finally:
-            for column in running:
-                column.close()
+            self._close(running)
+            if lease is not None:
+                lease.release()
         if message:
             yield Failed(None, message)
         return False
+
+    def _queue(self, lease: Lease, stop: Flag | None) -> Iterator[Event]:
+        """Wait for room; whoever listens is told the place, and may leave.
+
+        Raises:
+            Stopped: where the visitor wants no more.
+        """
+        while not lease.admitted:
+            yield Queued(lease.place)
+            if not lease.wait(stop) and stop is not None and stop.is_set():
+                raise Stopped
+
+    def _close(self, columns: Sequence[RunningColumn]) -> None:
+        """Take columns out of the running batch, and let go of every tensor."""
+        self.scheduler.leave([column.seat for column in columns if column.seat is not None])
+        for column in columns:
+            column.close()
+
+    def _room(self) -> int:
+        """Bytes for the caches of everybody."""
+        return self.limits.cache_bytes or room_of(self.vlm.device)
+
+    def _needed(self, asked: _Asked, columns: Mapping[str, Settings], new_tokens: int) -> int:
+        """Bytes that a request's caches will take, about."""
+        visual = asked.prompt.visual_tokens
+        text = self.vlm.full_bytes(asked.prompt.ids.shape[1] - visual + new_tokens)
+        shares = sum(settings.nominal_kv for settings in columns.values())
+        return round(len(columns) * text + shares * self.vlm.full_bytes(visual))
+
+    def _held(self, columns: Sequence[RunningColumn], new_tokens: int) -> int:
+        """Bytes that caches take once their answers are as long as they may be."""
+        room = len(columns) * self.vlm.full_bytes(new_tokens)
+        return room + sum(column.bytes().total for column in columns)
 
     def _said(self, failure: Exception) -> str:
         """What a visitor may read of it; a lost accelerator is remembered."""
@@ -194,64 +238,79 @@ class Engine:
         question: str,
         max_new_tokens: int = 64,
         stop: Flag | None = None,
+        images: Image.Image | Sequence[Image.Image] = (),
     ) -> Iterator[Event]:
-        """Ask again about the same images: every column goes on from its own cache.
+        """Ask again, about the same images or further ones: columns go on from their own caches.
 
-        Events as in `compare`; prefill_ms is that of the question alone, and bytes count the grown
-        text. Whatever keeps the answer from being complete closes the conversation.
+        Events as in `compare`; prefill_ms is that of the question alone, and bytes count all that
+        has grown. Whatever keeps the answer from being complete closes the conversation.
 
         Args:
             conversation: as `compare` has filled it.
             question: the text of the next turn.
             max_new_tokens: the longest answer, 1 to `Limits`.
             stop: ends every column early once it is set.
+            images: further pictures, shown with this question; they are compressed, too.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is as it was.
         """
         question = clean_question(question)
-        ids = self._question_ids(conversation, question, whole_tokens(max_new_tokens))
-        return self._follow(conversation, ids, max_new_tokens, stop)
+        pictures = make_request(images, question).images if images else ()
+        turn = self._turn(conversation, question, pictures, whole_tokens(max_new_tokens))
+        return self._follow(conversation, turn, max_new_tokens, stop)
 
     def _follow(
-        self, conversation: Conversation, ids: list[int], max_new_tokens: int, stop: Flag | None
+        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: Flag | None
     ) -> Iterator[Event]:
-        """`follow`, with the question as token ids."""
+        """`follow`, with the question as the model reads it."""
         message, answered, prompt = "", False, conversation.prompt
         assert prompt is not None
+        shared, seen = SharedPrompt(self.vlm, turn), None
         try:
             for column in conversation.columns:
-                with self._lock, stoppable(stop), watched(column.attention):
-                    logits = go_on(self.vlm, column, ids)
-                self._decode(column, logits, max_new_tokens, stop)
-                yield self._prefilled(column, prompt)
+                with self.scheduler.prefill(stop), watched(column.attention):
+                    if turn.visual_tokens:
+                        shared.see(column.settings.pruning)
+                        seen = shared.under(column.settings.pruning)[0]
+                    logits = go_on(self.vlm, column, turn, seen)
+                self._seat(column, logits, max_new_tokens, stop)
+                yield prefilled(self.vlm, column, prompt)
+            if conversation.lease is not None:
+                conversation.lease.resume(self._held(conversation.columns, max_new_tokens))
             yield from self._interleave(conversation.columns, prompt, stop)
             answered = not (stop is not None and stop.is_set())
             if answered:
-                conversation.hold(conversation.columns, prompt)
+                conversation.hold(conversation.columns, prompt, conversation.lease)
         except Stopped:
             pass
         except Exception as exc:
             message = self._said(exc)
         finally:
             if not answered:
+                self._close(conversation.columns)
                 conversation.close()
         if message:
             yield Failed(None, message)
 
-    def _question_ids(
-        self, conversation: Conversation, question: str, max_new_tokens: int
-    ) -> list[int]:
-        """A follow-up question's token ids, if the conversation has room for it and its answer."""
+    def _turn(
+        self,
+        conversation: Conversation,
+        question: str,
+        pictures: Sequence[Image.Image],
+        max_new_tokens: int,
+    ) -> Prompt:
+        """A follow-up question, if the conversation has room for it and its answer."""
         if self._lost:
             raise Restarting
         if not conversation.is_open:
             raise ConversationGone
-        template = self.vlm.tokenizer.chat_template or self.vlm.template
-        ids = encode_follow_up(self.vlm.tokenizer, question, template)
+        with self.scheduler.preparing:
+            turn = turn_of(self.vlm, question, pictures)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
-        check_room(conversation, len(ids) + max_new_tokens, self.limits.turns, limit)
-        return ids
+        tokens = turn.ids.shape[1] + max_new_tokens
+        check_room(conversation, tokens, self.limits.turns, limit)
+        return turn
 
     def flag(self) -> Switch:
         """A stop flag for one of this engine's answers."""
@@ -261,19 +320,51 @@ class Engine:
         """The request as this engine will answer it, and what to tell the visitor of that."""
         return request, ""
 
+    def state(self) -> EngineState:
+        """Who is being answered and who waits, and the memory they take. For metrics."""
+        done, admission = self.scheduler.counters, self.admission
+        return EngineState(
+            running=admission.running,
+            waiting=admission.waiting,
+            rows=self.scheduler.running,
+            live_bytes=admission.held,
+            room_bytes=admission.room,
+            picture_bytes=self.pictures.bytes,
+            picture_hits=self.pictures.hits,
+            picture_misses=self.pictures.misses,
+            prefills=done.prefills,
+            steps=done.steps,
+            tokens=done.tokens,
+            shed=done.shed,
+            failed=done.failed,
+        )
+
     def health(self) -> Health:
         """Whether this engine can answer, where it runs, and what computes its attention."""
         device = self.vlm.device.type
         status = dispatch.status(device)
         return Health(not self._lost, device, status.backend, status.reason)
 
+    def _prompt(self, request: Request, columns: Mapping[str, Settings]) -> _Asked:
+        """Encode a request; what the vision tower has seen of its pictures already is found."""
+        key = key_of(request.images, request.times)
+        warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
+        pixels = None if warm is None else warm.pixels
+        if pixels is None:
+            with self.scheduler.preprocessing:
+                pixels = self.vlm.preprocess(request.images)
+        with self.scheduler.preparing:
+            prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
+        return _Asked(prompt, key, warm or Looked(prompt.pixels))
+
     def _columns(
-        self, prompt: Prompt, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
+        self, asked: _Asked, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[RunningColumn]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        shared = SharedPrompt(self.vlm, prompt)
+        look = partial(self.pictures.look, asked.key, asked.looked, asked.prompt)
+        shared = SharedPrompt(self.vlm, asked.prompt, look)
         for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
-            with self._lock, stoppable(stop):
+            with self.scheduler.prefill(stop):
                 shared.see(pruner)
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
@@ -294,112 +385,50 @@ class Engine:
         first, caches = group[0], [column.cache for column in group]
         seen = RecorderGroup([column.attention for column in group if column.attention is not None])
         try:
-            with self._lock, stoppable(stop), watched(seen):
+            with self.scheduler.prefill(stop), watched(seen):
                 logits, times = fill(self.vlm, first.embedded, first.plan, caches)
         except Stopped:
             return False
         for column, ms in zip(group, times, strict=True):
             column.prefill_ms += ms
-            self._decode(column, logits, request.max_new_tokens, stop)
+            self._seat(column, logits, request.max_new_tokens, stop)
         return True
 
-    def _decode(
+    def _seat(
         self, column: RunningColumn, logits: Tensor, max_new_tokens: int, stop: Flag | None
     ) -> None:
-        """Make a filled column ready to answer."""
-        column.steps = decode(
-            self.vlm,
-            column.embedded,
-            column.cache,
-            logits,
-            max_new_tokens,
-            stop,
-            graph=self.graphs,
-        )
+        """Make a filled column ready to join the running batch."""
+        position = int(column.embedded.next_position[0])
+        column.seat = Seat(column.cache, position, logits, max_new_tokens, stop)
+        if not self.graphs:  # a graph's replay has no eyes
+            column.seat.watchers = column.watchers
 
     def _interleave(
         self, running: list[RunningColumn], prompt: Prompt, stop: Flag | None
     ) -> Iterator[Event]:
         """One token from each column in turn, until all have ended."""
-        alive = list(running)
-        reference = running[0]
-        latest: Tensor | None = None
+        reference, alive = running[0], list(running)
+        self._join(running)
         while alive:
             for column in list(alive):
-                with self._lock, watched(column.attention):
-                    step = next(column.steps, None)
-                if step is None or step.tokens[0] in self.vlm.stop_ids:
+                pick = None if column.seat is None else self.scheduler.next(column.seat)
+                if pick is None or pick.token in self.vlm.stop_ids:
                     alive.remove(column)
-                    yield self._finished(column, reference, prompt, stop)
+                    column.look_away()
+                    stopped = stop is not None and stop.is_set()
+                    yield finished(self.vlm, column, reference, prompt, stopped)
                     continue
-                if column is reference:
-                    latest = step.logits
-                yield self._token(column, reference, step, latest)
+                yield token(self.vlm, column, reference, pick)
 
-    def _token(
-        self, column: RunningColumn, reference: RunningColumn, step: Step, latest: Tensor | None
-    ) -> Token:
-        """Take one step into the column's record."""
-        index = len(column.tokens)
-        token = step.tokens[0]
-        before = not column.parted and column.tokens == reference.tokens[:index]
-        probability = float(step.logits[0].softmax(-1)[token])
-        column.log_probability += math.log(max(probability, 1e-30))
-        column.tokens.append(token)
-        if index:
-            column.step_ms.append(step.ms)
-        full = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True)
-        ready = full.rstrip("\ufffd")  # an unfinished character waits for its other bytes
-        text, column.text = ready[len(column.text) :], max(column.text, ready, key=len)
-        kl = None
-        if column is not reference and before and len(reference.tokens) > index:
-            kl = _divergence(latest, step.logits)
-            column.kl.append(kl)
-        divergent = column is not reference and reference.tokens[index : index + 1] != [token]
-        return Token(column.name, index, token, text, step.ms, divergent, kl, probability)
-
-    def _prefilled(self, column: RunningColumn, prompt: Prompt) -> Prefilled:
-        count = column.bytes()
-        return Prefilled(
-            column=column.name,
-            prefill_ms=column.prefill_ms,
-            visual_tokens=prompt.visual_tokens,
-            visual_kept=column.plan.visual_kept,
-            nominal_kv=column.settings.nominal_kv,
-            kv_bytes=count.total,
-            kv_bytes_full=self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
-            kept=_kept(column, prompt),
-            grids=tuple((g.rows, g.columns) for g in prompt.pixels.grids),
-            attention=dispatch.backend(self.vlm.device.type),
-        )
-
-    def _finished(
-        self, column: RunningColumn, reference: RunningColumn, prompt: Prompt, stop: Flag | None
-    ) -> Finished:
-        count = column.bytes()
-        pairs = list(zip(column.tokens, reference.tokens, strict=False))
-        longest = max(len(column.tokens), len(reference.tokens))
-        differs = [i for i, (a, b) in enumerate(pairs) if a != b]
-        if not differs and len(column.tokens) > len(reference.tokens):
-            differs = [len(reference.tokens)]
-        metrics: dict[str, Any] = {
-            "kv_bytes": count.total,
-            "kv_bytes_full": self.vlm.full_bytes(prompt.ids.shape[1] + column.grown),
-            "bytes": count.parts,
-            "nominal_kv": column.settings.nominal_kv,
-            "prefill_ms": column.prefill_ms,
-            "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
-            "first_divergence": differs[0] if differs else None,
-            "kl": float(np.mean(column.kl)) if column.kl else None,
-            "confidence": math.exp(column.log_probability / max(len(column.tokens), 1)),
-            "stopped": bool(stop is not None and stop.is_set()),
-        }
-        per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
-        answer = self.vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
-        return Finished(
-            column.name, answer, len(column.tokens), per_token, metrics,
-            _trace(column, prompt), _answer_attention(column, prompt),
-        )  # fmt: skip
+    def _join(self, columns: Sequence[RunningColumn]) -> None:
+        """Let filled columns answer; one whose prefill was stopped has nothing to say."""
+        seats = [column.seat for column in columns if column.seat is not None]
+        number = self.scheduler.request()
+        for seat in seats:
+            seat.request = number
+            seat.first = None if seat is columns[0].seat else columns[0].seat
+        if seats:
+            self.scheduler.join(seats)
 
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
@@ -416,32 +445,3 @@ def _groups(columns: list[RunningColumn]) -> list[list[RunningColumn]]:
     for column in columns:
         groups.setdefault(id(column.plan), []).append(column)
     return list(groups.values())
-
-
-def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
-    """[visual_tokens] bool, or None where every token stayed."""
-    if column.embedded.kept is not None:
-        return column.embedded.kept.numpy()
-    if column.plan.kept_rows is None:
-        return None
-    return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
-
-
-def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
-    if column.recorder is None or not column.recorder.layers:
-        return None
-    grids = tuple((g.rows, g.columns) for g in prompt.pixels.grids)
-    return column.recorder.finish(grids, prompt.visual_tokens, _kept(column, prompt))
-
-
-def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:
-    if column.attention is None:
-        return None
-    return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))
-
-
-def _divergence(reference: Tensor | None, logits: Tensor) -> float:
-    """KL(reference || this) of two next-token distributions [1, vocabulary], in nats."""
-    assert reference is not None
-    p, q = reference.log_softmax(-1), logits.log_softmax(-1)
-    return max(0.0, float((p.exp() * (p - q)).sum()))

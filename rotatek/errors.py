@@ -103,6 +103,26 @@ class TooManyImages(UserError):
     sentence = "There are more than 8 images in one request. Use fewer and ask again."
 
 
+class ClipUnreadable(UserError):
+    code = "clip_unreadable"
+    sentence = "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM."
+
+
+class ClipTooLarge(UserError):
+    code = "clip_too_large"
+    sentence = "The video file is larger than 100 MB. Save it smaller and try again."
+
+
+class ClipTooLong(UserError):
+    code = "clip_too_long"
+    sentence = "The video does not end within ten minutes. Cut out what matters and try again."
+
+
+class ClipsNotInstalled(UserError):
+    code = "clips_not_installed"
+    sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
+
+
 class QuestionEmpty(UserError):
     code = "question_empty"
     sentence = "The question is empty. Type one and ask again."
@@ -166,6 +186,22 @@ class StorageFull(UserError):
     sentence = "The disk is full. Free some space and try again."
 
 
+class HubUnreachable(UserError):
+    code = "hub_unreachable"
+    sentence = (
+        "The hub cannot be reached. Check the connection and try again, or give a folder that "
+        "holds the model."
+    )
+
+
+class ModelGated(UserError):
+    code = "model_gated"
+    sentence = (
+        "The model is gated. Accept its terms on its page of the hub, and set HF_TOKEN to a token "
+        "of your account."
+    )
+
+
 class WeightsMissing(UserError):
     code = "weights_missing"
     sentence = "The model's weights were not found. Check the model's name or folder."
@@ -181,6 +217,49 @@ class CalibrationUnusable(UserError):
     sentence = (
         "The calibration file cannot be used with this model. Make one with "
         "`python -m rotatek calibrate`."
+    )
+
+
+class CacheFileForeign(UserError):
+    code = "cache_file_foreign"
+    sentence = "This file is not a stored cache. Give one that `save` or --save-cache has written."
+
+
+class CacheFileDamaged(UserError):
+    code = "cache_file_damaged"
+    sentence = "The stored cache is damaged or incomplete. Ask again with the image, and save anew."
+
+
+class CacheFileVersion(UserError):
+    code = "cache_file_version"
+    sentence = (
+        "The cache was stored by another version of RotateK. Ask again with the image, and save "
+        "anew."
+    )
+
+
+class CacheOfAnotherModel(UserError):
+    code = "cache_of_another_model"
+    sentence = (
+        "The stored cache belongs to another model, or to other numbers of it. Load the model that "
+        "filled it."
+    )
+
+
+class CacheNotStorable(UserError):
+    code = "cache_not_storable"
+    sentence = "There is no compressed cache to save. Fill one first, under settings that compress."
+
+
+class CacheFileUnwritable(UserError):
+    code = "cache_file_unwritable"
+    sentence = "The cache cannot be written there. Check the folder and the name, and try again."
+
+
+class CompressorMissing(UserError):
+    code = "compressor_missing"
+    sentence = (
+        "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
     )
 
 
@@ -212,6 +291,62 @@ class GpuNotLent(UserError):
     )
 
 
+class KeyUnknown(UserError):
+    code = "invalid_api_key"
+    sentence = "The API key is missing or not one that this server knows. Send it as Bearer token."
+
+
+class ModelNotServed(UserError):
+    code = "model_not_found"
+    sentence = "That model is not served here. GET /v1/models lists those that are."
+
+
+class AddressUnknown(UserError):
+    code = "address_unknown"
+    sentence = "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions."
+
+
+class BodyTooLarge(UserError):
+    code = "body_too_large"
+    sentence = "The request is larger than 40 MB. Send fewer or smaller pictures."
+
+
+class BodyTooSlow(UserError):
+    code = "body_too_slow"
+    sentence = "The request did not arrive within a minute. Send it again, or smaller pictures."
+
+
+class BodyUnreadable(UserError):
+    code = "body_unreadable"
+    sentence = "The request is no JSON object. Send one, with Content-Type: application/json."
+
+
+class MessagesUnreadable(UserError):
+    code = "messages_unreadable"
+    sentence = (
+        "The messages are not a chat: user and assistant in turns, the last one the user's, each "
+        "with text, and pictures as image_url."
+    )
+
+
+class ImageOutOfPlace(UserError):
+    code = "image_out_of_place"
+    sentence = "Pictures belong into the first user message. Start a new chat for another one."
+
+
+class ImageNotData(UserError):
+    code = "image_not_data"
+    sentence = (
+        "Addresses are not fetched. Send the picture itself, as data:image/png;base64,... in "
+        "image_url.url."
+    )
+
+
+class AnswerBroken(UserError):
+    code = "answer_broken"
+    sentence = "The answer broke off and cannot be completed as it began. Ask again."
+
+
 class Stopped(UserError):
     code = "stopped"
     sentence = "Stopped. Ask again whenever you like."
@@ -240,6 +375,7 @@ class Restarting(UserError):
 
 # Said with `rotatek.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
+ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
 
 class SettingError(UserError):

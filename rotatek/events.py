@@ -7,7 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rotatek.answer_attention import AnswerAttention
+from rotatek.grids import Grid
 from rotatek.trace import Trace
+
+
+@dataclass(frozen=True)
+class Queued:
+    """The request waits until others have left enough memory for its caches. place: 1 for the one
+    that is admitted next. Told once a second at least, and whenever the place changes."""
+
+    place: int
+    column: None = None
 
 
 @dataclass(frozen=True)
@@ -15,7 +25,8 @@ class Prefilled:
     """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
     kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
-    grids: (rows, columns) of each image's tokens; attention: "triton" or "reference"."""
+    grids: where they lie on each image, empty where that is not known;
+    attention: "triton" or "reference"."""
 
     column: str
     prefill_ms: float
@@ -25,7 +36,7 @@ class Prefilled:
     kv_bytes: int
     kv_bytes_full: int
     kept: NDArray[np.bool_] | None
-    grids: tuple[tuple[int, int], ...]
+    grids: tuple[Grid, ...]
     attention: str
 
 
@@ -78,4 +89,4 @@ class Failed:
     message: str
 
 
-Event = Prefilled | Token | Finished | Restarted | Failed
+Event = Queued | Prefilled | Token | Finished | Restarted | Failed

@@ -61,21 +61,31 @@ _STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch m
 
 
 @dataclass(frozen=True, eq=False)
+class Clip:
+    """Frames of a video: RGB pictures of one size, and the second of each."""
+
+    frames: tuple[Image.Image, ...]
+    times: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Request:
-    """One checked question about one or more images.
+    """One checked question about one or more images, or about a clip.
 
     images: RGB, upright, without metadata; question: clean text; max_new_tokens: 1 to `Limits`;
-    history: earlier (question, answer) turns about the same images, oldest first.
+    history: earlier (question, answer) turns about the same images, oldest first; times: the second
+    of each image, where they are the frames of a clip.
     """
 
     images: tuple[Image.Image, ...]
     question: str
     max_new_tokens: int = 64
     history: tuple[tuple[str, str], ...] = ()
+    times: tuple[float, ...] = ()
 
 
 def make_request(
-    images: Image.Image | Sequence[Image.Image],
+    images: Image.Image | Sequence[Image.Image] | Clip,
     question: str,
     max_new_tokens: int = 64,
     history: Sequence[tuple[str, str]] = (),
@@ -83,7 +93,7 @@ def make_request(
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
     Args:
-        images: one picture or several.
+        images: one picture or several, or a clip of `rotatek.clip.open_clip`.
         question: the text, cleaned by `clean_question`.
         max_new_tokens: the longest answer, 1 to `Limits`.
         history: earlier (question, answer) turns about the same images, oldest first.
@@ -91,15 +101,23 @@ def make_request(
     Raises:
         UserError: in a sentence that says what to change.
     """
+    if isinstance(images, Clip):
+        pictures, times = images.frames, images.times
+    else:
+        pictures, times = _pictures(images), ()
+    text = clean_question(question)
+    new_tokens = whole_tokens(max_new_tokens)
+    return Request(pictures, text, new_tokens, _clean_history(history), times)
+
+
+def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:
+    """One to `MAX_IMAGES` checked pictures."""
     given = [images] if isinstance(images, Image.Image) else list(images or ())
     if not given or any(image is None for image in given):
         raise errors.ImageMissing
     if len(given) > MAX_IMAGES:
         raise errors.TooManyImages
-    text = clean_question(question)
-    new_tokens = whole_tokens(max_new_tokens)
-    turns = _clean_history(history)
-    return Request(tuple(open_image(image) for image in given), text, new_tokens, turns)
+    return tuple(open_image(image) for image in given)
 
 
 def whole_tokens(max_new_tokens: int) -> int:
@@ -118,7 +136,7 @@ def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
     if isinstance(data, Image.Image):
         return _decode(data)
     if isinstance(data, os.PathLike):
-        data = _read_file(data)
+        data = read_file(data, MAX_FILE_BYTES, errors.ImageTooLarge)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise errors.ImageMissing if data is None else errors.NotAnImage
     data = bytes(data)
@@ -144,7 +162,7 @@ def clean_question(text: str) -> str:
         raise errors.QuestionNotText
     if len(text) > 8 * MAX_QUESTION:  # bounds the work on what will be refused anyway
         raise errors.QuestionTooLong
-    text = _clean_text(text)
+    text = clean_text(text)
     if not any(_is_visible(c) for c in text):
         raise errors.QuestionEmpty
     if len(text) > MAX_QUESTION:
@@ -176,16 +194,25 @@ def check_header(data: bytes) -> tuple[int, int]:
     return size
 
 
-def _read_file(path: os.PathLike[str]) -> bytes:
-    """At most one byte more than is allowed of a regular file (never a device or a pipe)."""
+def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserError]) -> bytes:
+    """A regular file (never a device or a pipe), at most one byte more than `most`.
+
+    Args:
+        path: of the file.
+        most: bytes.
+        too_large: raised for a file of more.
+
+    Raises:
+        UserError: FileUnreadable, or `too_large`.
+    """
     try:
         info = os.stat(path)
         if not stat.S_ISREG(info.st_mode):
             raise errors.FileUnreadable
-        if info.st_size > MAX_FILE_BYTES:
-            raise errors.ImageTooLarge
+        if info.st_size > most:
+            raise too_large
         with open(path, "rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
+            return file.read(most + 1)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise errors.FileUnreadable from error
 
@@ -303,7 +330,7 @@ def _layers(strip: Image.Image) -> Iterator[tuple[Image.Image, Image.Image | Non
         yield strip.convert("RGB"), None
 
 
-def _clean_text(text: str) -> str:
+def clean_text(text: str) -> str:
     """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
@@ -331,7 +358,7 @@ def _clean_history(history: Sequence[tuple[str, str]]) -> tuple[tuple[str, str],
         raise errors.HistoryInvalid
     if sum(len(s) for turn in turns for s in turn) > MAX_HISTORY:
         raise errors.HistoryInvalid
-    return tuple((clean_question(question), _clean_text(answer)) for question, answer in turns)
+    return tuple((clean_question(question), clean_text(answer)) for question, answer in turns)
 
 
 def _whole_number(name: str, value: object, low: int, high: int) -> int:

@@ -28,7 +28,8 @@ class Option:
         label: a few words for the page.
         help: one sentence for the command line, the page and the API.
         kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
-            least low; "choice" is one of `choices`; "path" is a file, or None.
+            least low; "choice" is one of `choices`; "path" is a file. Where the default is None,
+            None says that the option is off.
         low: the least that a number may be.
         high: the most.
         choices: (value, words) pairs.
@@ -69,8 +70,10 @@ class Option:
         """Whether the option may be set to `value`."""
         if self.kind == "choice":
             return value in self.values
+        if value is None:
+            return self.default is None
         if self.kind == "path":
-            return value is None or isinstance(value, str)
+            return isinstance(value, str)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
         if self.kind == "fraction":

@@ -1,6 +1,6 @@
 """Request -> token ids. The template's control tokens are real; what a visitor typed is text."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from transformers import PreTrainedTokenizerBase
@@ -12,34 +12,61 @@ _MARK: Final = "\ue000{}\ue001"  # private-use characters: `rotatek.inputs` lets
 
 
 def encode_chat(
-    tokenizer: PreTrainedTokenizerBase, request: Request, template: str | None
+    tokenizer: PreTrainedTokenizerBase,
+    request: Request,
+    template: str | None,
+    pictures: Sequence[str] = (),
+    placeholder: str = "",
 ) -> list[int]:
-    """Token ids of the whole conversation, ready for the answer; one image token an image.
+    """Token ids of the whole conversation, ready for the answer.
 
     The template is rendered around marks, and each typed text is encoded on its own with special
     tokens split, so `<|im_end|>` in a question is seven characters and never a turn.
 
     Args:
         tokenizer: the model's.
-        request: question, images and history.
+        request: question and history.
         template: a Jinja chat template; None for the tokenizer's own.
+        pictures: what stands for each picture or clip, with one visual token for a run of them.
+        placeholder: what the template says where a picture goes.
 
     Raises:
-        ControlTokens: where the template leaves a text out.
+        ControlTokens: where the template leaves out a text or a picture.
     """
     turns = [*request.history, (request.question, None)]
-    rendered, texts = _render(tokenizer, turns, template, images=len(request.images))
+    rendered, texts = _render(tokenizer, turns, template, images=len(pictures))
+    if placeholder:
+        rendered = _place(rendered, placeholder, pictures)
     ids: list[int] = []
     for number, text in enumerate(texts):
         before, mark_, rendered = rendered.partition(_MARK.format(number))
         if not mark_:
             raise ControlTokens
         ids += _encode(tokenizer, before, split=False) + _encode(tokenizer, text, split=True)
-    return ids + _encode(tokenizer, rendered, split=False)
+    ids += _encode(tokenizer, rendered, split=False)
+    return _first(tokenizer, ids) + ids
+
+
+def _place(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
+    """Put what stands for each picture where the template wants it."""
+    parts = rendered.split(placeholder)
+    if len(parts) != len(pictures) + 1:
+        raise ControlTokens
+    return "".join(part + picture for part, picture in zip(parts, [*pictures, ""], strict=True))
+
+
+def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
+    """The token that begins every text of this tokenizer, where the template did not write it."""
+    own = tokenizer("")["input_ids"][:1]
+    return own if own == [tokenizer.bos_token_id] and own != list(ids[:1]) else []
 
 
 def encode_follow_up(
-    tokenizer: PreTrainedTokenizerBase, question: str, template: str | None
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    template: str | None,
+    pictures: Sequence[str] = (),
+    placeholder: str = "",
 ) -> list[int]:
     """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
 
@@ -47,12 +74,16 @@ def encode_follow_up(
         tokenizer: the model's.
         question: clean text.
         template: a Jinja chat template; None for the tokenizer's own.
+        pictures: what stands for each further picture, as for `encode_chat`.
+        placeholder: what the template says where a picture goes.
 
     Raises:
-        ControlTokens: where the template leaves a text out.
+        ControlTokens: where the template leaves out a text or a picture.
     """
     turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
-    rendered, _ = _render(tokenizer, turns, template)
+    rendered, _ = _render(tokenizer, turns, template, images=len(pictures), turn=1)
+    if pictures:
+        rendered = _place(rendered, placeholder, pictures)
     _, answer, rest = rendered.partition(_MARK.format(1))
     before, asked, after = rest.partition(_MARK.format(2))
     if not answer or not asked:
@@ -69,8 +100,12 @@ def _render(
     turns: Sequence[tuple[str, str | None]],
     template: str | None,
     images: int = 0,
+    turn: int = 0,
 ) -> tuple[str, list[str]]:
-    """The template around marks, ready for an answer; and the texts that the marks stand for."""
+    """The template around marks, ready for an answer; and the texts that the marks stand for.
+
+    images: pictures of the turn with that number.
+    """
     texts: list[str] = []
 
     def mark(text: str) -> dict[str, str]:
@@ -79,7 +114,7 @@ def _render(
 
     messages = []
     for number, (question, answer) in enumerate(turns):
-        shown = [{"type": "image"}] * images if number == 0 else []
+        shown = [{"type": "image"}] * images if number == turn else []
         messages.append({"role": "user", "content": [*shown, mark(question)]})
         if answer is not None:
             messages.append({"role": "assistant", "content": [mark(answer)]})
@@ -95,18 +130,23 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> li
     return tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
 
 
-def expand_images(ids: Sequence[int], image_token: int, counts: Sequence[int]) -> list[int]:
-    """Repeat each image token as often as its image has visual tokens.
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of typed text alone; special tokens in it are split."""
+    return _encode(tokenizer, text, split=True)
+
+
+def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int]) -> list[int]:
+    """Repeat each visual token as often as its run is long.
 
     Args:
-        ids: a conversation's token ids, one image token an image.
-        image_token: that token's id.
-        counts: visual tokens of each image, in order.
+        ids: a conversation's token ids, one visual token a run.
+        visual: ids that stand for visual tokens.
+        runs: the length of each run, in order.
 
     Raises:
-        ControlTokens: if the ids hold another number of image tokens than there are images.
+        ControlTokens: if the ids hold another number of visual tokens than there are runs.
     """
-    if sum(token == image_token for token in ids) != len(counts):
+    if sum(token in visual for token in ids) != len(runs):
         raise ControlTokens
-    wanted = iter(counts)
-    return [t for i in ids for t in ([i] * next(wanted) if i == image_token else [i])]
+    wanted = iter(runs)
+    return [t for i in ids for t in ([i] * next(wanted) if i in visual else [i])]

@@ -101,6 +101,14 @@ class Settings:
             return Settings.from_dict(names | kept | given)
         return Settings.from_dict(self.as_dict() | given)
 
+    def without_paths(self) -> "Settings":
+        """These settings without the names of files of this machine."""
+        methods = (self.tokens, self.channels)
+        paths = {
+            one.key: None for each in methods for one in options_of(each) if one.kind == "path"
+        }
+        return self.with_options(**paths)
+
     def with_channels(self, method: str, **options: Any) -> "Settings":
         """The same tokens, and the same share of Key channels under another method.
 

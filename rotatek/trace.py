@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rotatek import rotation
 from rotatek.channels.base import HeadStates, LayerStates
+from rotatek.grids import Grid
 
 MAX_STEPS = 64  # answer tokens whose queries are kept: every second, fourth... of a longer answer
 
@@ -45,12 +46,13 @@ class LayerTrace:
 class Trace:
     """A prefill and its answer as the figures need them.
 
-    grids: (rows, columns) of each image's visual tokens; steps: the number of each recorded answer
-    token, 0 being the one that the prompt's last row chose; itemsize: bytes of a cached number.
+    grids: where each image's visual tokens lie, empty where that is not known; steps: the number of
+    each recorded answer token, 0 being the one that the prompt's last row chose; itemsize: bytes of
+    a cached number.
     """
 
     layers: tuple[LayerTrace, ...]
-    grids: tuple[tuple[int, int], ...]
+    grids: tuple[Grid, ...]
     visual_tokens: int
     steps: tuple[int, ...] = (0,)
     itemsize: int = 2
@@ -162,12 +164,12 @@ class TraceRecorder:
         self.numbers = [self.numbers[i] for i in keep]
 
     def finish(
-        self, grids: tuple[tuple[int, int], ...], visual_tokens: int, kept: NDArray[np.bool_] | None
+        self, grids: tuple[Grid, ...], visual_tokens: int, kept: NDArray[np.bool_] | None
     ) -> Trace:
         """Close the record and make the trace of it.
 
         Args:
-            grids: (rows, columns) of each image's visual tokens.
+            grids: where each image's visual tokens lie.
             visual_tokens: of the whole prompt, before any pruning.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """

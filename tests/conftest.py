@@ -4,12 +4,15 @@ import gc
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests.fixtures import Together
 
 
 def _set_the_scene() -> None:
@@ -73,3 +76,27 @@ def encode() -> Callable[..., bytes]:
         return buffer.getvalue()
 
     return to_bytes
+
+
+@pytest.fixture
+def together() -> Together:
+    """Run several calls at once and re-raise what any of them raised."""
+
+    def run(calls: list[Callable[[], None]]) -> None:
+        raised: list[BaseException] = []
+
+        def guard(call: Callable[[], None]) -> None:
+            try:
+                call()
+            except BaseException as error:  # handed to the main thread below
+                raised.append(error)
+
+        threads = [threading.Thread(target=guard, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        if raised:
+            raise raised[0]
+
+    return run

@@ -9,10 +9,10 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import numpy as np
@@ -43,6 +43,7 @@ from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.settings import Settings
+from tests.full_families import built
 from tests.tiny import QWEN_TEMPLATE, byte_tokenizer
 
 NEW_TOKENS = 24
@@ -191,8 +192,8 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
     }
 
 
-def measure(vlm: VisionLanguageModel, side: int) -> dict:
-    """Everything for one family."""
+def measure(vlm: VisionLanguageModel, side: int, settings_by_name: Mapping[str, Any]) -> dict:
+    """Everything for one family: a square picture of `side` pixels under each of the settings."""
     noise = np.random.default_rng(0).integers(0, 255, (side // 8, side // 8, 3), dtype=np.uint8)
     image = Image.fromarray(noise).resize((side, side))
     prompt = vlm.prompt(make_request(image, "What is the total on this receipt?", NEW_TOKENS))
@@ -200,7 +201,7 @@ def measure(vlm: VisionLanguageModel, side: int) -> dict:
     _say(f"\n{vlm.name}: {prompt.visual_tokens} visual tokens")
     plain: list[int] = []
     with torch.no_grad():  # not inference mode: a program around the library need not be in it
-        for name, settings in SETTINGS.items():
+        for name, settings in settings_by_name.items():
             pruner = None if settings is None else settings.tokens
             ms, mib, embedded = _timed(partial(vlm.embed, prompt, pruner), 3)
             row = _run(vlm, embedded, settings)
@@ -262,14 +263,40 @@ def _batch(vlm: VisionLanguageModel, prompts: list[Embedded]) -> float:
 
 FAMILIES: dict[str, tuple[Callable[[], VisionLanguageModel], int]] = {
     "qwen": (qwen, 1512), "llava": (llava, 672),
+    "qwen3-vl-8b": (partial(built, "qwen3-vl-8b", "cuda"), 1024),
+    "internvl3-8b": (partial(built, "internvl3-8b", "cuda"), 1344),
+    "smolvlm-500m": (partial(built, "smolvlm-500m", "cuda"), 1024),
+    "gemma-3-4b": (partial(built, "gemma-3-4b", "cuda"), 896),
+    "gemma-3-12b": (partial(built, "gemma-3-12b", "cuda"), 896),
 }  # fmt: skip
+PAPER: Final = ("qwen", "llava")  # the paper's families, measured under every setting
+
+
+def settings_for(name: str, vlm: VisionLanguageModel) -> dict[str, Settings | None]:
+    """Every setting for the paper's families; for the others those that tell how they fare, with
+    as many Key channels, which is another share where heads are wider or narrower."""
+    if name in PAPER:
+        return SETTINGS
+    config = vlm.text_config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    keep = 32 / width
+    return {
+        "uncompressed": None,
+        "full width, our cache": SETTINGS["full width, our cache"],
+        "RotateK k=32": Settings.of(keep_channels=keep),
+        "RotateK k=32 r=32": Settings.of(keep_channels=keep, values="rotate", keep_values=keep),
+        "FastV .4 + RotateK k=32": Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=keep),
+        "VisionZip .4 + RotateK k=32": Settings.of(
+            tokens="visionzip", keep_tokens=0.4, keep_channels=keep
+        ),
+    }
 
 
 def main() -> int:
     """Measure families and print a short table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path)
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(PAPER))
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.stderr.write("This command needs a GPU with 40 GB of memory.\n")
@@ -280,7 +307,9 @@ def main() -> int:
     }  # fmt: skip
     for name in args.family:
         make, side = FAMILIES[name]
-        report["families"].append(measure(make(), side))
+        vlm = make()
+        report["families"].append(measure(vlm, side, settings_for(name, vlm)))
+        del vlm
         torch.cuda.empty_cache()
         if args.json:
             args.json.write_text(json.dumps(report, indent=1))

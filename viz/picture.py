@@ -77,19 +77,33 @@ def _over_image(
     )  # fmt: skip
 
 
-def draw_kept(under: Backdrop, kept: np.ndarray) -> Drawing:
+def draw_plain(under: Backdrop) -> Drawing:
+    """The image alone, where nobody knows which cell a visual token stands for."""
+    clear = ((0, "rgba(0,0,0,0)"), (1, "rgba(0,0,0,0)"))
+    figure = _over_image(under, np.zeros((1, 1), np.uint8), clear, np.array([["the image"]]), 0)
+    reading = (
+        "Where this model's visual tokens lie on the image is not known, so nothing is laid over "
+        "it; the other figures are complete."
+    )
+    return Drawing(figure, reading, "The image without an overlay.")
+
+
+def draw_kept(under: Backdrop, kept: np.ndarray, seen: np.ndarray | None = None) -> Drawing:
     """The image with the cells of dropped visual tokens in shade.
 
     Args:
         under: the image.
         kept: True where the visual token is kept, bool [rows, cols].
+        seen: True where there is a visual token, bool [rows, cols]; everywhere by default.
     """
     words = np.where(kept, "kept", "dropped")
     cells = kept.astype(np.uint8) * np.uint8(255)
     gap = 0.7 if kept.size <= GRID_CELLS else 0.0
     figure = _over_image(under, cells, ((0, SHADE), (1, "rgba(0,0,0,0)")), words, gap)
-    count, total = int(kept.sum()), kept.size
-    if count == total:
+    count, total = int(kept.sum()), kept.size if seen is None else int(seen.sum())
+    if count == total < kept.size:
+        reading = f"All {total} visual tokens are kept; the model never sees what is in shade."
+    elif count == total:
         reading = f"All {total} visual tokens are kept, so the model still sees the whole image."
     else:
         reading = (

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import attention, compare, efficiency, joined, prefill, solver, step, tune
+from . import attention, compare, efficiency, joined, planes, prefill, solver, step, tune
 from .goals import goals, table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
@@ -38,9 +38,12 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "small": lambda o: tune.small(o.packs),
     "splits": lambda o: tune.splits(o.packs),
     "joined": lambda o: joined.joined(o.packs),
+    "planes": lambda o: planes.planes(o.rounds),
+    "packing": lambda o: planes.packing(o.rounds),
+    "digits": lambda o: planes.candidates(),
     "products": lambda o: tune.products(),
 }
-CANDIDATES = ("tune", "small", "splits", "joined", "products")
+CANDIDATES = ("tune", "small", "splits", "joined", "digits", "products")
 
 
 def main() -> int:

@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
+from kernels.reference import Text, Visual, expanded
 from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
@@ -15,6 +18,7 @@ from rotatek.cache.text import TextBuffer
 from rotatek.channels.base import ChannelMethod, LayerStates
 from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
+from rotatek.layout import Rows
 
 
 class Recorder(Protocol):
@@ -59,13 +63,19 @@ class PlannedLayer(CompressedLayer):
     def __init__(self, index: int, plan: TokenPlan, filling: Filling) -> None:
         super().__init__(index, plan.length)
         self.plan, self.filling = plan, filling
+        self.turning = False  # whether `plan` is that of a later turn, which comes next
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next rows are a prompt's or a turn's, of which visual ones are compressed."""
+        return self.turning or not self.is_filled
+
+    def begin_turn(self, plan: TokenPlan) -> None:
+        """Be ready for the rows of a later turn, which brings visual tokens."""
+        self.plan, self.rows, self.turning = plan, plan.length, True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Count the tokens and send this layer along to the attention function."""
-        if not self.is_filled and self.index == 0 and key_states.shape[2] != self.plan.length:
-            raise ModeUnsupported(
-                "The prompt must be processed in one piece, and be the one the cache was made for."
-            )
         keys, values = super().update(key_states, value_states)
         return tag(keys, self), values
 
@@ -77,12 +87,16 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `rotatek.attention.Layer.attend`.
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
-        if self.text is None:
-            out = full()
+        if self.text is not None:
+            check_window(module, self.logical)
+        if self.pending:
+            self.window = getattr(module, "sliding_window", None)
+            first = self.text is None
+            out = full() if first else self._attend_behind(module, query, key, value, scale)
             self.absorb(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
-        check_window(module, self.logical)
+        assert self.text is not None
         recorder = self.filling.recorder
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
             recorder.step(self.index, query)
@@ -123,20 +137,86 @@ class PlannedLayer(CompressedLayer):
         states: LayerStates | None,
     ) -> LayerStates | None:
         """Visual tokens compressed, the others at full width."""
+        self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         gathered = text.gather(key), text.gather(value)
-        self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
+        if self.text is None:
+            self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
+        else:
+            self.text.extend(*gathered, text)
         if visual.index.shape[1] == 0:
             return None
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
-            states = LayerStates(*kept, window.gather(query), window.alive, self.index)
+            states = LayerStates(
+                *(kept if self.store is None else joined(self.store.read(), *kept)),
+                window.gather(query),
+                window.alive,
+                self.index,
+                residual=self.plan.residual,
+                text=Text(*gathered, text.lengths),
+            )
         filling, metric = self.filling, None
         if filling.method.weighs_values:
             metric = filling.metrics.of(self.index, module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
         self.store = filling.compress(replace(states, value_metric=metric, basis=basis))
         return states
+
+    def _attend_behind(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> Tensor:
+        """Attention of a later turn: over what is stored, and causally over its own rows.
+
+        Args and result are those of `attend`.
+        """
+        assert self.text is not None
+        text = self.text.read()
+        keys, values = [text.keys, key], [text.values, value]
+        slot = torch.arange(text.keys.shape[2], device=key.device)
+        seen = [slot < self.text.lengths[:, None]]
+        if self.store is not None:
+            visual = self.store.read()
+            held = expanded(visual, key.shape[-1])
+            keys, values = [held[0].to(key), *keys], [held[1].to(value), *values]
+            seen = [alive_rows(visual, held[0].shape[2], len(key)), *seen]
+        T = key.shape[2]
+        own = self.plan.mask
+        if own is None:
+            own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
+        stored = torch.cat(seen, 1)[:, None, None].expand(-1, 1, T, -1)
+        mask = torch.cat([stored, own.to(key.device).expand(len(key), -1, -1, -1)], -1)
+        return sdpa_attention_forward(
+            module, query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling=scale
+        )[0]
+
+
+def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
+    """[B, N] bool: the entries of stored tokens that are real."""
+    if visual.lengths is None:
+        return torch.ones(batch, tokens, dtype=torch.bool, device=visual.keys.device)
+    return torch.arange(tokens, device=visual.lengths.device) < visual.lengths[:, None]
+
+
+def joined(
+    visual: Visual, keys: Tensor, values: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What is stored and further visual tokens [B, Hkv, n, d], as the states of one layer.
+
+    A later turn's store is made anew of both: one basis, and one store to attend to. What was left
+    out earlier stays away; what was kept is kept as far as the new basis holds it.
+
+    Returns:
+        Keys and Values [B, Hkv, N, d], zero beyond each length, and lengths [B].
+    """
+    old = expanded(visual, keys.shape[-1])
+    here = torch.arange(keys.shape[2], device=keys.device) < lengths[:, None]
+    alive = torch.cat([alive_rows(visual, old[0].shape[2], len(keys)), here], 1)
+    both = [torch.cat([a.to(b), b], 2) for a, b in zip(old, (keys, values), strict=True)]
+    if bool(alive.all()):
+        return both[0], both[1], alive.sum(-1, dtype=torch.int32)
+    rows = Rows.where(alive)
+    return rows.gather(both[0]), rows.gather(both[1]), rows.lengths
 
 
 def check_window(module: nn.Module, tokens: int) -> None:

@@ -3,7 +3,7 @@
 Lengths are logical (positions come from them), never physical.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,23 +26,29 @@ class CompressedLayer(CacheLayerMixin):
     def __init__(self, index: int, rows: int) -> None:
         super().__init__()
         self.index = index
-        self.rows = rows  # logical rows of the prefill, padding included
+        self.rows = rows  # logical rows of the prompt or turn, padding included
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
+        self.window: int | None = None  # tokens that its attention may see at most
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Count the tokens and pass the states on; the attention function stores them."""
-        self.logical += key_states.shape[2] if self.is_filled else self.rows
+        self.logical += self.rows if self.pending else key_states.shape[2]
         return key_states, value_states
 
     @property
     def is_filled(self) -> bool:
         """Whether the prefill has been absorbed."""
         return self.text is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next rows are a prompt's, of which visual ones are compressed."""
+        return not self.is_filled
 
     def get_seq_length(self) -> int:
         """Logical tokens seen, pruned ones included."""
@@ -55,6 +61,16 @@ class CompressedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         """No maximum."""
         return -1
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes: the layer as it is, filled."""
+        text = None if self.text is None else self.text.state()
+        return {"rows": self.rows, "logical": self.logical, "store": self.store, "text": text}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again; state: of `state`."""
+        self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
+        self.text = TextBuffer(**state["text"])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""
@@ -105,6 +121,24 @@ class RewindableCache(Cache):
         for layer in self.layers:
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
+
+    def reserve(self, tokens: int) -> bool:
+        """Keep every address, with room for `tokens` more where little is left: whether it was."""
+        grown = False
+        for layer in self.layers:
+            text = layer.text
+            text.static = False
+            if 4 * (text.keys.shape[2] - text.longest) < tokens:
+                text.reserve(text.longest + tokens)
+                grown = True
+            text.static = True
+        return grown
+
+    def advance(self) -> None:
+        """Count one token that a graph's replay has added."""
+        for layer in self.layers:
+            layer.logical += 1
+            layer.text.longest += 1
 
     def counters(self) -> list[tuple[int, int, Tensor]]:
         """Per layer: host counts and a copy of the device's lengths, for `rewind`."""

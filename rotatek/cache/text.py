@@ -1,13 +1,14 @@
 """Prompt, text and generated tokens at full width, in buffers that grow."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernels.reference import Text
 from rotatek.errors import ModeUnsupported
-from rotatek.layout import TEXT_STEP
+from rotatek.layout import TEXT_STEP, Rows
 
 
 class TextBuffer:
@@ -27,6 +28,17 @@ class TextBuffer:
         self.keys, self.values = keys.contiguous(), values.contiguous()
         self.static = False  # a captured graph writes here: addresses stay, slots come from lengths
         self.reserve(self.longest)
+
+    def state(self) -> dict[str, Any]:
+        """What `TextBuffer(**state)` makes again, without the spare slots."""
+        used = self.longest
+        return {
+            "keys": self.keys[:, :, :used],
+            "values": self.values[:, :, :used],
+            "lengths": self.lengths,
+            "ragged": self.ragged,
+            "longest": used,
+        }
 
     def reserve(self, slots: int) -> None:
         """Make room for `slots` tokens in all."""
@@ -55,6 +67,16 @@ class TextBuffer:
             self.values[:, :, self.longest : self.longest + T] = values
         self.longest += T
         self.lengths += T
+
+    def extend(self, keys: Tensor, values: Tensor, rows: Rows) -> None:
+        """Add the real ones of some tokens [B, Hkv, n, d], gathered by `rows`."""
+        if not (self.ragged or rows.ragged):
+            self.append(keys[:, :, : rows.longest], values[:, :, : rows.longest])
+            return
+        lengths, self.ragged = self.lengths + rows.lengths, True
+        self.append(keys[:, :, : rows.longest], values[:, :, : rows.longest])  # and some slots more
+        self.lengths.copy_(lengths)
+        self.longest = int(lengths.max())
 
     def read(self) -> Text:
         """What the attention reads."""

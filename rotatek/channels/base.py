@@ -13,13 +13,14 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual
+from kernels.reference import Text, Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.store import Store
 from rotatek.options import Method, option
 
 Relation = Literal["at least", "about"]
+SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
 CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
 
 
@@ -36,6 +37,8 @@ class LayerStates:
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
         basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+        residual: [B] mean squared norm of the window's rows before the layer, or None.
+        text: the prompt's other tokens at full width; None where they are not known.
         made: what follows from the states alone, where several caches are filled from them.
     """
 
@@ -47,6 +50,8 @@ class LayerStates:
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
+    residual: Tensor | None = None
+    text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
@@ -123,12 +128,14 @@ class ChannelMethod(Method):
         reading: what to see in its mask.
         title: of its mask's figure.
         rotates: whether it stores rotated channels.
+        narrows: whether it leaves channels out; if not, it stores every number, in fewer bits.
         expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
     """
 
     reading: ClassVar[str] = ""
     title: ClassVar[str] = ""
     rotates: ClassVar[bool] = False
+    narrows: ClassVar[bool] = True
     expected: ClassVar[Relation | None] = None
 
     # What it stores
@@ -167,6 +174,11 @@ class ChannelMethod(Method):
         return False
 
     @property
+    def bits_a_number(self) -> float | None:
+        """Mean bits of a stored number, where a method hands out bits and not channels."""
+        return None
+
+    @property
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it."""
         return (self.key_share + self.value_share) / 2
@@ -180,6 +192,23 @@ class ChannelMethod(Method):
     def beyond(self) -> str:
         """What of these options goes past the method's own paper, in a few words; or nothing."""
         return ""
+
+    @property
+    def form(self) -> str:
+        """What tells this form of the method from its plain one, in titles; or nothing."""
+        return self.beyond
+
+    def within(self, share: float) -> Self:
+        """The same method at the nominal share `share`, or as near to it as it can be.
+
+        Here by `at`, which nominal shares follow in a line; a method with steps takes the largest
+        that does not pass it.
+        """
+        least, all_of_it = self.at(SMALLEST_KEEP).nominal_share, self.at(1.0).nominal_share
+        if all_of_it <= least:
+            return self
+        place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
+        return self.at(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:
@@ -204,7 +233,7 @@ class ChannelMethod(Method):
 
     def stored(self, head: HeadStates, k: int) -> Visual:
         """What decoding reads of a head that keeps k channels: `compress`, settled, on its own."""
-        alone = self.at(k / head.keys.shape[-1]).for_figures()
+        alone = self.for_figures().at(k / head.keys.shape[-1])
         store = alone.compress(head.as_layer())
         alone.settle([store], last=True)
         return store.read()
@@ -264,6 +293,10 @@ class ChannelMethod(Method):
         """Value channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
         kept = channels_kept(spectra.shape[-1], self.value_share)
         return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def key_bits(self, spectra: Tensor) -> Tensor | None:
+        """Bits of every rotated Key channel, int [layers, heads, d], where they differ."""
+        return None
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int

@@ -25,6 +25,7 @@ from rotatek.channels.base import (
     keep_option,
     surviving,
 )
+from rotatek.channels.packing import BYTE, pack, packed_width, unpack
 from rotatek.channels.store import Store
 from rotatek.options import choice
 
@@ -61,20 +62,6 @@ def spark_mask(keys: Tensor, norms: Tensor, k: int) -> Tensor:
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, index, True)
 
 
-def pack_bits(bits: Tensor) -> Tensor:
-    """Pack bool [..., n] into uint8 [..., ceil(n / 8)], lowest bit first."""
-    short = -bits.shape[-1] % 8
-    bits = torch.nn.functional.pad(bits, (0, short)).unflatten(-1, (-1, 8))
-    place = 2 ** torch.arange(8, device=bits.device, dtype=torch.uint8)
-    return (bits * place).sum(-1, dtype=torch.uint8)
-
-
-def unpack_bits(packed: Tensor, n: int) -> Tensor:
-    """The inverse of `pack_bits`: bool [..., n]."""
-    place = torch.arange(8, device=packed.device, dtype=torch.uint8)
-    return (packed[..., None] >> place & 1).bool().flatten(-2)[..., :n]
-
-
 def _where(mask: Tensor) -> Tensor:
     """For each true entry, its rank among the row's true entries (anything elsewhere)."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
@@ -89,6 +76,8 @@ class SparKStore(Store):
     norms: [B, Hkv, d] float32 L2_c, or None.
     """
 
+    per_token: ClassVar[tuple[str, ...]] = (*Store.per_token, "mask", "level", "signs")
+
     mask: Tensor
     level: Tensor
     signs: Tensor | None
@@ -97,11 +86,12 @@ class SparKStore(Store):
     def read(self) -> Visual:
         """Rebuild dense Keys [B, Hkv, N, d], as every step of this method must."""
         kept, d = self.visual.keys, self.visual.values.shape[-1]
-        mask = unpack_bits(self.mask, d)
+        mask = unpack(self.mask, 1, d).bool()
         fill = self.level[..., None].float()
         if self.signs is not None and self.norms is not None:
             scale = self.norms.rsqrt().nan_to_num(posinf=0.0)
-            signs = unpack_bits(self.signs, d - kept.shape[-1]) if kept.shape[-1] < d else mask
+            pruned = d - kept.shape[-1]
+            signs = unpack(self.signs, 1, pruned).bool() if pruned else mask
             negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
             fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
         keys = torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype))
@@ -166,16 +156,26 @@ class SparK(ChannelMethod):
         if self.recovery == "sign":
             scores = keys.float().square() * norms[:, :, None]
             level = scores.masked_fill(mask, 0.0).sum(-1).div(max(1, d - k)).sqrt()
-            signs = pack_bits(pruned < 0)
+            signs = pack(pruned < 0, 1)
         else:
             level = pruned.float().sum(-1) / max(1, d - k)
         return SparKStore(
             full_visual(states)._replace(keys=kept.contiguous()),
-            pack_bits(mask),
+            pack(mask, 1),
             level.to(keys.dtype),
             signs,
             norms if signs is not None else None,
         )
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Keys and Values, each token's mask and fill, and what signs take."""
+        total = super().head_bytes(keys, values, tokens, d, itemsize)
+        total = total + tokens.long() * (packed_width(d, 1) + itemsize)
+        if self.recovery == "sign":
+            total = total + tokens.long() * -(-(d - keys.long()) // BYTE) + 4 * d
+        return total
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: k channels of each token's own."""

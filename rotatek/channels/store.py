@@ -2,17 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from kernels.planes import Planes
 from kernels.reference import Visual
 from rotatek.errors import ModeUnsupported
 
 
 @dataclass
 class Store:
-    """One layer's visual tokens as a channel method keeps them."""
+    """One layer's visual tokens as a channel method keeps them.
+
+    Attributes:
+        per_token: names of the tensors [B, Hkv, N, ...] with an entry for each token, among the
+            visual part's and the store's own. A subclass that says it anew is decoded side by side
+            with others of its kind; one that does not is attended by itself.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "value_scale")
 
     visual: Visual
 
@@ -30,10 +39,14 @@ class Store:
             if isinstance(value, Tensor):
                 part = "masks" if name == "index" else parts.get(name, "bases")
                 yield part, value
+            elif isinstance(value, Planes):
+                yield f"visual_{name.split('_')[0]}s", value.data
+                yield from (("bases", t) for t in value[1:] if isinstance(t, Tensor))
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""
-        if self.visual.keys.dim() == 1 or self.visual.values.dim() == 1:
+        visual = self.visual
+        if visual.key_planes is not None or 1 in (visual.keys.dim(), visual.values.dim()):
             raise ModeUnsupported("Beam search does not work with adaptive widths. Use greedy.")
         parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
         self.visual = Visual(*parts)

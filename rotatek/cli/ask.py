@@ -1,11 +1,12 @@
-"""`rotatek ask`: answer a question about an image."""
+"""`rotatek ask`: answer a question about an image, or a further one on a stored cache."""
 
 import argparse
 from typing import Final
 
-from rotatek.cli.answers import print_json, reports
-from rotatek.cli.request_arguments import add_request
-from rotatek.cli.settings_arguments import add_settings, settings_of
+from rotatek.cli.answers import Report, collected, print_json, reports
+from rotatek.cli.request_arguments import add_request, load_model, rows_of
+from rotatek.cli.settings_arguments import add_settings, given, settings_of
+from rotatek.errors import UserError
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
 
@@ -13,6 +14,14 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is asked, under which settings, and how the answer is printed."""
     add_request(parser)
+    parser.add_argument(
+        "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
+    )
+    parser.add_argument(
+        "--load-cache",
+        metavar="FILE",
+        help="ask a further QUESTION on a stored cache; the image is not read again",
+    )
     add_settings(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the answer and its figures as JSON"
@@ -21,8 +30,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the answer alone, or as JSON; a batch is always JSON."""
-    for (report,) in reports(args, {"answer": settings_of(args)}):
+    stored = args.save_cache is not None or args.load_cache is not None
+    found = [[talk(args)]] if stored else reports(args, {"answer": settings_of(args)})
+    for (report,) in found:
         if args.json or args.batch is not None:
             print_json({name: value for name, value in report.items() if name not in BESIDE})
         else:
             print(report["answer"], flush=True)
+
+
+def talk(args: argparse.Namespace) -> Report:
+    """One question of a conversation that comes from a file, goes to one, or both.
+
+    Raises:
+        UserError: for a question or a file that is refused, before the model is loaded if possible.
+    """
+    from rotatek.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine import Engine  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
+
+    if args.batch is not None:
+        raise UserError("A stored cache holds one conversation. Leave --batch out.")
+    if args.load_cache is None:
+        (row,) = rows_of(args)
+        settings = settings_of(args)
+        request = make_request(row.opened(), row.question, args.max_new_tokens)
+        engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
+        events = engine.compare(
+            request, {"answer": settings}, trace=False, conversation=conversation
+        )
+    else:
+        question = _question_alone(args)
+        engine = Engine(load_model(args), graphs=args.graph)
+        conversation = Conversation.load(args.load_cache, engine.vlm)
+        (column,) = conversation.columns
+        column.name, settings = "answer", column.settings
+        events = engine.follow(conversation, question, args.max_new_tokens)
+    try:
+        (report,) = collected(events, {"answer": settings})
+        if args.save_cache is not None:
+            conversation.save(args.save_cache)
+        return report
+    finally:
+        conversation.close()
+
+
+def _question_alone(args: argparse.Namespace) -> str:
+    """The further question.
+
+    Raises:
+        UserError: where an image or settings stand beside it.
+    """
+    if args.image is None or args.question is not None:
+        raise UserError("With --load-cache give the QUESTION alone: the image was read before.")
+    if given(args):
+        raise UserError("A stored cache keeps its own settings. Leave the others out.")
+    return str(args.image)

@@ -1,28 +1,56 @@
 """`rotatek calibrate`: bases computed once, from many images."""
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rotatek.cli.request_arguments import add_request, load_model, progress, rows_of
+from rotatek.cli.request_arguments import Row, add_request, load_model, progress, rows_of
+from rotatek.cluster import quiet
+from rotatek.errors import SettingError
+
+if TYPE_CHECKING:
+    from rotatek.calibration import Calibrator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The prompts to learn from, and where the bases go."""
     add_request(parser)
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="at once, by Ray")
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prefill every prompt, and write the bases of their averaged covariances."""
+    """Prefill every prompt, and write the bases of their averaged covariances.
+
+    Raises:
+        UserError: for arguments or pictures that are refused.
+    """
+    rows = rows_of(args)
+    if args.jobs < 1:
+        raise SettingError("--jobs", "a whole number from 1", args.jobs)
+    found, name = _here(args, rows) if args.jobs == 1 else _by_jobs(args, rows)
+    found.save(args.out, name)
+    print(f"{found.samples} prompts -> {args.out}")
+
+
+def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
+    """In this process: what was seen, and the model's name."""
     from rotatek.cache.compressed import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.calibration import Calibrator  # noqa: PLC0415
     from rotatek.decode import prefill  # noqa: PLC0415
-    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
 
-    rows, vlm, calibrator = rows_of(args), load_model(args), Calibrator()
+    vlm, calibrator = load_model(args), Calibrator()
     for row in progress(rows, True):
-        request = make_request(open_image(Path(row.image)), row.question, 1)
+        request = make_request(row.opened(), row.question, 1)
         embedded = vlm.embed(vlm.prompt(request))
         prefill(vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator))
-    calibrator.save(args.out, vlm.name)
-    print(f"{calibrator.samples} prompts -> {args.out}")
+    return calibrator, vlm.name
+
+
+def _by_jobs(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
+    """By several tasks."""
+    quiet.prepare_for("--jobs")
+    from rotatek.cluster import tasks  # noqa: PLC0415
+
+    prompts = [(row.opened(), row.question) for row in rows]
+    return tasks.calibrate(tasks.Source(args.model, args.device), prompts, args.jobs)

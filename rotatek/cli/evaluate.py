@@ -1,14 +1,15 @@
 """`rotatek evaluate`: the paper's tables, on any model and suite."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.channels import CHANNELS
 from rotatek.cli.request_arguments import add_model
-from rotatek.cli.settings_arguments import add_option, flag_of, given
+from rotatek.cli.settings_arguments import add_option, given
+from rotatek.cluster import quiet
 from rotatek.errors import SettingError
+from rotatek.evaluation import rivals
 from rotatek.evaluation.suite import (
     EMBEDDED,
     LONG_TOKENS,
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from rotatek.evaluation.evaluate import Evaluation
 
 STOPPED_EARLY: Final = 3
-PARENTS: Final = ("jobs", "part", "report", "no_report", "draw", "run")  # not a part's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which questions to which model, under which settings, and by how many processes."""
+    """Which questions to which model, under which settings, and by how many jobs."""
     add_model(parser)
     _add_questions(parser)
     _add_tables(parser)
@@ -72,9 +72,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="processes side by side, over all GPUs"
+        "--jobs", type=int, default=1, metavar="N", help="at once, by Ray: over all processors"
     )
-    parser.add_argument("--part", metavar="I/N", help="answer the I-th of N parts only; see --jobs")
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
     )
@@ -103,38 +102,33 @@ def run(args: argparse.Namespace) -> int:
     if args.tables == "list":
         for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
+        print(f"{rivals.NAME:<20}   solved  {rivals.TITLE}; not among all")
         return 0
-    from rotatek.evaluation import processes  # noqa: PLC0415  # --help and list are quick
-
     chosen = tables_of(args)
     if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
-    part = processes.parse_part(args.part) if args.part else None
     if args.report:
         kept = args.out / QUESTIONS
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
-        print(evaluation_of(args, chosen, suite).write_report())
+        print(evaluation_of(args, chosen + solved_table(args), suite).write_report())
         return 0
-    evaluation = evaluation_of(args, chosen, open_suite(args))
+    suite = open_suite(args)
     if args.draw:
         return 0
-    if part is not None:
-        return 0 if evaluation.answer(part).finished else STOPPED_EARLY
-    return answer_all(args, evaluation)
+    return answer_all(args, evaluation_of(args, chosen + solved_table(args, suite), suite))
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
-    """Answer in this process or in several, and write the report; the exit status."""
-    from rotatek.evaluation import processes  # noqa: PLC0415
-
-    refused = processes.merge(args.out)  # what an interrupted run left
+    """Answer in this process or by several jobs, and write the report; the exit status."""
     if args.jobs > 1:
-        line = [sys.executable, "-m", "rotatek", "evaluate", *words(args)]
-        outcome = evaluation.answer_in_processes(line, args.jobs)
+        quiet.prepare_for("--jobs")
+        from rotatek.cluster import tasks  # noqa: PLC0415
+
+        outcome = tasks.evaluate(evaluation, args.jobs)
     else:
         outcome = evaluation.answer()
     if not args.no_report:
-        print(evaluation.write_report({**refused, **outcome.refused}))
+        print(evaluation.write_report(outcome.refused))
     return 0 if outcome.finished else STOPPED_EARLY
 
 
@@ -150,26 +144,36 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
     )
 
 
-def words(args: argparse.Namespace) -> list[str]:
-    """The options of `args` as a command line, less those that are the parent's."""
-    line: list[str] = []
-    for name, value in vars(args).items():
-        if name in PARENTS or value is None or value is False:
-            continue
-        line.append(flag_of(name))
-        line += [] if value is True else [str(value)]
-    return line
-
-
 def tables_of(args: argparse.Namespace) -> list[Table]:
     """The tables that the arguments ask for.
 
     Raises:
         UserError: for a name, a file or an option that there is not.
     """
-    chosen = [from_file(Path(args.settings))] if args.settings else named(args.tables)
+    names = [name for name in args.tables.split(",") if name != rivals.NAME]
+    if args.settings:
+        chosen = [from_file(Path(args.settings))]
+    else:
+        chosen = named(",".join(names)) if names else []
     options: dict[str, Any] = given(args)
     return [with_options(table, options) for table in chosen] if options else chosen
+
+
+def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[Table]:
+    """The table that is solved for a model, where it was asked for: from --out, or solved now.
+
+    Args:
+        args: of the command.
+        suite: on which it may be solved; None where nothing is to be run.
+    """
+    if args.settings or rivals.NAME not in args.tables.split(","):
+        return []
+    kept = rivals.stored(args.out)
+    if kept is None and suite is not None:
+        from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+
+        kept = rivals.solve(models.load(args.model, args.device), suite, args.out)
+    return [] if kept is None else [kept]
 
 
 def open_suite(args: argparse.Namespace) -> Suite:

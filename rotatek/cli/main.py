@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "calibrate": "bases computed once, from many images",
     "evaluate": "the paper's tables, on any model and suite",
     "page": "serve the web page",
+    "serve": "serve the OpenAI chat API, on one machine or many",
     "info": "versions, device, methods and models, for bug reports",
 }
 

@@ -1,6 +1,6 @@
 """Settings side by side: every method at one nominal budget, and what a column is called."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rotatek.budget import matched_keep_tokens
@@ -27,7 +27,7 @@ def pruners() -> list[type[TokenPruner]]:
 
 def reducers() -> list[type[ChannelMethod]]:
     """Registered channel methods that leave channels out, the default last."""
-    found = [method for method in CHANNELS.values() if not method().stores_everything]
+    found = [method for method in CHANNELS.values() if method.narrows]
     return sorted(found, key=lambda method: method is CHANNELS.default)
 
 
@@ -59,18 +59,32 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
         columns[method.name] = chosen
         if chosen.channels.beyond:
             columns[f"{method.name} as in its paper"] = plain
+    if chosen not in columns.values() and not chosen.channels.stores_everything:
+        columns[chosen.channels.name] = chosen
     return columns
 
 
 def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
-    budget, known = chosen.nominal_kv, {one.key for one in options_of(CHANNELS.find(method))}
-    own = {name: value for name, value in options.items() if name in known}
-    keep = QUARTER if chosen.channels.stores_everything else chosen.channels.key_share
-    made = chosen.with_channels(method, **own).channels.of_paper()
-    made = made.at(max(keep, 2 * budget - 1))  # its Values are full: they alone take a half
+    budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
+    if not made.narrows or made.nominal_share < budget:  # dropping tokens is for what is left
+        made = made.within(budget)
     kept = _share(budget, made.nominal_share)
     return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
+
+
+def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> ChannelMethod:
+    """A channel method as its paper has it, with the share of Key channels that `chosen` keeps.
+
+    Args:
+        chosen: whose share it is; a quarter where it leaves none out.
+        method: by its name.
+        options: flat options, of which the method takes its own.
+    """
+    known = {one.key for one in options_of(CHANNELS.find(method))}
+    own = {name: value for name, value in options.items() if name in known}
+    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
+    return chosen.with_channels(method, **own).channels.of_paper().at(keep)
 
 
 def _share(budget: float, channel_share: float) -> float:
@@ -79,10 +93,10 @@ def _share(budget: float, channel_share: float) -> float:
 
 def title_of(settings: Settings) -> str:
     """A column's title from its settings: `FastV + RotateK`, `ThinK`, `Uncompressed`."""
-    method, past = settings.channels, settings.channels.beyond
+    method, form = settings.channels, settings.channels.form
     parts = [settings.tokens.label] if settings.prunes_tokens else []
     if not method.stores_everything:
-        parts.append(method.label + (f" ({past})" if past else ""))
+        parts.append(method.label + (f" ({form})" if form else ""))
     return " + ".join(parts) or UNCOMPRESSED
 
 

@@ -1,7 +1,7 @@
 """Caches of several settings, filled from as few prefills as there are ways to drop tokens."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
@@ -14,6 +14,7 @@ from rotatek.cache.shared import SharedPrefill
 from rotatek.decode import prefill
 from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Seen
 from rotatek.settings import Settings
 from rotatek.tokens import TokenPruner
 
@@ -82,10 +83,16 @@ class SharedPrompt:
     Args:
         vlm: the model.
         prompt: what is asked.
+        look: what a pruner leaves of the pictures, where that may be known already.
     """
 
-    def __init__(self, vlm: VisionLanguageModel, prompt: Prompt) -> None:
-        self.vlm, self.prompt = vlm, prompt
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        prompt: Prompt,
+        look: Callable[[TokenPruner], Seen] | None = None,
+    ) -> None:
+        self.vlm, self.prompt, self._look = vlm, prompt, look
         self._seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
         self._plans: dict[TokenPruner, TokenPlan] = {}
 
@@ -94,7 +101,8 @@ class SharedPrompt:
         sight = _sight(pruner)
         if sight not in self._seen:
             started = time.perf_counter()
-            embedded = self.vlm.embed(self.prompt, pruner)
+            seen = None if self._look is None else self._look(pruner)
+            embedded = self.vlm.embed(self.prompt, pruner, seen)
             self._seen[sight] = embedded, 1000 * (time.perf_counter() - started)
         if pruner not in self._plans:
             self._plans[pruner] = plan_for(self.vlm, self._seen[sight][0], pruner)

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from rotatek.evaluation import processes, report
-from rotatek.evaluation.journal import Journal, weights_id
+from rotatek.errors import UserError
+from rotatek.evaluation import report
+from rotatek.evaluation.journal import Answers, Journal, read_answers, read_header, weights_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Suite, describe
 from rotatek.evaluation.tables import Table, wanted
@@ -51,47 +52,18 @@ class Evaluation:
     options: RunOptions = field(default_factory=RunOptions)
     limit_s: float | None = None
 
-    def answer(self, part: tuple[int, int] | None = None) -> Outcome:
-        """Answer what is missing in this process.
-
-        Args:
-            part: (i, n) is the i-th of n parts, which has a journal of its own to be merged.
-        """
+    def answer(self) -> Outcome:
+        """Answer what is missing in this process."""
         vlm = load(self.model, self.device)
-        header = describe_run(vlm, self.suite, self.options)
-        whole = self.out / "journal.jsonl"
-        if part is None:
-            journal = Journal(whole, header)
-        else:
-            journal = Journal(processes.part_path(self.out, part[0]), header, earlier=whole)
-        runner = Runner(vlm, self.suite, journal, self.options, _notice)
-        units = runner.units(list(wanted(self.tables)), part or (0, 1))
-        finished = _work(runner, units, self.limit_s)
-        if part is not None:
-            processes.write_refused(self.out, part[0], runner.refused)
-        return Outcome(finished, runner.refused)
+        journal = Journal(self.journal, describe_run(vlm, self.suite, self.options))
+        runner = Runner(vlm, self.suite, journal, self.options, notice)
+        units = runner.units(list(wanted(self.tables)))
+        return Outcome(_work(runner, units, self.limit_s), runner.refused)
 
-    def answer_in_processes(self, command: Sequence[str], count: int) -> Outcome:
-        """Let several processes answer, each its part.
-
-        Args:
-            command: of `rotatek evaluate`, for a part's process.
-            count: of processes.
-
-        Raises:
-            UserError: if one failed, or if this process was asked to end; answers are kept.
-        """
-        refused: dict[str, str] = {}
-        long = [item for item in self.suite.items if item.long]
-        counts = {"all": len(self.suite.items), "long": len(long)}
-        total = sum(counts[scope] for _, scope in wanted(self.tables))
-        try:
-            with tqdm(total=total, unit="answer", file=sys.stderr) as bar:
-                group = processes.Group(command, self.out, count, self.device)
-                finished = group.run(lambda held: bar.update(held - bar.n))
-        finally:
-            refused |= processes.merge(self.out)
-        return Outcome(finished, refused)
+    @property
+    def journal(self) -> Path:
+        """Where answers are written."""
+        return self.out / "journal.jsonl"
 
     def write_report(self, refused: dict[str, str] | None = None) -> Path:
         """Write the report of the answers that there are, as JSON and as Markdown.
@@ -102,7 +74,7 @@ class Evaluation:
         Returns:
             the Markdown file.
         """
-        header, answers = processes.gather(self.out, describe(self.suite))
+        header, answers = self._held()
         ran = {} if refused is None else {**versions(self.device), "refused": refused}
         built = report.build(self.tables, self.suite.items, answers, {**header, **ran})
         text = json.dumps(built, ensure_ascii=False).replace('{"label": ', '\n{"label": ') + "\n"
@@ -110,6 +82,18 @@ class Evaluation:
         page = self.out / "results.md"
         page.write_text(report.markdown(built), encoding="utf-8")
         return page
+
+    def _held(self) -> tuple[dict[str, Any], Answers]:
+        """Header and answers of the journal."""
+        if not self.journal.exists():
+            raise UserError("There is no journal in --out yet. Run the evaluation first.")
+        header = read_header(self.journal)
+        if header["suite"] != describe(self.suite):
+            raise UserError(
+                "The journal's questions are other ones. Give the --suite, --questions and --seed "
+                "it was made with."
+            )
+        return header, read_answers(self.journal, header)
 
 
 def _work(runner: Runner, units: list[Unit], limit_s: float | None) -> bool:
@@ -123,7 +107,8 @@ def _work(runner: Runner, units: list[Unit], limit_s: float | None) -> bool:
     return True
 
 
-def _notice(text: str) -> None:
+def notice(text: str) -> None:
+    """A line on stderr, beside the progress bar."""
     tqdm.write(text, file=sys.stderr)
 
 
@@ -143,10 +128,16 @@ def describe_run(vlm: VisionLanguageModel, suite: Suite, options: RunOptions) ->
     }
 
 
+def on_gpu(device: str | None) -> bool:
+    """Whether a model asked for on `device` runs on a GPU: cuda, cuda:N, auto, or no choice."""
+    kind = (device or "auto").partition(":")[0]
+    return kind in ("cuda", "auto") and torch.cuda.is_available()
+
+
 def versions(device: str | None) -> dict[str, Any]:
     """Where it ran; two machines may share a journal."""
     name = "cpu"
-    if processes.on_gpu(device):
+    if on_gpu(device):
         numbered = device if device and ":" in device else None
         name = torch.cuda.get_device_name(numbered)
     found = {"python": platform.python_version(), "device": name}

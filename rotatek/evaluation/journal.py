@@ -89,29 +89,38 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in found if isinstance(line, dict)]
 
 
-class Journal:
+class Notes:
+    """Answers in memory, on their way to a journal."""
+
+    def __init__(self) -> None:
+        self.answers: Answers = {}
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        """Note them."""
+        self.answers.update({(answer.setting, answer.item): answer for answer in answers})
+
+
+class Journal(Notes):
     """Answers on disk; the first line says what they belong to.
 
     Args:
         path: of the file; its folder is made.
         header: what the answers belong to.
-        earlier: a journal of the same run, whose answers count as given and are not written again.
 
     Raises:
         UserError: for another run's journal.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any], earlier: Path | None = None) -> None:
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path, self.header = path, header
-        own = read_answers(path, header)
-        self.answers = {**(read_answers(earlier, header) if earlier else {}), **own}
+        self.answers = read_answers(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write([header, *(asdict(answer) for answer in own.values())])
+        self._write([header, *(asdict(answer) for answer in self.answers.values())])
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Append and flush."""
         fresh = list(answers)
-        self.answers.update({(answer.setting, answer.item): answer for answer in fresh})
+        super().add(fresh)
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
 

@@ -1,6 +1,6 @@
 """A batch of questions as the model reads them: each picture is preprocessed and seen once."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from rotatek.evaluation.suite import Item, Suite
 from rotatek.inputs import make_request
 from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels, Seen, collate
+from rotatek.models.base import Pixels, Seen, by_depth, collate
 from rotatek.tokens import TokenPruner
 
 
@@ -36,6 +36,7 @@ class QuestionBatch:
         self._pixels: dict[int, Pixels] = {}
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
+        self._questions = [prompt.question for prompt in prompts]
         seen = {document: vlm.encode_images(pixels) for document, pixels in self._pixels.items()}
         pairs = zip(items, prompts, strict=True)
         self.whole = collate([vlm.embed(prompt, None, seen[i.document]) for i, prompt in pairs])
@@ -58,27 +59,36 @@ class QuestionBatch:
             return self.whole, self._layout
         if not self._watched:
             self._watched = {d: self.vlm.run_tower(pixels) for d, pixels in self._pixels.items()}
-        seen = {
-            document: self.vlm.encode_images(pixels, pruner, self._watched[document])
-            for document, pixels in self._pixels.items()
-        }
-        return self._reduced([seen[item.document] for item in self.items])
+        seen: dict[Hashable, Seen] = {}  # a picture's, or a question's where the pruner asks
+        sights: list[Hashable] = []
+        for number, item in enumerate(self.items):
+            sights.append((number, item.document) if pruner.asks else item.document)
+            if sights[-1] not in seen:
+                seen[sights[-1]] = self.vlm.encode_images(
+                    self._pixels[item.document],
+                    pruner,
+                    self._watched[item.document],
+                    self._questions[number],
+                )
+        return self._reduced([seen[sight] for sight in sights])
 
     @torch.inference_mode()
     def _reduced(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:
         """The whole batch less what an encoder-stage pruner drops; positions stay."""
         whole = self.whole
-        features = torch.cat([tokens for tokens, _ in seen])
+        width = whole.embeds.shape[-1]
+        features = torch.cat([tokens for tokens, _ in seen]).to(whole.embeds)
+        first, deeper = by_depth(features, width)
         kept = torch.cat([kept for _, kept in seen if kept is not None])
-        embeds = whole.embeds.masked_scatter(whole.visual[..., None], features.to(whole.embeds))
+        embeds = whole.embeds.masked_scatter(whole.visual[..., None], first)
         stays = (~whole.visual).masked_scatter(whole.visual, kept) & whole.valid
         layout, source = self._layout.take(stays)
-        width = embeds.shape[-1]
         embedded = Embedded(
             embeds.gather(1, source[..., None].expand(-1, -1, width)),
             whole.positions.gather(-1, source.expand(*whole.positions.shape[:-1], -1)),
             layout.visual,
             layout.valid,
             whole.next_position,
+            deeper=None if deeper is None else deeper[:, kept],
         )
         return embedded, layout

@@ -1,7 +1,7 @@
 """Answering a suite under many settings, in few and large pieces of work.
 
 A batch of questions is encoded once. One prefill serves every setting that drops the same tokens,
-and the caches of all settings are decoded side by side (`rotatek.evaluation.cache_stack`). What was
+and the caches of all settings are decoded side by side (`rotatek.serving.rows`). What was
 answered is in a journal, so an interrupted run continues where it stopped.
 """
 
@@ -18,14 +18,14 @@ from rotatek.cache.compressed import RotateKCache, cache_bytes, release
 from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.decode import decode
 from rotatek.errors import UserError
-from rotatek.evaluation.cache_stack import CacheStack, decode_stack
 from rotatek.evaluation.generate import by_sample, text_of
-from rotatek.evaluation.journal import Answer, Journal, setting_id
+from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, part_of
+from rotatek.evaluation.units import Unit, Wanted, batches, even, missing
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import free_bytes, is_out_of_memory
+from rotatek.serving.rows import decode_caches
 from rotatek.settings import Settings
 
 CACHES: Final = 40  # decoded side by side, at most
@@ -76,7 +76,7 @@ class Runner:
         self,
         vlm: VisionLanguageModel,
         suite: Suite,
-        journal: Journal,
+        journal: Notes,
         options: RunOptions | None = None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -88,15 +88,15 @@ class Runner:
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
 
-    def units(self, wanted: Wanted, part: tuple[int, int] = (0, 1)) -> list[Unit]:
+    def units(self, wanted: Wanted, jobs: int = 1) -> list[Unit]:
         """What is missing, in batches.
 
         Args:
             wanted: settings, and whether they are asked everything or pages alone.
-            part: (i, n) is the i-th of n equal shares, for n processes side by side.
+            jobs: that will share the batches.
         """
         todo = missing(self.suite.items, wanted, self.journal.answers)
-        return part_of(batches(todo, self.batch, part[1]), part, self.options.limits)
+        return list(batches(todo, self.batch, jobs))
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each step added or gave up."""
@@ -194,12 +194,10 @@ class Runner:
 
     def _side_by_side(self, batch: QuestionBatch, filled: list[Filled], logits: Tensor) -> None:
         """Decode filled caches; each setting's answers are written as its last one ends."""
-        stack = CacheStack([one.cache for one in filled])
-        for one in filled:
-            release(one.cache)
         position = batch.whole.next_position.repeat(len(filled))
         graph = self.graph and not any(setting_id(one.settings) in self.eager for one in filled)
-        said = decode_stack(self.vlm, stack, logits, position, batch.limit, graph=graph)
+        caches = [one.cache for one in filled]
+        said = decode_caches(self.vlm, caches, logits, position, batch.limit, graph=graph)
         for part, rows in said:
             self._write(batch, filled[part].settings, rows, filled[part].kv_share)
 

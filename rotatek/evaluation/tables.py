@@ -130,6 +130,23 @@ def channel_table(scope: Scope = "all") -> Table:
     )
 
 
+def pruner_table() -> Table:
+    """Every pruner, alone and joined with every channel method; the control is what to beat."""
+    rows, claims = [_UNCOMPRESSED], []
+    control = next((pruner for pruner in pruners() if pruner.control), None)
+    for (nominal, keep), pruner in product(PAPER_BUDGETS[1::2], pruners()):
+        tag = f"({nominal:.2f})"
+        rows.append(Row(f"{pruner.label} only {tag}", _alone(pruner, nominal)))
+        for method in reducers():
+            label = f"{pruner.label} + {method.label} {tag}"
+            rows.append(_row(label, pruner().at(keep), method().at(0.25)))
+        if control is not None and not pruner.control:
+            ours = CHANNELS.default.label
+            for form in (f"only {tag}", f"+ {ours} {tag}"):
+                claims.append(Claim(f"{pruner.label} {form}", f"{control.label} {form}"))
+    return Table("pruners", "Every token pruner, against one by lot", tuple(rows), tuple(claims))
+
+
 def study_tables() -> list[Table]:
     """What each method's own file adds: its design choices, and what goes beyond the paper."""
     pruner, made = default_pruner(), []
@@ -148,10 +165,12 @@ def study_tables() -> list[Table]:
 
 def tables() -> dict[str, Table]:
     """Every table, by name. Methods and pruners come from the registries."""
-    made = [budget_table(pruner) for pruner in pruners()]
-    made += [frontier_table(pruner) for pruner in pruners()]
+    papers = [pruner for pruner in pruners() if pruner.of_paper]
+    made = [budget_table(pruner) for pruner in papers]
+    made += [frontier_table(pruner) for pruner in papers]
     made += [channel_table(), *study_tables()]
-    made += [budget_table(pruner, "long") for pruner in pruners()] + [channel_table("long")]
+    made += [budget_table(pruner, "long") for pruner in papers] + [channel_table("long")]
+    made += [pruner_table()]
     return {table.name: table for table in made}
 
 

@@ -66,31 +66,10 @@ def batches(todo: Iterable[tuple[Item, list[Settings]]], batch: int, parts: int)
     Args:
         todo: of `missing`.
         batch: questions at once, at most.
-        parts: processes that will share the batches; there are as many for every one of them.
+        parts: jobs that will share the batches; there are as many for every one of them.
     """
     for unit in _alike(todo):
         yield from _cut(unit, batch, parts)
-
-
-def part_of(units: Iterable[Unit], part: tuple[int, int], limits: tuple[int, int]) -> list[Unit]:
-    """One of several equal shares of the work, in new tokens.
-
-    Each share begins with other settings, so that no two processes compile the same kernels.
-
-    Args:
-        units: all of them.
-        part: (i, n), the i-th of n shares.
-        limits: new tokens of a short answer, and of a page.
-    """
-    index, count = part
-    loads, mine = [0] * count, []
-    for unit in units:
-        lightest = loads.index(min(loads))
-        loads[lightest] += unit.answers * limits[unit.long]
-        if lightest == index:
-            first = len(unit.owed) * index // count
-            mine.append(Unit(unit.items, unit.owed[first:] + unit.owed[:first]))
-    return mine
 
 
 def even(things: Sequence[Any], parts: int) -> list[list[Any]]:

@@ -1,49 +1,57 @@
 """What the rest of the library knows of a vision-language model, whatever its family."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 
+from rotatek.attention import tapped
 from rotatek.budget import full_kv_bytes
 from rotatek.cache.metrics import OutputMetrics
-from rotatek.errors import RequestTooLong
-from rotatek.inputs import Request
-from rotatek.prompt import encode_chat, expand_images
-from rotatek.tokens.base import TokenPruner
+from rotatek.cache.plan import visual_ids
+from rotatek.errors import ModeUnsupported, RequestTooLong
+from rotatek.grids import Grid
+from rotatek.inputs import Clip, Request
+from rotatek.models.tap import AttentionTap
+from rotatek.prompt import encode_chat, encode_text, expand_images
+from rotatek.tokens.base import TokenPruner, View
 
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Where one image's visual tokens sit: rows x columns over the picture, in reading order."""
-
-    rows: int
-    columns: int
-
-
-@dataclass(frozen=True)
 class Pixels:
-    """Preprocessed images: the vision tower's tensors, and the tokens each image becomes."""
+    """Preprocessed images: the vision tower's tensors, and the tokens each image becomes.
+
+    Args:
+        tensors: as the model's own forward takes them.
+        counts: visual tokens of each image, or of each part that a pruner reduces on its own.
+        grids: where they lie on the pictures, the first picture's first; none where that is not
+            known.
+        texts: what stands for each picture in the prompt, one visual token for a run of them.
+        runs: the length of each run.
+    """
 
     tensors: dict[str, Tensor]
     counts: tuple[int, ...]
     grids: tuple[Grid, ...]
+    texts: tuple[str, ...]
+    runs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One encoded request: ids [1, L], visual [1, L] bool."""
+    """One encoded request: ids [1, L], visual [1, L] bool; question [t], the question's own ids."""
 
     ids: Tensor
     visual: Tensor
     pixels: Pixels
+    question: Tensor | None = None
 
     @property
     def visual_tokens(self) -> int:
@@ -57,7 +65,8 @@ class Embedded:
 
     embeds: [B, L, hidden]; positions: [B, L] or [3, B, L] (M-RoPE); visual, valid: [B, L] bool;
     next_position: [B] the position of the first generated token; kept: [N] bool on the CPU, the
-    visual tokens left by an encoder-stage pruner, or None.
+    visual tokens left by an encoder-stage pruner, or None; deeper: [D, visual tokens, hidden], what
+    the first D layers add to the visual tokens (DeepStack), or None.
     """
 
     embeds: Tensor
@@ -66,14 +75,19 @@ class Embedded:
     valid: Tensor
     next_position: Tensor
     kept: Tensor | None = None
+    deeper: Tensor | None = None
 
     def inputs(self) -> dict[str, Tensor]:
         """As `RotateKCache` wants them."""
         return {"visual": self.visual, "attention_mask": self.valid}
 
 
-class VisionLanguageModel(ABC):
-    """A loaded model with its tokenizer and image processor."""
+class VisionLanguageModel:
+    """A loaded model with its tokenizer and image processor; one subclass a family.
+
+    What stands here suits a family whose vision tower makes one token of each patch, whose visual
+    tokens have one id, and whose positions count tokens. A family says what differs.
+    """
 
     family: ClassVar[str]
     template: ClassVar[str | None] = None  # used where the checkpoint brings none
@@ -123,38 +137,123 @@ class VisionLanguageModel(ABC):
         return frozenset(ids if isinstance(ids, list) else [ids])
 
     @property
-    @abstractmethod
+    def visual_ids(self) -> tuple[int, ...]:
+        """Ids that stand for visual tokens: of images, and of clips where the family has one."""
+        return visual_ids(self.model.config)
+
+    @property
     def banned_ids(self) -> tuple[int, ...]:
         """Vision ids, which an answer must not contain."""
+        return self.visual_ids
 
-    @abstractmethod
+    @property
+    def placeholder(self) -> str:
+        """What the chat template says where a picture goes."""
+        return self.token(self.image_token)
+
+    def token(self, number: int) -> str:
+        """The text of a special token."""
+        return str(self.tokenizer.convert_ids_to_tokens(number))
+
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Turn pictures into the vision tower's tensors."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def preprocess_clip(self, clip: Clip) -> Pixels:
+        """Turn a clip's frames into the vision tower's tensors: as pictures, one after another."""
+        seen = self.preprocess(clip.frames)
+        return replace(seen, grids=of_frames(seen.grids, len(clip.frames)))
+
+    def look(self, request: Request) -> Pixels:
+        """A request's pictures, or its clip, as the vision tower takes them."""
+        if request.times:
+            return self.preprocess_clip(Clip(request.images, request.times))
+        return self.preprocess(request.images)
+
     def features(self, pixels: Pixels) -> Tensor:
-        """Projected visual tokens of all images, [N, hidden]."""
+        """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
+        later layers read them, [N, (1 + D) hidden]."""
+        out = self.model.get_image_features(**pixels.tensors, return_dict=True).pooler_output
+        parts = out if isinstance(out, list | tuple) else [out]
+        return torch.cat([part.flatten(0, -2) for part in parts])
 
-    @abstractmethod
+    def watched_attention(self) -> tuple[nn.Module, bool]:
+        """The vision attention that encoder-stage pruners choose by, and whether its first row is
+        a CLS token.
+
+        Raises:
+            ModeUnsupported: where this family has none that could be read.
+        """
+        raise ModeUnsupported(
+            "This model's vision tower does not show what it looks at, so tokens cannot be dropped "
+            "before the language model. Choose a pruner that acts inside it."
+        )
+
+    def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
+        """Bring values of the tower's patches [T, patches, c] to the visual tokens, [N, c]."""
+        return values.flatten(0, 1)
+
     def tower_states(self, pixels: Pixels) -> Any:
-        """Run the vision tower: what `reduced` needs, whatever the pruner."""
+        """Run the vision tower: what `reduced` needs, whatever the pruner.
 
-    @abstractmethod
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
+        Raises:
+            ModeUnsupported: as `watched_attention`.
+        """
+        tap = AttentionTap(*self.watched_attention())
+        with tapped(tap):
+            states = self.features(pixels)
+        scores = torch.cat(joined(tap.scores))
+        keys = torch.cat(joined(tap.keys))
+        return self.per_token(scores[..., None], pixels)[:, 0], self.per_token(keys, pixels), states
+
+    def reduced(
+        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Let an encoder-stage pruner choose among the visual tokens.
 
         Args:
             pixels: the images.
-            pruner: reduces each image, or each tile, on its own.
+            pruner: reduces each part of `pixels.counts` on its own.
             watched: what `tower_states` returned for the same images.
+            question: [t, hidden] embeddings of the question's words.
 
         Returns:
             Visual tokens [N, hidden], those that go among them, and kept [N] bool.
         """
+        split = (whole.split(list(pixels.counts)) for whole in watched)
+        parts = [
+            pruner.reduce(View(scores, keys, states, question, number))
+            for number, (scores, keys, states) in enumerate(zip(*split, strict=True))
+        ]
+        return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])
 
-    @abstractmethod
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """Positions of a prompt's tokens and of the first generated one; see `Embedded`."""
+        length = prompt.ids.shape[1]
+        positions = torch.arange(length, device=prompt.ids.device)[None]
+        return positions, positions[:, -1] + 1
+
+    def besides(self, embedded: Embedded) -> dict[str, Any]:
+        """What else the model's own forward wants at prefill."""
+        return {}
+
+    def read(self, embedded: Embedded, cache: Cache) -> Tensor:
+        """The model's own forward over a prompt, into an empty cache.
+
+        Returns:
+            Next-token logits [B, vocabulary].
+        """
+        mask = None if bool(embedded.valid.all()) else embedded.valid.long()
+        out = self.model(
+            inputs_embeds=embedded.embeds,
+            position_ids=embedded.positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **self.besides(embedded),
+        )
+        return out.logits[:, -1]
 
     def prompt(
         self, request: Request, limit: int | None = None, pixels: Pixels | None = None
@@ -170,15 +269,18 @@ class VisionLanguageModel(ABC):
         Raises:
             RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
         """
-        pixels = pixels or self.preprocess(request.images)
+        pixels = pixels or self.look(request)
         template = self.tokenizer.chat_template or self.template
-        ids = encode_chat(self.tokenizer, request, template)
-        ids = expand_images(ids, self.image_token, pixels.counts)
+        ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
+        ids = expand_images(ids, self.visual_ids, pixels.runs)
         room = self.context(limit)
         if room is not None and len(ids) + request.max_new_tokens > room:
             raise RequestTooLong
         tensor = torch.tensor([ids], device=self.device)
-        return Prompt(tensor, tensor == self.image_token, pixels)
+        visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
+        asked = encode_text(self.tokenizer, request.question)
+        question = torch.tensor(asked, dtype=torch.long, device=self.device)
+        return Prompt(tensor, visual, pixels, question)
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
@@ -187,7 +289,11 @@ class VisionLanguageModel(ABC):
 
     @torch.inference_mode()
     def encode_images(
-        self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
+        self,
+        pixels: Pixels,
+        pruner: TokenPruner | None = None,
+        watched: Any | None = None,
+        question: Tensor | None = None,
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
@@ -195,13 +301,17 @@ class VisionLanguageModel(ABC):
             pixels: the images.
             pruner: one of another stage changes nothing here.
             watched: what `run_tower` made of the same pictures, which saves the tower's run.
+            question: ids [t] of the question, for a pruner that looks at it.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        return self.reduced(pixels, pruner, watched or self.tower_states(pixels))
+        if question is None:
+            question = torch.empty(0, dtype=torch.long, device=self.device)
+        words = self.model.get_input_embeddings()(question)
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
 
     @torch.inference_mode()
     def embed(
@@ -216,21 +326,46 @@ class VisionLanguageModel(ABC):
             pruner: for `encode_images`.
             seen: what `encode_images` made of the prompt's pixels, where it has run already.
         """
-        embeds = self.model.get_input_embeddings()(prompt.ids)
-        features, kept = seen or self.encode_images(prompt.pixels, pruner)
-        embeds = embeds.masked_scatter(prompt.visual[..., None], features.to(embeds))
+        words = prompt.ids.masked_fill(prompt.visual, 0)  # a visual id may lie outside the table
+        embeds = self.model.get_input_embeddings()(words)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
+        first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
+        embeds = embeds.masked_scatter(prompt.visual[..., None], first)
         positions, after = self.positions(prompt)
         visual = prompt.visual
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
             embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
+            deeper = None if deeper is None else deeper[:, kept]
             kept = kept.cpu()
-        return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept)
+        return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept, deeper)
 
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""
         return position[:, None]
+
+
+def joined(calls: Sequence[Tensor]) -> list[Tensor]:
+    """What a tap has seen over several calls [B, n, ...], as one tensor for each n."""
+    if len({call.shape[1] for call in calls}) == 1:
+        return list(calls)
+    return [torch.cat([call.flatten(0, 1) for call in calls])[None]]
+
+
+def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
+    """Visual tokens [N, (1 + D) width] as what is read at once [N, width], and what each of the
+    first D layers adds, [D, N, width], or None."""
+    first, rest = features[:, :width], features[:, width:]
+    return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
+
+
+def of_frames(grids: Sequence[Grid], frames: int) -> tuple[Grid, ...]:
+    """Grids of pictures that are a clip's frames, each named after its frame."""
+    each = max(len(grids) // max(frames, 1), 1)
+    return tuple(
+        replace(grid, label=f"frame {number // each + 1}") for number, grid in enumerate(grids)
+    )
 
 
 def pad_left(states: Tensor, length: int, dim: int) -> Tensor:
@@ -260,4 +395,7 @@ def collate(prompts: Sequence[Embedded]) -> Embedded:
         torch.cat([p.visual for p in padded]),
         torch.cat([p.valid for p in padded]),
         torch.cat([p.next_position for p in padded]),
+        deeper=None
+        if prompts[0].deeper is None
+        else torch.cat([p.deeper for p in prompts if p.deeper is not None], 1),
     )

@@ -1,6 +1,7 @@
 """Finding and loading a checkpoint: safetensors only, no remote code, clear refusals."""
 
 import importlib.util
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,10 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
 )
-from transformers.models.llava_next.image_processing_pil_llava_next import (
-    LlavaNextImageProcessorPil,
-)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
-    ModelUnsupported,
     ModeUnsupported,
     OutOfMemory,
     SettingError,
@@ -30,7 +26,8 @@ from rotatek.errors import (
     WeightsMissing,
 )
 from rotatek.models.base import VisionLanguageModel
-from rotatek.models.llava_next import LlavaNext
+from rotatek.models.download import fetch, missing
+from rotatek.models.families import family_of
 from rotatek.models.memory import (
     GB,
     HEADROOM,
@@ -39,17 +36,17 @@ from rotatek.models.memory import (
     is_out_of_memory,
     weight_bytes,
 )
-from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
 POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
+CPU_GIGABYTES: Final = 3.0  # a larger model answers too slowly without a GPU to be offered there
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A model the page offers. source: a folder, or a hub id pinned to `revision`; gigabytes: of
-    its weights on a GPU."""
+    its weights on a GPU, or in a CPU's memory for what answers there in seconds."""
 
     name: str
     label: str
@@ -63,6 +60,20 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 33 M)", str(POCKET)),
         Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 10 M)", str(POCKET_LLAVA)),
+        Checkpoint(
+            "smolvlm-256m",
+            "SmolVLM-256M (a download of 0.5 GB)",
+            "HuggingFaceTB/SmolVLM-256M-Instruct",
+            "7e3e67edbbed1bf9888184d9df282b700a323964",
+            1.1,
+        ),
+        Checkpoint(
+            "smolvlm-500m",
+            "SmolVLM-500M (a download of 1 GB)",
+            "HuggingFaceTB/SmolVLM-500M-Instruct",
+            "a7da5b986cb59b408707209984f360a5f4ad7e47",
+            2.1,
+        ),
         Checkpoint(
             "qwen2.5-vl-7b",
             "Qwen2.5-VL-7B-Instruct",
@@ -78,10 +89,6 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
             16.7,
         ),
     )
-}
-_FAMILIES: Final[dict[str, tuple[type[VisionLanguageModel], Any]]] = {
-    Qwen25VL.family: (Qwen25VL, Qwen2VLImageProcessorPil),
-    LlavaNext.family: (LlavaNext, LlavaNextImageProcessorPil),
 }
 
 
@@ -102,7 +109,7 @@ def weigh(model: str | os.PathLike[str], device: str | torch.device | None = Non
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     chosen = _device(device)
     config = _config(checkpoint)
-    _family(config.model_type)
+    family_of(config)
     needed = weight_bytes(config, _dtype(chosen))
     check_fit(checkpoint.label, needed, chosen)
     return Weight(needed, chosen)
@@ -126,34 +133,41 @@ def load(
 
     Raises:
         UserError: one that says what to do: WeightsMissing, WeightsDamaged, ModelUnsupported,
-            ModelTooLarge, OutOfMemory, ModeUnsupported, DeviceMissing or SettingError.
+            ModelGated, HubUnreachable, StorageFull, ModelTooLarge, OutOfMemory, ModeUnsupported,
+            DeviceMissing or SettingError.
     """
     checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
     device = _device(device)
     dtype = dtype or _dtype(device)
-    source, revision = checkpoint.source, checkpoint.revision
     quantisation = _four_bit(dtype) if four_bit else None
+    config = _config(checkpoint)
+    family = family_of(config)
+    check_fit(checkpoint.label, weight_bytes(config, dtype, four_bit=four_bit), str(device))
+    source = fetch(checkpoint.source, checkpoint.revision)
     try:
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-        family, processor = _family(config.model_type)
-        needed = weight_bytes(config, dtype, four_bit=four_bit)
-        check_fit(checkpoint.label, needed, str(device))
         network = AutoModelForImageTextToText.from_pretrained(
             source,
-            revision=revision,
             dtype=dtype,
             device_map=str(device),
             quantization_config=quantisation,
             use_safetensors=True,
             trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        images = processor.from_pretrained(source, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        images = family.images.from_pretrained(source)
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:
-        raise _missing(checkpoint) from exc
-    return family(prepare(network.eval()), tokenizer, images, checkpoint.name)
+        raise missing(checkpoint.name) from exc
+    _find_template(tokenizer, Path(source))
+    return family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _find_template(tokenizer: Any, folder: Path) -> None:
+    """Give the tokenizer the chat template that older checkpoints keep beside their processor."""
+    file = folder / "chat_template.json"
+    if not tokenizer.chat_template and file.exists():
+        tokenizer.chat_template = json.loads(file.read_text(encoding="utf-8"))["chat_template"]
 
 
 def _dtype(device: str) -> torch.dtype:
@@ -165,30 +179,26 @@ def _config(checkpoint: Checkpoint) -> Any:
     """A checkpoint's configuration.
 
     Raises:
-        WeightsMissing: where there is none.
+        UserError: as `fetch`.
     """
+    folder = fetch(checkpoint.source, checkpoint.revision, ("config.json",))
     try:
-        return AutoConfig.from_pretrained(
-            checkpoint.source, revision=checkpoint.revision, trust_remote_code=False
-        )
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as exc:
-        raise _missing(checkpoint) from exc
-
-
-def _missing(checkpoint: Checkpoint) -> WeightsMissing:
-    return WeightsMissing(
-        f"The model {checkpoint.name!r} could not be loaded. Give a registered name "
-        f"({', '.join(CHECKPOINTS)}), a folder with config.json and safetensors, or a hub id."
-    )
+        raise missing(checkpoint.name) from exc
 
 
 def fitting(free: int | None = None) -> list[str]:
     """Registered checkpoints that this machine can serve together: the embedded ones anywhere, the
-    others while a GPU has room for them. free: bytes, where the GPU cannot be asked."""
+    others while a GPU has room for them, the smallest of these in a CPU's memory, too. free: bytes,
+    where the GPU cannot be asked."""
+    on_gpu = free is not None or torch.cuda.is_available()
     if free is None:
-        free = free_bytes("cuda") if torch.cuda.is_available() else 0
+        free = free_bytes("cuda" if on_gpu else "cpu")
     chosen, room = [], free - HEADROOM
     for name, checkpoint in CHECKPOINTS.items():
+        if not on_gpu and checkpoint.gigabytes > CPU_GIGABYTES:
+            continue
         if checkpoint.gigabytes < 1 or checkpoint.gigabytes * GB <= room:
             chosen.append(name)
             room -= int(checkpoint.gigabytes * GB)
@@ -224,15 +234,6 @@ def _device(device: str | torch.device | None) -> str:
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise DeviceMissing
     return wanted
-
-
-def _family(model_type: str) -> tuple[type[VisionLanguageModel], Any]:
-    """The adapter for a configuration's model type."""
-    if model_type not in _FAMILIES:
-        raise ModelUnsupported(
-            f"Models of type {model_type!r} are not supported. Supported: {', '.join(_FAMILIES)}."
-        )
-    return _FAMILIES[model_type]
 
 
 def card_line(model: str) -> str:

@@ -61,9 +61,13 @@ def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
     it can hold."""
     wanted = os.environ.get("ROTATEK_MODELS", "")
     given = [name.strip() for name in wanted.split(",") if name.strip()]
-    given = given or list(usual or fitting())
+    return models_of(given or list(usual or fitting()))
+
+
+def models_of(sources: Iterable[str]) -> list[Model]:
+    """Models on offer, by what `rotatek.models.load` takes."""
     offered = []
-    for source in given:
+    for source in sources:
         name = source if source in CHECKPOINTS else Path(source).name
         label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
         offered.append(Model(name, label, source))

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import gradio as gr
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
-import rotatek
 from rotatek import errors
 from rotatek.page import figures, zerogpu
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
+from rotatek.page.health import report_of
 from rotatek.page.requests import malformed
 from rotatek.page.service import Service
 from rotatek.page.site import Site
@@ -62,28 +63,6 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
             OSError: _failed,
             RequestValidationError: malformed,
         },  # fmt: skip
-    }
-
-
-def report_of(service: Service) -> dict[str, Any]:
-    """What `/health` says: status "ready", "loading" or "failed"; per loaded model its device,
-    what computes its attention, and why."""
-    models = {name: engine.health() for name, engine in service.loaded().items()}
-    status = "ready" if service.models[0].name in models else "loading"
-    if service.failure or not all(health.able for health in models.values()):
-        status = "failed"
-    return {
-        "status": status,
-        "version": rotatek.__version__,
-        "reason": service.failure,
-        "models": {
-            name: {
-                "device": health.device,
-                "attention": health.attention,
-                "reason": health.reason,
-            }
-            for name, health in models.items()
-        },
     }
 
 
@@ -133,41 +112,51 @@ def leave_for_restart() -> None:
     timer.start()
 
 
-def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
-    """Serve `page` with the settings that an open port needs."""
+def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
+    """Bound the page's queue; the settings that an open port needs, however it is served."""
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
-    return page.launch(
-        theme=theme(),
-        css_paths=ASSETS / "style.css",
-        head=head(ASSETS),
-        footer_links=["api"],
-        show_error=False,
-        max_file_size="10mb",
-        allowed_paths=[],
-        state_session_capacity=200,
-        enable_monitoring=False,
-        run_history=False,
-        ssr_mode=False,
-        mcp_server=False,
-        app_kwargs=app_options(service, figures.routes()),
-        share=False,
-        **options,
-    )
+    return {
+        "theme": theme(),
+        "css_paths": ASSETS / "style.css",
+        "head": head(ASSETS),
+        "footer_links": ["api"],
+        "show_error": False,
+        "max_file_size": "10mb",
+        "allowed_paths": [],
+        "enable_monitoring": False,
+        "run_history": False,
+        "ssr_mode": False,
+        "mcp_server": False,
+        "app_kwargs": app_options(service, figures.routes()),
+    }
+
+
+def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
+    """Serve `page` from this process."""
+    settings = open_port(page, service) | options
+    return page.launch(state_session_capacity=200, share=False, **settings)
+
+
+def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
+    """An application of the page and of what else has a route, for another's server."""
+    page = prepared(service, brings=False)
+    whole = FastAPI(routes=list(routes), openapi_url=None)
+    return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
+
+
+def prepared(service: Service, *, brings: bool, renews: bool = True) -> gr.Blocks:
+    """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
+    examples, bins = load_examples(ASSETS / "examples"), load_bins(ASSETS / "results")
+    site = Site(service, examples, bins, brings=brings, renews=renews)
+    threading.Thread(target=site.prepare, daemon=True).start()
+    return build(site, ASSETS)
 
 
 def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
-    service = service_here()
-    lent = zerogpu.is_here()
-    site = Site(
-        service,
-        load_examples(ASSETS / "examples"),
-        load_bins(ASSETS / "results"),
-        brings=models_may_be_brought() and not lent,
-        renews=not lent,
-    )
-    threading.Thread(target=site.prepare, daemon=True).start()
+    service, lent = service_here(), zerogpu.is_here()
     guard(service)
-    launch(build(site, ASSETS), service)
+    page = prepared(service, brings=models_may_be_brought() and not lent, renews=not lent)
+    launch(page, service)

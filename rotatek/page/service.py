@@ -15,6 +15,7 @@ from rotatek.events import Event, Failed, Prefilled, Restarted, Token
 from rotatek.page.catalogue import Model
 from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.state import Run, start
+from rotatek.page.waiting import told
 from rotatek.settings import Settings
 
 HALT_S = 5.0  # for a superseded answer to end, which it does within a token
@@ -65,6 +66,17 @@ class Service:
                 self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
 
+    def loading(self, name: str) -> Iterator[str]:
+        """What to tell while a model on offer is loaded for the first time; nothing later.
+
+        Raises:
+            UserError: as `engine`.
+        """
+        labels = {model.name: model.label for model in self.models}
+        if name not in self._engines:
+            for said, _ in told(lambda: self.engine(name), labels.get(name, "")):
+                yield said
+
     def bring(self, model: Model) -> None:
         """Load a model that is not on offer, and offer it; others are answered meanwhile.
 
@@ -81,14 +93,14 @@ class Service:
         """The engines so far; never waits."""
         return dict(self._engines)
 
-    def visual_tokens(self, model: str, image: Picture) -> int:
-        """How many visual tokens `image` becomes."""
-        return sum(self.engine(model).vlm.preprocess((image,)).counts)
+    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int:
+        """How many visual tokens a picture or clip becomes."""
+        return sum(self.engine(model).vlm.look(inputs.make_request(image, "?")).runs)
 
     def ask(
         self,
         model: str,
-        image: Picture | None,
+        image: Picture | inputs.Clip | None,
         question: str,
         columns: Mapping[str, Settings],
         max_new_tokens: int,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rotatek.channels import ChannelMethod
-from rotatek.events import Event, Finished, Prefilled, Restarted, Token
+from rotatek.events import Event, Failed, Finished, Prefilled, Queued, Restarted, Token
 from rotatek.settings import Settings
 from rotatek.tokens import TokenPruner
 from rotatek.trace import Trace
@@ -62,7 +62,7 @@ class Column:
             self.kl.append(event.kl)
         elif isinstance(event, Finished):
             self.finished = event
-        else:
+        elif isinstance(event, Failed):
             self.failure = event.message
 
 
@@ -82,6 +82,7 @@ class Run:
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     goes_on: bool = False  # its caches wait for a follow-up question
+    place: int = 0  # in the queue for memory; 0 where there is room
     previous: "Run | None" = None  # the turn before, in a conversation
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -92,6 +93,9 @@ class Run:
 
     def take(self, event: Event) -> None:
         """Hand one engine event to its column, or a failure to those still waiting."""
+        self.place = event.place if isinstance(event, Queued) else 0
+        if isinstance(event, Queued):
+            return
         if isinstance(event, Restarted):
             self.notice = event.message
             self.columns = {n: Column(n, c.settings) for n, c in self.columns.items()}

@@ -4,12 +4,15 @@ from rotatek.rotation.covariance import (
     SIGMA_FLOOR,
     captured_energy,
     centred_covariance,
+    logit_weights,
     metric_root,
     project,
     query_weights,
     token_mask,
     weighted,
+    weighted_moments,
 )
+from rotatek.rotation.printed import printed_basis
 from rotatek.rotation.solvers import (
     full_basis,
     nested_basis,
@@ -23,13 +26,16 @@ __all__ = [
     "captured_energy",
     "centred_covariance",
     "full_basis",
+    "logit_weights",
     "metric_root",
     "nested_basis",
     "order_basis",
+    "printed_basis",
     "project",
     "query_weights",
     "subspace_basis",
     "token_mask",
     "top_basis",
     "weighted",
+    "weighted_moments",
 ]

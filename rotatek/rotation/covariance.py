@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels.dispatch import solve
 
+LOGIT_FLOOR = 1e-2  # of the median, where the weights are divided by
 SIGMA_FLOOR = 1e-3  # of the median weight: a channel no query touched keeps a finite inverse
 
 
@@ -62,6 +63,46 @@ def query_weights(
     floor = SIGMA_FLOOR * sigma.median(-1, keepdim=True).values
     sigma = torch.maximum(sigma, floor.clamp(min=tiny))
     return sigma / sigma.mean(-1, keepdim=True) if mean_one else sigma
+
+
+def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -> Tensor:
+    """What a Key channel's error counts for in a logit: the root mean square of its queries.
+
+    Over window and group, and over sqrt(d), so that (S x) . (S x) of an error x of a Key is the
+    variance of the logit's error: comparable between heads and layers, whatever the scale of their
+    Keys. Floored at 1 % of the median, so that its inverse stays finite.
+
+    Args:
+        queries: [B, Hq, W, d], the window's.
+        kv_heads: Hkv.
+        valid: [B, W] bool, the queries that are real; None where all are.
+
+    Returns:
+        S [B, Hkv, d] float32.
+    """
+    squared = queries.float().square().unflatten(1, (kv_heads, -1))  # [B, Hkv, G, W, d]
+    rows = queries.new_ones(len(queries), queries.shape[2]) if valid is None else valid
+    alive = rows.float()[:, None, None, :, None]
+    count = (alive.sum((2, 3)) * squared.shape[2]).clamp(min=1)
+    sigma = ((squared * alive).sum((2, 3)) / count / queries.shape[-1]).sqrt()
+    floor = LOGIT_FLOOR * sigma.median(-1, keepdim=True).values
+    return torch.maximum(sigma, floor.clamp(min=torch.finfo(torch.float32).tiny ** 0.5))
+
+
+def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean, in the states' own type, and covariance around it, of tokens that count differently.
+
+    Args:
+        states: [B, Hkv, N, d].
+        shares: [B, Hkv, N] what each token counts for, of sum one (zero for padding).
+
+    Returns:
+        mean [B, Hkv, d], and C = sum_n share_n (x_n - mean) (x_n - mean)^T [B, Hkv, d, d] float32.
+    """
+    wide = states.float()
+    mean = (shares[:, :, None] @ wide).squeeze(2).to(states.dtype)
+    centred = (wide - mean.float()[:, :, None]) * shares.sqrt()[..., None]
+    return mean, centred.transpose(-1, -2) @ centred
 
 
 def weighted(covariance: Tensor, sigma: Tensor | None) -> Tensor:

@@ -29,7 +29,9 @@ def _normalised(covariance: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _start(d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float64) -> Tensor:
+def private_start(
+    d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float64
+) -> Tensor:
     """The private, seeded start [d, k] of every iteration; a constant, copied to a device once."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device, dtype)
@@ -64,7 +66,7 @@ def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> 
     d = covariance.shape[-1]
     ridge = RIDGE / d * torch.eye(d, dtype=torch.float64, device=covariance.device)
     operator = _normalised(covariance) + ridge
-    start = _start(d, k, covariance.device)
+    start = private_start(d, k, covariance.device)
     basis = start.expand(*covariance.shape[:-2], d, k)
     for _ in range(iterations):
         basis = _cholesky_qr(operator @ basis, shift=1e-15)
@@ -120,7 +122,7 @@ def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tup
         The basis [..., d, k] and its energies [..., k], falling.
     """
     covariance = weighted(covariance, sigma)
-    start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
+    start = private_start(covariance.shape[-1], k, covariance.device, torch.float32)
     basis = solve("subspace", covariance, k, NESTED_ITERATIONS, None, start)
     if basis is None:
         basis, energy = full_basis(covariance)
@@ -143,7 +145,7 @@ def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = No
         [..., d, k].
     """
     if solver != "eigh" and k < covariance.shape[-1]:
-        start = _start(covariance.shape[-1], k, covariance.device, torch.float32)
+        start = private_start(covariance.shape[-1], k, covariance.device, torch.float32)
         done = solve("subspace", covariance, k, ITERATIONS, sigma, start)
         if done is not None:
             return done

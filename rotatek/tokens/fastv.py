@@ -11,10 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rotatek.budget import tokens_kept
-from rotatek.layout import Layout
 from rotatek.options import option
-from rotatek.tokens.base import Stage, TokenPruner, keep_option
+from rotatek.tokens.base import Attended, Stage, TokenPruner, keep_option
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
@@ -46,6 +44,7 @@ class FastV(TokenPruner):
     label: ClassVar[str] = "FastV"
     summary: ClassVar[str] = "Drops what the question does not look at, after the first layers."
     stage: ClassVar[Stage] = "decoder"
+    of_paper: ClassVar[bool] = True
     colour: ClassVar[str] = "#2b66d9"
     marker: ClassVar[str] = "triangle-up"
     caution: ClassVar[str] = (
@@ -64,13 +63,6 @@ class FastV(TokenPruner):
         place="hidden",
     )
 
-    def choose(self, query: Tensor, keys: Tensor, layout: Layout, scale: float) -> Tensor:
-        """Keep round(keep * N) visual tokens of each sample, and every other real row."""
-        visual = layout.visual & layout.valid
-        scores = last_row_attention(query, keys, layout.valid, scale)
-        rank = scores.masked_fill(~visual, -1.0).argsort(dim=-1, descending=True, stable=True)
-        counts = [tokens_kept(n, self.keep) for n in visual.sum(-1).tolist()]
-        keep = torch.tensor(counts, device=visual.device)
-        best = torch.arange(visual.shape[1], device=visual.device) < keep[:, None]
-        kept = torch.zeros_like(visual).scatter_(1, rank, best)
-        return (kept & visual) | (layout.valid & ~visual)
+    def rank(self, seen: Attended) -> Tensor:
+        """What the last row attends to."""
+        return last_row_attention(seen.query, seen.keys, seen.layout.valid, seen.scale)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rotatek.budget import tokens_kept
 from rotatek.options import option
-from rotatek.tokens.base import Stage, TokenPruner, keep_option
+from rotatek.tokens.base import Stage, TokenPruner, View, keep_option
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class VisionZip(TokenPruner):
         "Keeps what the vision tower looks at, merges the rest, before the question."
     )
     stage: ClassVar[Stage] = "encoder"
+    of_paper: ClassVar[bool] = True
     colour: ClassVar[str] = "#3e93dd"
     marker: ClassVar[str] = "triangle-down"
 
@@ -46,13 +47,13 @@ class VisionZip(TokenPruner):
         contextual = min(round(tokens * self.contextual), total // 2)
         return total - contextual, contextual
 
-    def reduce(self, scores: Tensor, keys: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    def reduce(self, view: View) -> tuple[Tensor, Tensor]:
         """Zip one image or tile; Keys are compared by cosine, and a contextual target holds its
         merged value in its own place."""
+        scores, states = view.scores, view.states
         dominant, contextual = self.counts(scores.shape[0])
         order = scores.argsort(descending=True, stable=True)
-        kept = torch.zeros_like(scores, dtype=torch.bool)
-        kept[order[:dominant]] = True
+        kept = view.mask(order[:dominant])
         rest = order[dominant:].sort().values
         if contextual == 0 or rest.numel() == 0:
             return kept, states
@@ -63,7 +64,7 @@ class VisionZip(TokenPruner):
         kept[targets] = True
         if others.numel() == 0:
             return kept, states
-        unit = nn.functional.normalize(keys.float(), dim=-1)
+        unit = nn.functional.normalize(view.keys.float(), dim=-1)
         nearest = (unit[others] @ unit[targets].T).argmax(-1)
         sums = torch.zeros(targets.numel(), states.shape[1], device=states.device)
         sums.index_add_(0, nearest, states[others].float())

@@ -1,8 +1,7 @@
 """The page in this process, on a tiny random model, so that nothing depends on trained weights."""
 
 import gc
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from rotatek.page.build import build
 from rotatek.page.catalogue import Example, Model
 from rotatek.page.service import Service
 from rotatek.page.site import Site
-from tests.fixtures import Together
 from tests.tiny import tiny_qwen
 
 # The server and the client that gradio runs in this process leave event loops to the collector.
@@ -71,27 +69,3 @@ def address(service: Service, picture_file: Path) -> Iterator[str]:
 def client(address: str) -> Client:
     """A stranger's program."""
     return Client(address, verbose=False)
-
-
-@pytest.fixture
-def together() -> Together:
-    """Run several calls at once and re-raise what any of them raised."""
-
-    def run(calls: list[Callable[[], None]]) -> None:
-        raised: list[BaseException] = []
-
-        def guard(call: Callable[[], None]) -> None:
-            try:
-                call()
-            except BaseException as error:  # handed to the main thread below
-                raised.append(error)
-
-        threads = [threading.Thread(target=guard, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-        if raised:
-            raise raised[0]
-
-    return run

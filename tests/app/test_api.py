@@ -21,7 +21,7 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
-        "fastv_layer", "contextual", "weighting", "solver", "values", "recovery",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
     ]  # fmt: skip
 
 
@@ -135,7 +135,10 @@ BAD_SETTINGS = [
     ({"keep_channels": 0}, "keep_channels must be"),
     ({"keep_channels": 1e300}, "keep_channels must be"),
     ({"keep_channels": True}, "keep_channels must be"),
-    ({"tokens": "evil"}, "tokens must be one of none, fastv, visionzip"),
+    (
+        {"tokens": "evil"},
+        "tokens must be one of none, fastv, visionzip",
+    ),
     ({"tokens": "../../etc/passwd"}, "tokens must be one of"),
     ({"tokens": None}, "tokens must be one of"),
     ({"channels": "<script>"}, "channels must be one of"),
@@ -145,7 +148,7 @@ BAD_SETTINGS = [
     ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
     (
         {"cache_dtype": "fp8", "channels": "think"},
-        "cache_dtype must be model unless channels is rotatek",
+        "cache_dtype must be model unless channels is rotatek or full",
     ),
     ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
     ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),

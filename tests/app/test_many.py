@@ -20,6 +20,7 @@ from rotatek.models import VisionLanguageModel
 from rotatek.page import server
 from rotatek.page.build import build
 from rotatek.page.catalogue import Example
+from rotatek.page.health import report_of
 from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.settings import Settings
@@ -213,7 +214,7 @@ def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     try:
-        assert health(url) == (200, server.report_of(service))
+        assert health(url) == (200, report_of(service))
         assert health(url)[1]["status"] == "loading"
         client = Client(url, verbose=False)
         client.predict(handle_file(picture_file), "Good?", max_new_tokens=1, api_name="/ask")
@@ -237,7 +238,7 @@ def test_health_says_why_the_default_model_is_missing() -> None:
 
     service = Service([TINY], missing)
     Site(service).prepare()
-    report = server.report_of(service)
+    report = report_of(service)
     assert report["status"] == "failed" and report["reason"] == errors.WeightsMissing.sentence
 
 

@@ -20,8 +20,9 @@ from rotatek.engine import Engine
 from rotatek.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs import Request, make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.page import server, zerogpu
+from rotatek.page import zerogpu
 from rotatek.page.catalogue import Model
+from rotatek.page.health import report_of
 from rotatek.page.service import Service
 from rotatek.settings import BASELINE, Settings
 from tests.app.zerogpu import Spaces
@@ -191,7 +192,7 @@ def test_the_page_tells_of_the_shared_gpu(
             service.stop("visitor")
     assert run.stopped and run.notice.startswith("The GPU is shared here")
     assert not service.busy()
-    assert server.report_of(service)["status"] == "ready"
+    assert report_of(service)["status"] == "ready"
 
 
 def test_small_models_stay_on_the_spaces_own_processor(

@@ -28,6 +28,7 @@ from rotatek.engine import Engine
 from rotatek.evaluation.journal import Journal
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
+from rotatek.limits import Limits
 from rotatek.models import load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page.ask.answers import status
@@ -44,7 +45,7 @@ SIGNAL_LIMIT_S = 5.0  # a busy machine takes seconds to unload torch
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(tiny_qwen())
+    return Engine(tiny_qwen(), limits=Limits(warm_bytes=0))  # every stage runs in every test
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ STAGES = {
     "third layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 2),
     "first decoding step": ("rotatek.decode.decode_one_token", 0),
     "fifth decoding step": ("rotatek.decode.decode_one_token", 4),
-    "attention while decoding": ("rotatek.cache.filling.attend", 5),
+    "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),
 }
 FAILURES = {
     "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from kernels import launch
-from kernels.cases import Case, branches, make
+from kernels.cases import WIDTHS, Case, branches, make, widths
 from kernels.check import errors, passes, sampled
 from kernels.launch import _merge_block, attend_triton
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
-from rotatek.channels.spark import SparKStore, pack_bits
+from rotatek.channels.packing import pack
+from rotatek.channels.spark import SparKStore
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BF16 = torch.bfloat16
@@ -41,7 +42,7 @@ def path(case: Case) -> tuple[int, int, str]:
 
 
 def test_a_sample_of_the_grid_always_has_every_path() -> None:
-    assert set(branches()) <= set(sampled(10**6))
+    assert set(branches()) | set(widths()) <= set(sampled(10**6))
     for ragged in (True, False):
         seen = {path(case) for case in branches() if case.ragged == ragged or "8" in case.pack}
         rows = ((32, 160), (32, 192))
@@ -129,7 +130,15 @@ def test_nothing_is_read_early_that_was_just_written(
 def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
     kept = torch.arange(128) < 8
     visual = Visual(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 128))
-    mask, level = pack_bits(kept.expand(1, 1, 2, 128)), torch.zeros(1, 1, 2)
+    mask, level = pack(kept.expand(1, 1, 2, 128), 1), torch.zeros(1, 1, 2)
     found = SparKStore(visual, mask, level, None, None).read()
     assert found.fresh
     assert found.keys.equal(kept.float().expand(1, 1, 2, 128))
+
+
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("pack", ["rotated", "values", "int8"])
+def test_other_head_widths(d: int, pack: str) -> None:
+    case = Case(BF16, Hkv=1, G=7, d=d, k=d // 4, N=65, M=20, pack=pack, ragged=True)
+    gap, plain = errors(case, attend_triton, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from rotatek.channels import ChannelMethod, LayerStates, Store, full_visual
-from rotatek.layout import Layout
 from rotatek.options import choice, option
-from rotatek.tokens.base import Stage, TokenPruner
+from rotatek.tokens.base import Attended, Stage, TokenPruner
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,13 @@ class Stride(TokenPruner):
         key="stride_phase",
     )
 
-    def choose(self, query: Tensor, keys: Tensor, layout: Layout, scale: float) -> Tensor:
+    def rank(self, seen: Attended) -> Tensor:
+        """No row is worth more than another."""
+        return torch.zeros(seen.layout.valid.shape)
+
+    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
         """A token stays wherever the running share passes a whole number."""
+        layout = seen.layout
         visual = layout.visual & layout.valid
         place = (visual.cumsum(-1) * self.keep + self.phase * (1 - self.keep)).floor()
         before = ((visual.cumsum(-1) - 1) * self.keep + self.phase * (1 - self.keep)).floor()

@@ -120,8 +120,9 @@ def test_settings_tables_and_columns(said: Callable[[str], str]) -> None:
     assert {"stride only", "loudest"} <= set(columns) and columns.pop("baseline") == 1
     assert all(share == pytest.approx(0.375, abs=2e-6) for share in columns.values())
     rows = found["rows"]
-    assert "Stride + Loudest channels (0.25)" in rows["budget-stride"]
-    assert "Stride only (0.25)" in rows["budget-stride"] and "frontier-stride" in rows
+    assert "Stride + Loudest channels (0.25)" in rows["pruners"]
+    assert "Stride only (0.25)" in rows["pruners"]
+    assert "frontier-stride" not in rows  # the paper's own tables have the paper's pruners
     assert "Loudest channels, 32" in rows["channels"]
     assert not any("Loudest" in name for name in found["claims"])  # no paper expects anything
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels.reference import project_query
 from rotatek import analysis
 from rotatek.cache.compressed import RotateKCache
-from rotatek.channels import CHANNELS, Full, RotateK, SparK, ThinK
+from rotatek.channels import CHANNELS, RotateK, SparK, ThinK
 from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
@@ -24,6 +24,7 @@ from rotatek.channels.base import (
 from rotatek.channels.store import Store
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
+from rotatek.grids import Grid
 from rotatek.inputs import make_request
 from rotatek.options import option
 from rotatek.settings import Settings
@@ -58,7 +59,7 @@ METHODS = [
     RotateK(weighting="consistent"),
     SparK(recovery="mean"),
 ]
-REDUCING = [method for method in METHODS if not method.stores_everything]
+REDUCING = [method for method in METHODS if method.narrows]
 
 
 def name(method: ChannelMethod) -> str:
@@ -86,7 +87,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     )
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
-    return recorder.finish(((6, 4),), prompt.visual_tokens, None), cache
+    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +331,7 @@ def test_maps_say_what_the_heads_say(trace: Trace) -> None:
 
 def test_compared_are_all_that_leave_channels_out_and_one_s_own_options(trace: Trace) -> None:
     shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
-    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind is not Full]
+    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind.narrows]
     assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)
     with pytest.raises(ValueError, match="does not rotate"):
         analysis.spectra(trace, ThinK())

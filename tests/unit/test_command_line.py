@@ -78,6 +78,31 @@ def test_batch_keeps_order_and_survives_a_bad_row(
     assert err.strip().splitlines()[-1].startswith("1 of the batch's questions")
 
 
+def test_a_stored_cache_answers_further_questions(
+    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    short = ["--max-new-tokens", "3", "--json"]
+    assert command.main(["ask", image, "what?", "--save-cache", first, *short]) == 0
+    more = ["--load-cache", first, "and then?", "--save-cache", second]
+    assert command.main(["ask", *more, *short]) == 0
+    assert command.main(["ask", "--load-cache", second, "else?", *short]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 3 and all(set(row) >= FIELDS for row in rows)
+    assert rows[0]["kv_bytes"] < rows[1]["kv_bytes"] < rows[2]["kv_bytes"]
+    for words, says in (
+        (["--load-cache", first, image, "what?"], "give the QUESTION alone"),
+        (["--load-cache", first, "what?", "--keep-channels", ".5"], "keeps its own settings"),
+        (["--load-cache", image, "what?"], "is not a stored cache"),
+        (["--load-cache", first + ".gone", "what?"], "no readable file"),
+        (["--save-cache", first, "--batch", "rows.jsonl"], "Leave --batch out"),
+        (["--save-cache", first, image, "what?", "--channels", "full"], "no compressed cache"),
+    ):
+        assert command.main(["ask", *words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and says in err
+
+
 def test_compare_prints_every_method_at_one_budget(
     image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +184,7 @@ def test_a_comparison_keeps_one_budget(options: dict[str, Any]) -> None:
     assert [made[name].is_baseline for name in made] == [True] + [False] * (len(made) - 1)
     for name in list(made)[1:]:
         assert made[name].nominal_kv == pytest.approx(chosen.nominal_kv, abs=2e-6), name
-    reducing = {name for name, method in CHANNELS.items() if not method().stores_everything}
+    reducing = {name for name, method in CHANNELS.items() if method.narrows}
     assert reducing <= set(made)
     assert chosen in made.values() or chosen.channels.stores_everything
 
@@ -173,7 +198,7 @@ def test_an_option_of_another_method_goes_to_its_column() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to compare"):
         columns({"channels": "full"})
-    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is rotatek"):
+    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is"):
         columns({"channels": "think", "cache_dtype": "fp8"})
     with pytest.raises(SettingError, match="recovery must be one of"):
         columns({"recovery": "median"})
@@ -260,6 +285,6 @@ def test_cache_dtype_is_refused_for_other_methods(
     options = ["--channels", "think", "--cache-dtype", "fp8"]
     assert command.main(["ask", image, "what?", *options]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("cache_dtype must be model unless channels is rotatek; got fp8")
+    assert said.startswith("cache_dtype must be model unless channels is rotatek or full; got fp8")
     assert command.main(["compare", image, "what?", *options]) == 2
     assert capsys.readouterr().err == said

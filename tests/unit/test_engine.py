@@ -80,11 +80,12 @@ def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
     engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
+    engine = Engine(engine.vlm)  # one that has seen no picture yet
     look = engine.vlm.encode_images
 
-    def noted(pixels: Any, pruner: TokenPruner, *rest: Any) -> Any:
+    def noted(pixels: Any, pruner: TokenPruner, **rest: Any) -> Any:
         looks.append(pruner.name)
-        return look(pixels, pruner, *rest)
+        return look(pixels, pruner, **rest)
 
     monkeypatch.setattr(engine.vlm, "encode_images", noted)
     together = list(engine.compare(_request(picture), COLUMNS))

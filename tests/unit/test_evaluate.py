@@ -16,7 +16,6 @@ from rotatek.cli import evaluate
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
-from rotatek.evaluation.cache_stack import CacheStack
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
@@ -33,6 +32,7 @@ from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.pocket.evaluation.suite import EmbeddedSuite
 from rotatek.pocket.models.config import build_model, model_config, save_model
+from rotatek.serving.batch import RunningBatch
 from rotatek.settings import BASELINE, Settings
 from tests.tiny import TINY
 
@@ -152,43 +152,37 @@ def test_an_interrupted_run_goes_on(
     assert not runner.units(WANTED)
 
 
-def test_parts_divide_the_units_short_questions_first(
+def test_pages_come_after_short_questions(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
 ) -> None:
-    """Every missing answer is in one part; each part's pages come after its short questions."""
     runner = Runner(
         vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(2, limits=LIMITS)
     )
-    parts = [runner.units(WANTED, (index, 3)) for index in range(3)]
+    units = runner.units(WANTED, 3)
     owed = [
         (setting_id(settings), item.name)
-        for part in parts
-        for items, group in part
+        for items, group in units
         for settings in group
         for item in items
     ]
-    assert len(owed) == len(set(owed)) == sum(map(size, parts)) == size(runner.units(WANTED)) == 26
-    for part in parts:
-        pages = [items[0].long for items, _ in part]
-        assert pages == sorted(pages)
+    assert len(owed) == len(set(owed)) == size(units) == size(runner.units(WANTED)) == 26
+    pages = [unit.long for unit in units]
+    assert pages == sorted(pages)
 
 
 @pytest.mark.parametrize("count", [2, 7])
-def test_shares_come_out_even(
+def test_jobs_share_alike(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, count: int
 ) -> None:
-    """In new tokens: of the questions, or of the settings where there are fewer questions."""
+    """The questions, or the settings where there are fewer questions than jobs."""
     runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(64))
     once = dict.fromkeys(s for table in tables().values() for s in settings_of(table))
-    rows: list[tuple[Settings, Scope]] = [(settings, "all") for settings in once]
-    parts = [runner.units(rows, (i, count)) for i in range(count)]
-    shares = [
-        sum(unit.answers * runner.options.limits[unit.long] for unit in part) for part in parts
-    ]
-    assert max(shares) < 1.05 * min(shares)
-    assert max(map(len, parts)) == 2  # one batch of short questions, one of pages
-    firsts = {setting_id(part[0][1][0]) for part in parts}
-    assert len(firsts) == count  # nobody compiles what another one does
+    units = runner.units([(settings, "all") for settings in once], count)
+    for long in (False, True):
+        alike = [unit.answers for unit in units if unit.long == long]
+        assert len(alike) == count and max(alike) < 1.05 * min(alike) + max(
+            len(unit.items) for unit in units
+        )
 
 
 def settings_of(table: Table) -> list[Settings]:
@@ -248,20 +242,20 @@ STORED = [
 ]
 
 
-def test_rows_leave_a_stack_as_they_end(
+def test_rows_leave_the_batch_as_they_end(
     vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a method stores, what stays goes on as it would have alone."""
     ends = frozenset(range(0, vlm.text_config.vocab_size, 9))
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
     kept: list[Any] = []
-    real = CacheStack.keep
+    real = RunningBatch.leave
 
-    def keep(stack: CacheStack, rows: Any) -> None:
+    def leave(batch: RunningBatch, rows: Any) -> None:
         kept.append(rows)
-        real(stack, rows)
+        real(batch, rows)
 
-    monkeypatch.setattr(CacheStack, "keep", keep)
+    monkeypatch.setattr(RunningBatch, "leave", leave)
     said = []
     for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
         assert not kept  # a single row just ends
@@ -369,7 +363,7 @@ def test_a_drawing_that_was_cut_short_is_completed(tmp_path: Path) -> None:
 
 def test_answered_questions_are_not_drawn_over(tmp_path: Path) -> None:
     kept = draw("pocket", 4, 0, tmp_path)
-    Journal(tmp_path / "journal-part-2.jsonl", {"suite": describe(kept)})
+    Journal(tmp_path / "journal.jsonl", {"suite": describe(kept)})
     with pytest.raises(UserError, match="answers to other questions"):
         draw("pocket", 4, 1, tmp_path)
     with pytest.raises(UserError, match="answers to other questions"):
@@ -440,8 +434,6 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
         command("--questions", "0")
     with pytest.raises(SettingError, match="--jobs"):
         command("--jobs", "0")
-    with pytest.raises(SettingError, match="--part"):
-        command("--part", "3/2")
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))

@@ -14,15 +14,20 @@ from rotatek.settings import BASELINE, Settings
 
 RESULTS = Path(__file__).parents[2] / "assets" / "results" / "results.json"
 
+# Added since the evaluation ran: tables, and rows of others.
+UNANSWERED = {"pruners"}
+UNANSWERED_ROWS = re.compile("as printed$")
+
 
 @pytest.mark.unversioned
 def test_the_committed_results_are_of_these_tables() -> None:
     """Every row, its settings and every expectation, in their order."""
     made = tables()
     committed = {table["name"]: table for table in json.loads(RESULTS.read_text())["tables"]}
-    assert list(committed) == list(made)
+    assert list(committed) == [name for name in made if name not in UNANSWERED]
     for name, table in committed.items():
         rows = {row.label: row.settings for row in made[name].rows}
+        rows = {label: one for label, one in rows.items() if not UNANSWERED_ROWS.search(label)}
         assert table["title"] == made[name].title
         assert [row["label"] for row in table["rows"]] == list(rows)
         for row in table["rows"]:
@@ -67,7 +72,7 @@ def test_rows_of_one_budget_keep_it() -> None:
 
 
 def test_every_method_is_in_the_budget_tables() -> None:
-    reducing = {name for name, one in CHANNELS.items() if not one().stores_everything}
+    reducing = {name for name, one in CHANNELS.items() if one.narrows}
     for name, table in tables().items():
         if name.startswith(("budget", "channels")):
             assert reducing <= {row.settings.channels.name for row in table.rows}, name
@@ -80,7 +85,8 @@ def test_an_option_changes_the_rows_that_have_it() -> None:
         for before, after in zip(table.rows, changed.rows, strict=True):
             assert after.label == before.label
             own = before.settings.as_dict()
-            expected = {k: v for k, v in (("cache_dtype", "int8"), ("solver", "eigh")) if k in own}
+            wanted, default = {"cache_dtype": "int8", "solver": "eigh"}, ("model", "subspace")
+            expected = {k: v for k, v in wanted.items() if own.get(k) in default}
             assert after.settings.as_dict() == own | expected
     with pytest.raises(SettingError, match="cache_dtype must be one of"):
         with_options(tables()["channels"], {"cache_dtype": "fp4"})

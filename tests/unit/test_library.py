@@ -122,7 +122,7 @@ def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture: Pictur
     assert prompt.visual_tokens == sum(prompt.pixels.counts)
     assert typed in vlm.tokenizer.decode(prompt.ids[0])
     with pytest.raises(ControlTokens):
-        expand_images([1, 2, 3], 9, [4])
+        expand_images([1, 2, 3], {9}, [4])
 
 
 def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture: Picture) -> None:

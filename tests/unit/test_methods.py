@@ -30,13 +30,19 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"weighting": "none"},
         {"weighting": "consistent"},
         {"solver": "eigh"},
+        {"solver": "paper"},
         {"values": "rotate", "keep_values": 0.5},
         {"widths": "adaptive", "values": "rotate", "keep_values": 0.25},
         {"cache_dtype": "fp8"},
         {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
         {"cache_dtype": "fp8", "widths": "adaptive", "values": "rotate", "keep_values": 0.25},
+        {"bits": 2.0},
+        {"bits": 16.0},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
+    "kivi": [{"number_bits": bits} for bits in ("2", "3", "4")],
+    "turboquant": [{"number_bits": bits} for bits in ("2", "3", "4")],
+    "full": [{}, {"cache_dtype": "fp8"}, {"cache_dtype": "int8"}],
 }
 MATRIX = [
     pytest.param(family, tokens, channels, extra, id=f"{family}-{tokens}-{channels}-{i}")
@@ -90,7 +96,9 @@ def test_batch_equals_single_runs(
 
 
 @pytest.mark.parametrize("family", TINY)
-@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize(
+    "channels", [*(kind.name for kind in CHANNELS.values() if kind.narrows), "full"]
+)
 @pytest.mark.parametrize("weighting", ["paper", "consistent"])
 def test_every_channel_kept_is_the_uncompressed_model(
     family: str, channels: str, weighting: str, picture: Picture
@@ -107,13 +115,25 @@ def test_every_channel_kept_is_the_uncompressed_model(
 
 
 @pytest.mark.parametrize("family", TINY)
-@pytest.mark.parametrize(("kind", "bar"), [("fp8", 0.1), ("int8", 0.02)])
-def test_eight_bits_at_full_width_stay_close_to_the_uncompressed_model(
-    family: str, kind: Any, bar: float, picture: Picture
+@pytest.mark.parametrize(
+    ("options", "bar"),
+    [
+        ({"keep_channels": 1.0, "cache_dtype": "fp8"}, 0.1),
+        ({"keep_channels": 1.0, "cache_dtype": "int8"}, 0.02),
+        ({"channels": "full", "cache_dtype": "fp8"}, 0.1),
+        ({"channels": "full", "cache_dtype": "int8"}, 0.02),
+        ({"bits": 8}, 0.02),
+        ({"channels": "kivi"}, 0.3),
+        ({"channels": "turboquant"}, 0.3),
+    ],
+    ids=str,
+)
+def test_few_bits_at_full_width_stay_close_to_the_uncompressed_model(
+    family: str, options: dict[str, Any], bar: float, picture: Picture
 ) -> None:
     vlm = _model(family)
     prompt = _embed(vlm, picture, Settings(), 0)
-    settings = Settings.of(keep_channels=1.0, cache_dtype=kind)
+    settings = Settings.of(**options)
     cache, plain = RotateKCache(vlm.model, prompt.inputs(), settings), DynamicCache()
     said = []
     for each in (cache, plain):
@@ -156,9 +176,11 @@ def _widths(visual: Visual) -> tuple[int, int]:
     return visual.keys.shape[-1], visual.values.shape[-1]
 
 
-@pytest.mark.parametrize("channels", ["think", "spark", "full"])
+@pytest.mark.parametrize("channels", ["think", "spark", "kivi"])
 def test_eight_bits_are_refused_where_they_do_not_apply(channels: str) -> None:
-    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is rotatek"):
+    with pytest.raises(
+        SettingError, match="cache_dtype must be model unless channels is rotatek or full"
+    ):
         Settings.of(channels=channels, cache_dtype="fp8")
 
 

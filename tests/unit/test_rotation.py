@@ -123,3 +123,27 @@ def test_metric_root_is_a_square_root() -> None:
     root, inverse = rotation.metric_root(metric)
     assert torch.allclose(root @ root, metric, rtol=1e-3, atol=1e-3)
     assert torch.allclose(root @ inverse, torch.eye(8).expand(3, 8, 8), atol=1e-3)
+
+
+def test_the_printed_loop_is_what_is_printed() -> None:
+    """In float64 and plain steps; it spans the same subspace, but is not orthonormal."""
+    covariance = _covariance(_spectra()["power 1"])
+    found = rotation.printed_basis(covariance, 16)
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.randn(WIDTH, 16, dtype=torch.float64, generator=generator)
+    for _ in range(5):
+        plain = covariance.double() @ plain
+        gram = plain.T @ plain
+        shifted = gram + 1e-4 * gram.trace() / 16 * torch.eye(16)
+        plain = plain @ torch.linalg.inv(torch.linalg.cholesky(shifted)).T
+    torch.testing.assert_close(found.double(), plain, rtol=1e-2, atol=1e-3)
+    slip = (found.mT @ found - torch.eye(16)).abs().max()
+    ours = rotation.subspace_basis(covariance, 16)
+    assert slip > 1e-4 > 5e-6 >= (ours.mT @ ours - torch.eye(16)).abs().max()
+
+
+def test_the_printed_loop_stays_finite_on_forty_spectra() -> None:
+    covariance = torch.stack([_covariance(s) for s in _spectra().values()])
+    assert rotation.printed_basis(covariance, 32).isfinite().all()
+    failing = rotation.printed_basis(covariance, 32, ridge=0.0)
+    assert failing.isfinite().all()

@@ -44,6 +44,8 @@ def _progress(run: Run) -> str:
     columns = list(run.columns.values())
     if run.stopped:
         return "Stopped."
+    if run.place:
+        return f"Waiting for memory: number {run.place} in line…"
     if any(column.failure for column in columns):
         return "Not answered."
     if not all(column.finished for column in columns):

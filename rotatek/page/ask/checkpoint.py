@@ -20,9 +20,9 @@ from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.catalogue import Model
 from rotatek.page.refusals import refusing_stream
 from rotatek.page.service import Service
+from rotatek.page.waiting import told
 
 LONGEST: Final = 300  # characters of a name
-LOOK_S: Final = 0.25  # between two looks at how far it is
 NEARLY: Final = 0.97  # the most that is shown before the model is ready
 
 
@@ -106,24 +106,13 @@ class CheckpointEvents:
         return name if name not in taken else f"{name}-{len(taken) + 1}"
 
     def _watch(self, model: Model, weight: Weight) -> Iterator[dict[str, Any]]:
-        """Load in a thread; memory that fills tells how far it is."""
-        failed: list[Exception] = []
-
-        def work() -> None:
-            try:
-                self.service.bring(model)
-            except Exception as error:
-                failed.append(error)
-
-        free, thread = free_bytes(weight.device), threading.Thread(target=work, daemon=True)
-        said = f"Loading {model.label}: {weight.needed / GB:.2g} GB of weights…"
-        thread.start()
-        while thread.is_alive():
-            done = (free - free_bytes(weight.device)) / max(weight.needed, 1)
-            yield {"progress": progress(said, min(max(done, 0.02), NEARLY))}
-            thread.join(LOOK_S)
-        if failed:
-            raise failed[0]
+        """Download, then load; memory that fills tells how far the latter is."""
+        free = free_bytes(weight.device)
+        loading = f"Loading {model.label}: {weight.needed / GB:.2g} GB of weights…"
+        for said, share in told(lambda: self.service.bring(model), model.label):
+            if share is None:
+                said, share = loading, (free - free_bytes(weight.device)) / max(weight.needed, 1)
+            yield {"progress": progress(said, min(max(share, 0.02), NEARLY))}
 
 
 def wire_checkpoint(

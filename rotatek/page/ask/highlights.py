@@ -25,10 +25,10 @@ def packed(run: Run) -> str:
         filled, done = column.prefilled, column.finished
         if filled is None or done is None or done.attention is None or not filled.grids:
             continue
-        rows, columns = filled.grids[0]
-        cells = done.attention.cells[:, : rows * columns]
+        grid = filled.grids[0]
+        cells = grid.lay(done.attention.cells)
         found[title] = {
-            "rows": rows, "columns": columns, "steps": list(done.attention.steps),
+            "rows": grid.rows, "columns": grid.columns, "steps": list(done.attention.steps),
             "cells": base64.b64encode(cells.tobytes()).decode(),
         }  # fmt: skip
     return json.dumps({"run": run.key, "columns": found}, separators=(",", ":"))

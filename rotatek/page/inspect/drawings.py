@@ -114,12 +114,17 @@ def attention_drawings(view: View) -> Drawings:
     at, trace = view.at, view.trace
     seen = analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
     under, token = _under(view.run), trace.layers[at.layer].token
+    drawn_scores = scores.draw(seen.exact, seen.approximate, view.method)
+    if not trace.grids:
+        plain = picture.draw_plain(under)
+        return {"attention": plain, "compressed": plain, "scores": drawn_scores}
     shared = float(np.minimum(seen.attention, seen.compressed).sum())
+    exact = analysis.on_grid(trace, token, seen.attention)
     cells = analysis.on_grid(trace, token, seen.compressed)
     return {
-        "attention": picture.draw_attention(under, analysis.on_grid(trace, token, seen.attention)),
-        "compressed": picture.draw_attention(under, cells, shared),
-        "scores": scores.draw(seen.exact, seen.approximate, view.method),
+        "attention": _named(picture.draw_attention(under, exact), trace),
+        "compressed": _named(picture.draw_attention(under, cells, shared), trace),
+        "scores": drawn_scores,
     }
 
 
@@ -184,11 +189,19 @@ def _under(run: Run) -> picture.Backdrop:
 
 def kept_drawing(run: Run, trace: Trace) -> Drawing:
     """Which visual tokens the chosen settings kept, over the image."""
-    rows, columns = trace.grids[0]
-    kept = run.chosen.kept
-    if kept is None:
-        kept = np.ones(rows * columns, dtype=bool)
-    return picture.draw_kept(_under(run), kept[: rows * columns].reshape(rows, columns))
+    if not trace.grids:
+        return picture.draw_plain(_under(run))
+    every = np.ones(trace.visual_tokens, dtype=bool)
+    grid, kept = trace.grids[0], every if run.chosen.kept is None else run.chosen.kept
+    return _named(picture.draw_kept(_under(run), grid.lay(kept), grid.lay(every)), trace)
+
+
+def _named(drawn: Drawing, trace: Trace) -> Drawing:
+    """The same, saying which frame of a clip it shows."""
+    label = trace.grids[0].label
+    if not label:
+        return drawn
+    return drawn._replace(reading=f"Of {label}, the first of the clip: {drawn.reading}")
 
 
 def budget_drawing(run: Run) -> Drawing:

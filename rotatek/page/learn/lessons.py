@@ -99,7 +99,7 @@ def _outliers(scene: Scene) -> Lesson:
         "Why Keys have outliers",
         {
             "One head's Keys": keys.draw_raw(view.raw, top=scene.top, tokens=view.tokens),
-            "Two of its channels, token by token": ripples.draw(raw, story.trace.grids[0][1]),
+            "Two of its channels, token by token": ripples.draw(raw, story.trace.grids[0].columns),
         },
         f"The model remembers each piece of the picture as a Key of {raw.shape[1]} numbers. Here "
         f"is one head, layer {story.layer}, head {story.head}: a row a piece, a column a channel. "

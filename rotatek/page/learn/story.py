@@ -13,6 +13,7 @@ from rotatek import analysis, inputs
 from rotatek.budget import matched_keep_tokens
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.compare.columns import UNCOMPRESSED, default_pruner
+from rotatek.grids import Grid
 from rotatek.page.catalogue import Example
 from rotatek.page.inspect.drawings import parts_of
 from rotatek.page.service import Service
@@ -89,7 +90,7 @@ def cast() -> Cast:
     """Our own methods, in the order of the registry: the two that do not rotate are told apart by
     their masks, which a test holds them to."""
     ours = [kind().at(QUARTER) for kind in CHANNELS.own.values()]
-    fixed, ragged = [one for one in ours if not one.rotates and not one.stores_everything][:2]
+    fixed, ragged = [one for one in ours if one.narrows and not one.rotates][:2]
     return Cast(CHANNELS.default().at(QUARTER), fixed, ragged, default_pruner()().at(QUARTER))
 
 
@@ -156,7 +157,8 @@ def save(story: Story, path: Path) -> None:
     """Store a story as compressed arrays and a JSON header."""
     (layer,) = story.trace.layers
     header = {
-        "grids": story.trace.grids, "visual_tokens": story.trace.visual_tokens,
+        "grids": [(grid.rows, grid.columns) for grid in story.trace.grids],
+        "visual_tokens": story.trace.visual_tokens,
         "steps": story.trace.steps, "itemsize": story.trace.itemsize, "count": layer.count,
         "layer": story.layer, "head": story.head, "image": story.image,
         "question": story.question, "columns": story.columns,
@@ -175,7 +177,7 @@ def load(path: Path) -> Story | None:
             layer = LayerTrace(count=header["count"], **{name: stored[name] for name in ARRAYS})
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-    grids = tuple((rows, columns) for rows, columns in header["grids"])
+    grids = tuple(Grid(rows, columns) for rows, columns in header["grids"])
     trace = Trace(
         (layer,), grids, header["visual_tokens"], tuple(header["steps"]), header["itemsize"]
     )

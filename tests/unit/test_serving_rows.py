@@ -1,6 +1,5 @@
 """Caches decoded side by side: under a graph's rules, and in the company of others."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ from transformers.cache_utils import Cache
 
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
-from rotatek.evaluation import cache_stack as stacks
-from rotatek.evaluation.cache_stack import ALIGNED, CacheStack, decode_stack
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
+from rotatek.serving import rows
 from rotatek.settings import Settings
 from tests.tiny import TINY
+from tests.trial import Trial
 
 STORED = [
     Settings.of(channels="spark", keep_channels=0.25),
@@ -46,25 +45,6 @@ def batch(vlm: VisionLanguageModel) -> Embedded:
     return collate([vlm.embed(vlm.prompt(make_request(picture, text, LIMIT))) for text in asked])
 
 
-class Trial:
-    """Stands in for a captured step: `replay` does the work, on the addresses it has."""
-
-    made: list["Trial"]
-
-    def __init__(self, device: torch.device, cache: Any, work: Callable[[], None]) -> None:
-        counters = cache.counters()
-        work()
-        cache.rewind(counters)
-        self.work = work
-        self.places = [la.joined.keys.data_ptr() for la in cache.layers]
-        self.cache = cache
-        Trial.made.append(self)
-
-    def replay(self) -> None:
-        self.work()
-        assert [la.joined.keys.data_ptr() for la in self.cache.layers] == self.places
-
-
 def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph: bool) -> Any:
     caches: list[Cache] = []
     logits = []
@@ -73,8 +53,8 @@ def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph
         logits.append(prefill(vlm, batch, cache)[0])
         caches.append(cache)
     position = batch.next_position.repeat(len(chosen))
-    stack = CacheStack(caches)
-    said = dict(decode_stack(vlm, stack, torch.cat(logits), position, LIMIT, graph=graph))
+    decoded = rows.decode_caches(vlm, caches, torch.cat(logits), position, LIMIT, graph=graph)
+    said = dict(decoded)
     return [said[part] for part in range(len(chosen))]
 
 
@@ -83,25 +63,8 @@ def test_a_captured_step_says_the_same(
 ) -> None:
     """Blocks of replays, a limit inside a block, whole parts that leave, static buffers."""
     Trial.made = []
-    monkeypatch.setattr(stacks, "captured", Trial)
-    monkeypatch.setattr(stacks, "WORTH", 0)
+    monkeypatch.setattr(rows, "captured", Trial)
+    monkeypatch.setattr(rows, "WORTH", 0)
     alone = [run(vlm, batch, [settings], False)[0] for settings in STORED]
     assert run(vlm, batch, STORED, True) == run(vlm, batch, STORED, False) == alone
     assert len(Trial.made) > 1 and len({len(tokens) for part in alone for tokens in part}) > 3
-
-
-def test_lengths_start_where_kernels_expect_them(vlm: VisionLanguageModel, batch: Embedded) -> None:
-    """Each part's lengths are those of its rows, at a multiple of sixteen bytes."""
-    caches = [RotateKCache(vlm.model, batch.inputs(), settings) for settings in STORED]
-    for cache in caches:
-        prefill(vlm, batch, cache)
-    layer = CacheStack(caches).layers[0]
-    layer.keep([[2], [0, 1, 2], [], [0, 2]])
-    assert layer.counts == [1, 3, 2] and all(place % ALIGNED == 0 for place in layer.places)
-    lengths = layer.joined.lengths[layer.order]
-    own = caches[0].layers[0].text.lengths.tolist()
-    found = [
-        lengths[place : place + count].tolist()
-        for place, count in zip(layer.places, layer.counts, strict=True)
-    ]
-    assert found == [[own[2]], own, [own[0], own[2]]]

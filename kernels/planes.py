@@ -1,0 +1,200 @@
+"""Rotated channels in 2, 4, 6 or 8 bits each, as planes of 2-bit digits: their layout, in PyTorch.
+
+A channel of b bits has codes c of 0 to 2^b - 1 that mean (c - (2^b - 1) / 2) steps. Its digits to
+base 4 are stored apart, and each is a symmetric 2-bit channel itself, of steps 4^level as large:
+c - (2^b - 1) / 2 = sum over levels of (digit - 1.5) * 4^level. So every number in memory has two
+bits, and one kernel reads any mixture of depths.
+
+A head's channels are ordered by falling depth: `counts[level]` of them, the first ones, have a
+digit of that level, always a multiple of 16. Level 0 of all channels comes first, then level 1, and
+so on; 16 channels of one level are a granule.
+
+Tokens come in tiles of 128. One int16 word holds the digits of one channel at eight tokens that
+stand 16 apart: bits 2j and 2j + 1 are token 16j + e of the tile, e the word's place. Shift and mask
+turn a word into eight whole sub-tiles. A tile of a granule is 16 x 16 words, 512 bytes: tokens by
+channels for Keys, channels by tokens for Values (each with the sum of its product last). A head is
+[tiles, granules, 16, 16], row-major; the tokens beyond N in its last tile are zeros.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+GRANULE = 16  # channels
+TILE = 128  # tokens
+LEVELS = 4  # digits of the deepest channel
+DEPTHS = (2, 4, 6, 8)  # bits
+_PLACES = TILE // GRANULE  # digits a word
+
+
+class Planes(NamedTuple):
+    """The Keys or the Values of one layer's visual tokens, as digits with the basis they are in.
+
+    data: 1-D int16; see the module for a head's words, which begin at offsets[b, h].
+    counts: [B, Hkv, 4] int32, channels that have a digit of each level.
+    offsets: [B, Hkv] int64.
+    basis: [rows, d], float or int8; a head's are the counts[b, h, 0] rows from starts[b, h] on.
+    steps: [rows] float32: what a row and its code are multiplied by, an int8 row's scale included.
+    starts: [B, Hkv] int32.
+    widest: granules of the head that has most (a number of the host's, which sizes a launch).
+
+    Keys: the score is the sum over channels of (q . row) * step * level of the code, plus q . mean.
+    Values: the output is the sum over channels of level * step * row, plus the mean's share.
+    Heads and requests may share rows.
+    """
+
+    data: Tensor
+    counts: Tensor
+    offsets: Tensor
+    basis: Tensor
+    steps: Tensor
+    starts: Tensor
+    widest: int
+
+    @property
+    def nbytes(self) -> int:
+        """Live bytes of all tensors."""
+        return sum(part.nbytes for part in self if isinstance(part, Tensor))
+
+
+def samples(planes: Planes, rows: Tensor) -> Planes:
+    """Some samples' planes, `rows` of the batch; words and basis stay where they are."""
+    parts = {name: getattr(planes, name)[rows] for name in ("counts", "offsets", "starts")}
+    return planes._replace(**parts)
+
+
+def counts_of(depths: Tensor) -> Tensor:
+    """Channels [B, Hkv, 4] int32 that have a digit of each level.
+
+    Args:
+        depths: [B, Hkv, w] bits of every channel, 0 to 8, even; in falling order a head.
+    """
+    levels = 2 * torch.arange(LEVELS, device=depths.device)
+    return (depths[..., None] > levels).sum(2, dtype=torch.int32)
+
+
+def depths_of(counts: Tensor, width: int) -> Tensor:
+    """Bits [B, Hkv, width] of every channel, 0 where it is not stored; `counts_of` undone."""
+    channel = torch.arange(width, device=counts.device)
+    return 2 * (channel < counts[..., None]).sum(-2)
+
+
+def granules(counts: Tensor) -> Tensor:
+    """Granules of digits [B, Hkv] of every head."""
+    return counts.sum(-1) // GRANULE
+
+
+def data_bytes(counts: Tensor, tokens: int) -> int:
+    """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
+    return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
+
+
+def pack(
+    coordinates: Tensor, counts: Tensor, steps: Tensor, values: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Quantise coordinates to their levels and pack the digits.
+
+    Args:
+        coordinates: [B, Hkv, N, w] in the stored basis, channels by falling depth; what stands
+            beyond a head's own channels is not read.
+        counts: [B, Hkv, 4], multiples of 16, falling along the levels, at most w.
+        steps: [B, Hkv, w] in the coordinates' unit, positive.
+        values: channels by tokens, as Values are stored.
+
+    Returns:
+        data and offsets of `Planes`.
+
+    Raises:
+        ValueError: where counts are no multiples of 16, rise along the levels, or exceed w.
+    """
+    B, Hkv, N, w = coordinates.shape
+    if bool(((counts % GRANULE) != 0).any() | (counts.diff(dim=-1) > 0).any() | (counts > w).any()):
+        raise ValueError("counts must be multiples of 16, fall along the levels and fit the width")
+    depths = depths_of(counts, w)[:, :, None]
+    top = (1 << depths) - 1
+    codes = torch.floor(coordinates.float() / steps[:, :, None].float() + (top + 1) / 2)
+    codes = torch.where(depths > 0, codes.nan_to_num(0.0), 0.0).clamp(min=0).minimum(top).int()
+    tiles, wide = -(-N // TILE), -(-w // GRANULE)
+    codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
+    codes = codes.view(B, Hkv, tiles, _PLACES, GRANULE, wide, GRANULE)  # place, token, channel
+    codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
+    shifts = 2 * torch.arange(_PLACES, device=codes.device, dtype=torch.int32)
+    planes = []
+    for level in range(LEVELS):
+        digits = (codes >> (2 * level)) & 3
+        words = (digits << shifts).sum(-1, dtype=torch.int32)
+        planes.append(torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16))
+    words = torch.stack(planes, 3)  # [B, Hkv, tiles, levels, wide, 16, 16]
+    sizes = granules(counts).long() * tiles * GRANULE * GRANULE
+    offsets = (sizes.flatten().cumsum(0) - sizes.flatten()).view(B, Hkv)
+    return words[_stored(counts, tiles, wide)].flatten(), offsets
+
+
+def _stored(counts: Tensor, tiles: int, wide: int) -> Tensor:
+    """[B, Hkv, tiles, 4, wide] bool: the granules that a head stores, in the order it does."""
+    found = torch.arange(wide, device=counts.device) * GRANULE < counts[..., None]
+    return found[:, :, None].expand(-1, -1, tiles, -1, -1)
+
+
+def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool = False) -> Tensor:
+    """The levels c - (2^b - 1) / 2 of every code, in steps.
+
+    Args:
+        planes: of one layer.
+        tokens: N.
+        width: of the result; that of the widest head by default.
+        values: whether they are Values.
+
+    Returns:
+        [B, Hkv, N, width] float32, zeros beyond a head's channels.
+    """
+    counts = planes.counts
+    B, Hkv, _ = counts.shape
+    tiles = -(-tokens // TILE)
+    most = int(counts.max()) if counts.numel() else 0
+    width = most if width is None else width
+    wide = -(-max(width, most) // GRANULE)
+    words = counts.new_zeros(B, Hkv, tiles, LEVELS, wide, GRANULE, GRANULE)
+    live = _stored(counts, tiles, wide)
+    words[live] = _in_order(planes, tiles).int() & 0xFFFF
+    shifts = 2 * torch.arange(_PLACES, device=words.device, dtype=torch.int32)
+    digits = ((words[..., None] >> shifts) & 3).float() - 1.5
+    digits = digits * live[..., None, None, None]
+    scale = 4.0 ** torch.arange(LEVELS, device=words.device)
+    levels = (digits * scale.view(LEVELS, 1, 1, 1, 1)).sum(3)  # [B, Hkv, tiles, wide, 16, 16, 8]
+    order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
+    levels = levels.permute(order).reshape(B, Hkv, tiles * TILE, wide * GRANULE)
+    return levels[:, :, :tokens, :width]
+
+
+def _in_order(planes: Planes, tiles: int) -> Tensor:
+    """Words [granules, 16, 16] head by head, wherever each head's begin."""
+    sizes = granules(planes.counts).long().flatten() * tiles
+    first = torch.repeat_interleave(planes.offsets.flatten(), sizes)
+    rank = torch.arange(first.shape[0], device=first.device)
+    block = GRANULE * GRANULE
+    rank = rank - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+    place = (first + rank * block)[:, None] + torch.arange(block, device=first.device)
+    return planes.data[place].view(-1, GRANULE, GRANULE)
+
+
+def rows_of(planes: Planes, width: int | None = None) -> Tensor:
+    """Basis rows times steps, head by head.
+
+    Args:
+        planes: of one layer.
+        width: of the result; that of the widest head by default.
+
+    Returns:
+        [B, Hkv, width, d] float32, zeros beyond a head's channels.
+    """
+    own = planes.counts[..., 0]
+    width = int(own.max()) if width is None else width
+    channel = torch.arange(width, device=own.device)
+    live = channel < own[..., None]
+    row = torch.where(live, planes.starts[..., None] + channel, 0).long()
+    if not len(planes.steps):
+        return planes.steps.new_zeros(*row.shape, planes.basis.shape[-1])
+    scaled = planes.basis[row].float() * planes.steps[row][..., None].float()
+    return scaled * live[..., None]

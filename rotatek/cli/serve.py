@@ -1,0 +1,100 @@
+"""`rotatek serve`: the OpenAI chat API."""
+
+import argparse
+import logging
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from rotatek.cli.settings_arguments import add_settings, settings_of
+from rotatek.cluster import quiet
+from rotatek.errors import SettingError, UserError
+from rotatek.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which models, where they listen, and what one call may ask."""
+    parser.add_argument(
+        "--model", action="append", metavar="NAME",
+        help="pocket, a folder, or a hub id; may be given several times, the default first",
+    )  # fmt: skip
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda, or auto for several GPUs")
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 opens it to the network")
+    parser.add_argument("--port", type=int, default=8000, metavar="N")
+    parser.add_argument(
+        "--api-keys", type=Path, metavar="FILE", help="one a line; also ROTATEK_API_KEYS=KEY,..."
+    )
+    parser.add_argument("--answers", type=int, default=32, metavar="N", help="at once")
+    parser.add_argument("--queue", type=int, default=64, metavar="N", help="that may wait")
+    parser.add_argument(
+        "--replicas", type=int, metavar="N", help="of each model, by Ray, and the page beside them"
+    )
+    parser.add_argument("--gpus", type=float, metavar="F", help="of a replica; 1 where there are")
+    add_settings(parser)
+    parser.epilog = "The compression options are those of calls that have none of their own."
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        UserError: where a flag is refused, or the API's own dependencies are not installed.
+    """
+    settings = settings_of(args)
+    for name, least in (("answers", 1), ("queue", 0), ("replicas", 1)):
+        given = getattr(args, name)
+        if given is not None and given < least:
+            raise SettingError(f"--{name}", f"a whole number from {least}", given)
+    if args.replicas is not None:
+        return replicas(args, settings)
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "prometheus_client")):
+        raise UserError("The API is not installed. Install rotatek[serve].")
+    from rotatek.engine import Engine  # noqa: PLC0415  # keeps --help quick
+    from rotatek.page.catalogue import models_of  # noqa: PLC0415
+    from rotatek.page.service import Service  # noqa: PLC0415
+    from rotatek.server.door import Bounds, Door  # noqa: PLC0415
+    from rotatek.server.keys import keys_here  # noqa: PLC0415
+    from rotatek.server.process import serve  # noqa: PLC0415
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    offered = models_of(args.model or ["pocket"])
+    service = Service(offered, lambda source: Engine(source, args.device, graphs=args.graph))
+    keys = keys_here(args.api_keys)
+    door = Door(service, settings, keys, Bounds(args.answers, args.queue))
+    logging.getLogger("rotatek").info(
+        "loading %s, then http://%s:%d/v1%s", offered[0].name, args.host, args.port,
+        "" if keys else " (no API key is asked for)",
+    )  # fmt: skip
+    serve(door, args.host, args.port)
+
+
+def replicas(args: argparse.Namespace, settings: Settings) -> None:
+    """The page and the API in front of several processes, on this machine or on a Ray cluster.
+
+    Raises:
+        UserError: where Ray or the page is not installed.
+    """
+    quiet.prepare_for("--replicas")
+    if any(find_spec(name) is None for name in ("gradio", "plotly")):
+        raise UserError("Replicas are served beside the page. Install rotatek[app].")
+    from rotatek.cluster.front import Plan  # noqa: PLC0415
+    from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
+    from rotatek.server.keys import VARIABLE, keys_here  # noqa: PLC0415
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    keys_here(args.api_keys)  # refused here, if at all
+    if args.api_keys is not None:
+        os.environ[VARIABLE] = ",".join(args.api_keys.read_text(encoding="utf-8").split())
+    plan = Plan(
+        models=tuple(args.model or ["pocket"]),
+        least=args.replicas,
+        most=args.replicas,
+        answers=args.answers,
+        queue=args.queue,
+        gpus=gpus_here(args.device) if args.gpus is None else args.gpus,
+        device=args.device,
+        graph=args.graph,
+        settings=settings.as_dict(),
+    )
+    serve(plan, args.host, args.port)

@@ -1,0 +1,81 @@
+"""What crosses between the front and a replica of a model. Picklable, and knows nothing of Ray."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rotatek.errors import UserError
+from rotatek.inputs import Request
+from rotatek.settings import Settings
+from rotatek.status import Health
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of a conversation; answer: what was said to it, where there is one column."""
+
+    question: str
+    max_new_tokens: int
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One answer to compute.
+
+    Args:
+        key: names this answer, to stop it.
+        columns: settings by name.
+        request: the first question with its pictures; None for a follow-up whose cache should be
+            where it is sent.
+        asked: the follow-up question, or None for the first one.
+        past: what was asked before `asked`, the first question included.
+        trace: as of `Engine.compare`.
+        talk: under which the caches are kept for a follow-up; empty where they are not.
+        is_exact: some of the answer has been told, so lost caches have to be made as they were:
+            earlier questions are answered again, not read.
+    """
+
+    key: str
+    columns: Mapping[str, Settings]
+    request: Request | None
+    asked: Asked | None = None
+    past: tuple[Asked, ...] = ()
+    trace: bool = False
+    talk: str = ""
+    is_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Began:
+    """A replica has taken the job; home: its id."""
+
+    home: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The cache of the conversation is not there, and nothing to make it from was sent."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The job is refused; a conversation is as it was."""
+
+    error: UserError
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The caches wait. kv_bytes: theirs; read: the request that made them, where earlier turns were
+    read as text."""
+
+    kv_bytes: int
+    read: Request | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """A model as the front has to know it. token_bytes: of a token in an uncompressed cache."""
+
+    token_bytes: int
+    health: Health

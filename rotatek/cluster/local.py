@@ -1,0 +1,67 @@
+"""Ray on this machine, ended by Ctrl-C. `rotatek.cluster.quiet` comes before this is imported."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import ray
+import torch
+from ray import serve as ray_serve
+
+from rotatek.cluster.front import Plan, build
+from rotatek.cluster.quiet import ADDRESS
+
+log = logging.getLogger("rotatek")
+
+NAME: Final = "rotatek"
+LOOPBACK: Final = "127.0.0.1"
+
+
+@contextmanager
+def started(cpus: int | None = None) -> Iterator[None]:
+    """A Ray of this process's own, or the cluster that RAY_ADDRESS names.
+
+    Args:
+        cpus: that Ray may think there are; all if not given.
+    """
+    quiet = {"logging_level": logging.WARNING, "log_to_driver": True}
+    if os.environ.get(ADDRESS):
+        ray.init(**quiet)
+    else:
+        ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def serve(plan: Plan, host: str = LOOPBACK, port: int = 8000) -> None:
+    """Serve a plan's application until SIGTERM or Ctrl-C.
+
+    Args:
+        plan: what is served.
+        host: 0.0.0.0 opens it to the network.
+        port: of page and API.
+    """
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    cpus = max(os.cpu_count() or 1, plan.most * len(plan.models))
+    with started(cpus):
+        ray_serve.start("HeadOnly", http_options={"host": host, "port": port})
+        try:
+            ray_serve.run(build(plan), name=NAME)
+            log.info("ready: http://%s:%d/", host, port)
+            asked.wait()
+            log.info("asked to leave: the replicas are stopped")
+        finally:
+            ray_serve.shutdown()
+
+
+def gpus_here(device: str | None) -> float:
+    """GPUs of a replica: one, where there are any and none is ruled out."""
+    return float(device != "cpu" and torch.cuda.is_available())

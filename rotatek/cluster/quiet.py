@@ -1,0 +1,44 @@
+"""What Ray is told before it is imported: to be quiet, and to listen to this machine only.
+
+Nothing is reported to Ray's makers, and Ray opens no dashboard. Its own ports are bound to loopback
+where the cluster is this machine; on a cluster of several, Ray asks for its token there.
+"""
+
+import os
+from importlib.util import find_spec
+from typing import Final
+
+from rotatek.errors import UserError
+
+ADDRESS: Final = "RAY_ADDRESS"  # of a cluster that runs already
+QUIET: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # 5 s are short on a busy machine
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
+# Without it Ray looks for an address that other machines reach, and listens on all of them.
+ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+def prepare(*, alone: bool = True) -> None:
+    """Set it, where the environment says nothing else; call before anything imports Ray.
+
+    Args:
+        alone: whether the cluster is this machine, unless RAY_ADDRESS names another.
+    """
+    own = ALONE if alone and not os.environ.get(ADDRESS) else {}
+    for name, value in (QUIET | own).items():
+        os.environ.setdefault(name, value)
+
+
+def prepare_for(flag: str) -> None:
+    """`prepare`, for what `flag` asks of Ray.
+
+    Raises:
+        UserError: where Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise UserError(f"{flag} needs Ray. Install rotatek[cluster], or leave it out.")
+    prepare()

@@ -1,0 +1,147 @@
+"""A replica: one model in a process of its own, which Ray Serve starts, feeds and replaces."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+
+from PIL.Image import Image
+from ray import serve
+
+from rotatek.cluster.jobs import About, Began, Gone, Job, Kept, Refused
+from rotatek.conversation import Conversation
+from rotatek.engine import Engine, Switch
+from rotatek.errors import HistoryInvalid, UserError, public_message
+from rotatek.events import Event
+from rotatek.inputs import Request, make_request
+from rotatek.page.conversations import Conversations, Waiting
+from rotatek.server.runs import Runs
+
+KEY: Final = "talk"  # of what waits here
+PATIENT: Final = 100_000  # the front bounds how many wait
+
+Told = Event | Began | Gone | Refused | Kept
+
+
+class Replica:
+    """Answers jobs with its own engine, and keeps conversations for follow-ups.
+
+    Args:
+        source: what `rotatek.models.load` takes.
+        device: as of `Engine`.
+        graphs: as of `Engine`.
+        answers: at once.
+    """
+
+    def __init__(
+        self, source: str, device: str | None = None, graphs: bool = False, answers: int = 8
+    ) -> None:
+        self.home = serve.get_replica_context().replica_id.unique_id
+        self.engine = Engine(source, device, graphs=graphs)
+        self.engine.warm_up()
+        self.runs, self.waiting = Runs(answers, PATIENT), Conversations()
+        self._stops: dict[str, Switch] = {}
+
+    async def run(self, job: Job) -> AsyncGenerator[Told, None]:
+        """The events of one job, between `Began` and, where its caches wait, `Kept`."""
+        stop = self.engine.flag()
+        self._stops[job.key] = stop
+        try:
+            told = self.runs.events(lambda: self._events(job, stop), stop)
+            async with aclosing(told):
+                async for event in told:
+                    yield event
+        finally:
+            self._stops.pop(job.key, None)
+
+    async def stop(self, key: str) -> None:
+        """End a job within a token."""
+        if key in self._stops:
+            self._stops[key].set()
+
+    async def drop(self, talk: str) -> None:
+        """Free a conversation's caches."""
+        self.waiting.drop(talk)
+
+    async def about(self) -> About:
+        """What the front has to know of the model."""
+        return About(self.engine.vlm.full_bytes(1), self.engine.health())
+
+    async def visual_tokens(self, images: Sequence[Image]) -> list[int]:
+        """How many visual tokens each picture becomes."""
+        prepared = await asyncio.to_thread(self.engine.vlm.preprocess, tuple(images))
+        return list(prepared.counts)
+
+    def check_health(self) -> None:
+        """Ray Serve asks, and replaces a replica that raises: its accelerator is lost."""
+        if not self.engine.health().able:
+            raise RuntimeError("the accelerator is lost")
+
+    def _events(self, job: Job, stop: Switch) -> Iterator[Told]:
+        found = self.waiting.take(job.talk, KEY) if job.asked is not None else None
+        if found is None and job.request is None:
+            yield Gone()
+            return
+        waiting, is_kept = found or Waiting(Conversation(), KEY), False
+        try:
+            events, read = self._answer(job, waiting.conversation, stop)
+            yield Began(self.home)
+            yield from events
+            if job.talk and waiting.conversation.is_open:
+                self.waiting.keep(job.talk, waiting)
+                is_kept = True
+                yield Kept(waiting.conversation.cache_bytes, read)
+        except UserError as error:
+            if found is not None and found.conversation.is_open:
+                self.waiting.keep(job.talk, found)
+                is_kept = True
+            yield Refused(error)
+        except Exception as error:
+            yield Refused(UserError(public_message(error)))
+        finally:
+            if not is_kept:
+                waiting.close()
+
+    def _answer(
+        self, job: Job, talk: Conversation, stop: Switch
+    ) -> tuple[Iterator[Event], Request | None]:
+        """The job's events; and the request, where earlier turns are read for it as text."""
+        asked, given = job.asked, job.request
+        if asked is not None and not talk.is_open:
+            assert given is not None
+            read = None if job.is_exact or len(job.columns) > 1 else _as_text(job, given)
+            if read is None:
+                self._again(job, given, talk, stop)
+            else:
+                return self._compare(job, read, talk, stop), read
+        if asked is not None:
+            return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop), None
+        assert given is not None
+        return self._compare(job, given, talk, stop), None
+
+    def _compare(
+        self, job: Job, request: Request, talk: Conversation, stop: Switch
+    ) -> Iterator[Event]:
+        kept = talk if job.talk else None
+        return self.engine.compare(request, job.columns, stop, trace=job.trace, conversation=kept)
+
+    def _again(self, job: Job, request: Request, talk: Conversation, stop: Switch) -> None:
+        """Make the caches as they were: the same questions have the same answers."""
+        for _ in self._compare(job, request, talk, stop):
+            pass
+        for turn in job.past[1:]:
+            for _ in self.engine.follow(talk, turn.question, turn.max_new_tokens, stop):
+                pass
+
+
+def _as_text(job: Job, request: Request) -> Request | None:
+    """The whole conversation as one request, or None where it is too long for one."""
+    assert job.asked is not None
+    turns = [(turn.question, turn.answer) for turn in job.past]
+    history, asked = (*request.history, *turns), job.asked
+    try:
+        made = make_request(request.images, asked.question, asked.max_new_tokens, history)
+    except HistoryInvalid:
+        return None
+    return replace(made, times=request.times)

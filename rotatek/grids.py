@@ -1,0 +1,62 @@
+"""Where visual tokens lie on the picture: what heat maps and masks are laid out by."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_CROPPED: Final = 8  # a longer picture's middle is drawn as if it were 8 times as long
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells of equal size over the whole of one picture, or of one frame of a clip.
+
+    Args:
+        rows: of cells.
+        columns: of cells.
+        start: among all visual tokens of the prompt, the number of the first cell's.
+        tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
+            the model saw nothing of the picture; None where they follow one another.
+        label: what the cells are of, such as "frame 3"; empty for a picture.
+    """
+
+    rows: int
+    columns: int
+    start: int = 0
+    tokens: tuple[int, ...] | None = None
+    label: str = ""
+
+    @classmethod
+    def tiled(cls, tiles: tuple[int, int], tile: tuple[int, int], start: int = 0) -> "Grid":
+        """The joint grid of tiles whose tokens come tile by tile.
+
+        Args:
+            tiles: rows and columns of tiles.
+            tile: rows and columns of tokens in a tile.
+            start: as of the class.
+        """
+        (down, across), (rows, columns) = tiles, tile
+        number = np.arange(down * across * rows * columns).reshape(down, across, rows, columns)
+        joint = number.transpose(0, 2, 1, 3).ravel()
+        return cls(down * rows, across * columns, start, tuple(joint.tolist()))
+
+    @classmethod
+    def cropped(cls, side: int, width: int, height: int, start: int = 0) -> "Grid":
+        """A square of side x side tokens that covers the middle of a picture of another shape."""
+        long = min(round(side * max(width, height) / min(width, height)), MOST_CROPPED * side)
+        rows, columns = (long, side) if height > width else (side, long)
+        cells = np.full((rows, columns), -1)
+        top, left = (rows - side) // 2, (columns - side) // 2
+        cells[top : top + side, left : left + side] = np.arange(side * side).reshape(side, side)
+        return cls(rows, columns, start, tuple(cells.ravel().tolist()))
+
+    def lay(self, values: NDArray) -> NDArray:
+        """Values of all visual tokens [..., N] on the cells [..., rows, columns]; 0 where none."""
+        count = self.rows * self.columns
+        index = np.arange(count) if self.tokens is None else np.asarray(self.tokens)
+        place = np.where(index < 0, -1, index + self.start)
+        nothing = np.zeros_like(values[..., :1])
+        laid = np.concatenate([values, nothing], -1)[..., place]
+        return laid.reshape(*values.shape[:-1], self.rows, self.columns)

@@ -1,0 +1,206 @@
+"""Fetching a checkpoint from the hub: weighed against the disk first, with progress, and with one
+sentence for whatever goes wrong."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.file_download import repo_folder_name
+from tqdm import tqdm
+
+from rotatek.errors import HubUnreachable, ModelGated, StorageFull, UserError, WeightsMissing
+
+GB: Final = 1_000_000_000
+WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
+UNWANTED: Final = ("*/*",)  # other formats lie in folders of their own
+LOOK_S: Final = 0.25  # between two looks at how much has come
+SPARE: Final = 100_000_000  # bytes of the disk that a download leaves free
+
+
+@dataclass
+class Progress:
+    """Bytes of a download that have come, and all of it; 0 of 0 while nothing is fetched."""
+
+    done: int = 0
+    total: int = 0
+
+
+_PROGRESS: Final[ContextVar[Progress | None]] = ContextVar("rotatek_download", default=None)
+
+
+@contextmanager
+def downloading(progress: Progress) -> Iterator[None]:
+    """Let downloads in this context, and in threads that run in it, tell how far they are."""
+    token = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
+
+
+def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTED) -> str:
+    """The folder of a checkpoint: as it is, or of the hub's cache, filled where it must be.
+
+    Args:
+        source: a folder, or a hub id.
+        revision: of the hub's repository.
+        files: patterns of those that are needed.
+
+    Raises:
+        UserError: WeightsMissing, ModelGated, HubUnreachable or StorageFull.
+    """
+    if Path(source).is_dir():
+        return source
+    options: dict[str, Any] = {
+        "repo_id": source, "revision": revision, "allow_patterns": list(files),
+        "ignore_patterns": list(UNWANTED), "endpoint": os.environ.get("HF_ENDPOINT"),
+    }  # fmt: skip
+    try:
+        try:
+            found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
+        except Exception:
+            kept = _kept(options)
+            if kept is None:
+                raise
+            return kept
+        fresh = [file.file_size or 0 for file in found if file.will_download]
+        if fresh:
+            _download(source, options, sum(fresh))
+        return str(snapshot_download(**options, local_files_only=True))
+    except UserError:
+        raise
+    except Exception as error:
+        raise refusal(error, source) from error
+
+
+def _kept(options: dict[str, Any]) -> str | None:
+    """What the cache holds of a repository, if it is enough."""
+    try:
+        folder = Path(snapshot_download(**options, local_files_only=True))
+    except Exception:
+        return None
+    weights = "*.safetensors" not in options["allow_patterns"] or any(folder.glob("*.safetensors"))
+    return str(folder) if weights and (folder / "config.json").exists() else None
+
+
+def _download(source: str, options: dict[str, Any], needed: int) -> None:
+    """Fetch what is missing, told to the terminal and to whoever watches in this context."""
+    cache = Path(constants.HF_HUB_CACHE)
+    _check_disk(cache, needed)
+    blobs = cache / repo_folder_name(repo_id=source, repo_type="model") / "blobs"
+    before, failed = _size(blobs), []
+
+    def work() -> None:
+        try:
+            snapshot_download(**options, tqdm_class=_Silent)
+        except Exception as error:
+            failed.append(error)
+
+    progress = _PROGRESS.get() or Progress()
+    progress.done, progress.total = 0, needed
+    thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+    thread.start()
+    shown = {"total": needed, "unit": "B", "unit_scale": True, "desc": Path(source).name}
+    with tqdm(**shown, disable=None) as bar:  # None: where stderr is no terminal
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            progress.done = min(max(_size(blobs) - before, 0), needed)
+            bar.update(progress.done - bar.n)
+    if failed:
+        raise failed[0]
+    progress.done = needed
+
+
+class _Silent(tqdm):
+    """The hub's own bars: ours says it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.pop("name", None)
+        super().__init__(*args, **{**kwargs, "disable": True})
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder, those that are still growing too."""
+    total = 0
+    for file in folder.glob("*"):
+        try:
+            total += file.stat().st_size
+        except OSError:  # renamed when it was complete
+            continue
+    return total
+
+
+def _check_disk(cache: Path, needed: int) -> None:
+    """Refuse what the disk cannot hold, before a byte is fetched."""
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if needed + SPARE > free:
+        raise StorageFull(
+            f"The download needs {needed / GB:.1f} GB and the disk has {free / GB:.1f} GB free. "
+            "Free some space, or set HF_HOME to a folder of another disk."
+        )
+
+
+def refusal(error: BaseException, name: str) -> UserError:
+    """What went wrong with the hub, in a sentence that says what to do.
+
+    Args:
+        error: as the hub's client or transformers raised it; what it came from is looked at too.
+        name: the model's, as it was given.
+    """
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    for kinds, said in _SAID:
+        if any(isinstance(link, kinds) for link in links):
+            return said(name)
+    if any(isinstance(one, OSError) and one.errno in _FULL for one in links):
+        return StorageFull()
+    if any(isinstance(one, HTTPError | TimeoutError | ConnectionError) for one in links):
+        return HubUnreachable(
+            f"The hub cannot be reached, and {name!r} is not on this machine. Check the connection "
+            "and try again, or give a folder that holds the model."
+        )
+    return missing(name)
+
+
+def missing(name: str) -> WeightsMissing:
+    """No such model, by any meaning of its name."""
+    return WeightsMissing(
+        f"There is no model {name!r}. Check the spelling: give a registered name "
+        "(`python -m rotatek info` lists them), a folder with config.json and safetensors, or a "
+        "hub id such as HuggingFaceTB/SmolVLM-256M-Instruct."
+    )
+
+
+def _gated(name: str) -> ModelGated:
+    return ModelGated(
+        f"The model {name!r} is gated. Accept its terms on its page of the hub, then set HF_TOKEN "
+        "to a token of your account, or run `hf auth login`."
+    )
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_SAID: Final[tuple[tuple[Any, Callable[[str], UserError]], ...]] = (
+    (GatedRepoError, _gated),
+    ((RepositoryNotFoundError, RevisionNotFoundError, HFValidationError), missing),
+    (OfflineModeIsEnabled, missing),
+)

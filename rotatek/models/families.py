@@ -1,0 +1,79 @@
+"""Which adapter reads which family, and the image processor that it is given."""
+
+from typing import Any, Final, NamedTuple
+
+from transformers import AutoProcessor
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
+from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+    LlavaOnevisionImageProcessorPil,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+from rotatek.cache.plan import visual_ids
+from rotatek.errors import ModelUnsupported
+from rotatek.models.base import VisionLanguageModel
+from rotatek.models.gemma3 import Gemma3
+from rotatek.models.generic import Generic
+from rotatek.models.internvl import InternVL
+from rotatek.models.llava import Llava
+from rotatek.models.llava_next import LlavaNext
+from rotatek.models.llava_onevision import LlavaOnevision
+from rotatek.models.qwen2_5_vl import Qwen25VL
+from rotatek.models.qwen2_vl import Qwen2VL
+from rotatek.models.qwen3_vl import Qwen3VL
+from rotatek.models.smolvlm import Idefics3, SmolVLM
+
+
+class Family(NamedTuple):
+    """An adapter, and the class whose `from_pretrained` makes its `images`.
+
+    Every image processor is the Pillow one of its kind: it needs no torchvision, and gives the same
+    pixels on every machine.
+    """
+
+    adapter: type[VisionLanguageModel]
+    images: Any
+
+
+FAMILIES: Final[dict[str, Family]] = {
+    adapter.family: Family(adapter, images)
+    for adapter, images in (
+        (Qwen2VL, Qwen2VLImageProcessorPil),
+        (Qwen25VL, Qwen2VLImageProcessorPil),
+        (Qwen3VL, Qwen2VLImageProcessorPil),
+        (Llava, CLIPImageProcessorPil),
+        (LlavaNext, LlavaNextImageProcessorPil),
+        (LlavaOnevision, LlavaOnevisionImageProcessorPil),
+        (SmolVLM, SmolVLMImageProcessorPil),
+        (Idefics3, Idefics3ImageProcessorPil),
+        (InternVL, GotOcr2ImageProcessorPil),
+        (Gemma3, Gemma3ImageProcessorPil),
+    )
+}
+OTHERS: Final = Family(Generic, AutoProcessor)
+CLIP_TOWERS: Final = ("clip_vision_model", "siglip_vision_model")  # of the class that LLaVA-1.5 has
+
+
+def family_of(config: Any) -> Family:
+    """The adapter for a configuration: its family's, or the one for all others.
+
+    Raises:
+        ModelUnsupported: for a model without an image token.
+    """
+    kind = config.model_type
+    known = FAMILIES.get(kind)
+    if known is not None and kind == Llava.family:
+        known = known if config.vision_config.model_type in CLIP_TOWERS else None
+    if known is None and not visual_ids(config):
+        raise ModelUnsupported(
+            f"Models of type {kind!r} have no image token. Supported: {', '.join(FAMILIES)}, and "
+            "others of transformers' image-text-to-text models."
+        )
+    return known or OTHERS

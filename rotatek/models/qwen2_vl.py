@@ -1,0 +1,126 @@
+"""Qwen2-VL: native resolution, 2x2 merged patches, M-RoPE positions, clips of paired frames."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from rotatek.grids import Grid
+from rotatek.inputs import Clip
+from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
+
+CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
+LEAST_FRAME_TOKENS: Final = 4  # of a frame
+
+
+class Qwen2VL(VisionLanguageModel):
+    """`Qwen2VLForConditionalGeneration` and its tokenizer and image processor."""
+
+    family: ClassVar[str] = "qwen2_vl"
+
+    @property
+    def banned_ids(self) -> tuple[int, ...]:
+        """Vision start, end, image and video ids."""
+        config = self.model.config
+        names = ("vision_start_token_id", "vision_end_token_id")
+        ends = (getattr(config, name, None) for name in names)
+        return tuple(number for number in ends if number is not None) + self.visual_ids
+
+    def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
+        """Resize to whole 2x2 units of patches; N = rows x columns / 4."""
+        out = self.images(images=list(images), return_tensors="pt")
+        counts, grids = self._grids(out["image_grid_thw"].tolist())
+        tensors = {name: out[name].to(self.device) for name in ("pixel_values", "image_grid_thw")}
+        return Pixels(tensors, counts, grids, (self.placeholder,) * len(counts), counts)
+
+    def preprocess_clip(self, clip: Clip) -> Pixels:
+        """Pair the frames in time: two share their visual tokens, as the family's clips do."""
+        depth, merge = self.images.temporal_patch_size, self._merge
+        units = (self.images.patch_size * merge) ** 2
+        steps = -(-len(clip.frames) // depth)
+        room = max(CLIP_TOKENS // steps, LEAST_FRAME_TOKENS) * units
+        size = {
+            "longest_edge": min(self.images.size["longest_edge"], room),
+            "shortest_edge": min(self.images.size["shortest_edge"], room),
+        }
+        frames = [*clip.frames, *[clip.frames[-1]] * (-len(clip.frames) % depth)]
+        out = self.images(images=frames, size=size, return_tensors="pt")
+        _, rows, columns = out["image_grid_thw"][0].tolist()
+        # An image's patches repeat it `depth` times in time; a clip's hold a frame each.
+        patches = out["pixel_values"].view(steps, depth, rows * columns, 3, depth, -1)
+        paired = torch.stack([patches[:, t, :, :, t] for t in range(depth)], 3)
+        seconds = (clip.times[-1] - clip.times[0]) / max(len(clip.times) - 1, 1) * depth
+        tensors = {
+            "pixel_values_videos": paired.reshape(steps * rows * columns, -1),
+            "video_grid_thw": torch.tensor([[steps, rows, columns]]),
+            "second_per_grid_ts": torch.tensor([seconds]),
+        }
+        counts, grids = self._grids([[1, rows, columns]] * steps, "frame", depth)
+        texts, runs = self._clip_text(clip, counts)
+        tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        return Pixels(tensors, counts, grids, texts, runs)
+
+    @property
+    def _merge(self) -> int:
+        """Patches along one side of a visual token."""
+        return int(self.model.config.vision_config.spatial_merge_size)
+
+    def _grids(
+        self, patches: Sequence[Sequence[int]], label: str = "", step: int = 1
+    ) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
+        """Visual tokens of each picture, and where they lie."""
+        merge, start, grids = self._merge, 0, []
+        for number, (_, height, width) in enumerate(patches):
+            said = f"{label} {number * step + 1}" if label else ""
+            grids.append(Grid(height // merge, width // merge, start, label=said))
+            start += grids[-1].rows * grids[-1].columns
+        return tuple(grid.rows * grid.columns for grid in grids), tuple(grids)
+
+    def _clip_text(
+        self, clip: Clip, counts: Sequence[int]
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """What stands for a clip, and the lengths of its runs of visual tokens."""
+        return (self.token(self.model.config.video_token_id),), (sum(counts),)
+
+    def features(self, pixels: Pixels) -> Tensor:
+        """Merged embeddings of all images, [N, hidden]."""
+        return torch.cat(tuple(self._tower(pixels).pooler_output))
+
+    def _tower(self, pixels: Pixels) -> Any:
+        """The vision tower's output for images or a clip."""
+        tensors = pixels.tensors
+        if "video_grid_thw" in tensors:
+            return self.model.get_video_features(
+                tensors["pixel_values_videos"], tensors["video_grid_thw"], return_dict=True
+            )
+        return self.model.get_image_features(
+            tensors["pixel_values"], tensors["image_grid_thw"], return_dict=True
+        )
+
+    def watched_attention(self) -> tuple[nn.Module, bool]:
+        """The last vision block's."""
+        return self.model.model.visual.blocks[-1].attn, False
+
+    def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
+        """Means over 2x2 units, which lie together."""
+        return values.flatten(0, 1).unflatten(0, (-1, self._merge**2)).mean(1)
+
+    def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
+        """M-RoPE positions [3, 1, L]; asked of the model, stored nowhere."""
+        tensors = prompt.pixels.tensors
+        names = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
+        kinds = prompt.visual.int()
+        if "video_grid_thw" in tensors:
+            kinds = 2 * kinds
+        positions, _ = self.model.model.get_rope_index(
+            prompt.ids,
+            mm_token_type_ids=kinds,
+            **{name: tensors[name] for name in names if name in tensors},
+        )
+        return positions, positions[..., -1].amax(0) + 1  # a clip's time may be further on
+
+    def positions_at(self, position: Tensor) -> Tensor:
+        """[3, B, 1]: text tokens have the same position on every axis."""
+        return position[None, :, None].expand(3, -1, 1)

@@ -1,0 +1,71 @@
+"""API keys: from the environment or a file, compared in constant time, known by their digests."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from rotatek.errors import FileUnreadable, KeyUnknown, SettingError
+
+VARIABLE: Final = "ROTATEK_API_KEYS"
+NOBODY: Final = ""  # who asks where no key is needed
+SHORTEST: Final = 16  # characters
+
+
+class Keys:
+    """The keys that this server knows; none at all lets everybody in.
+
+    Args:
+        keys: as clients send them.
+
+    Raises:
+        SettingError: for a key that can be guessed.
+    """
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        given = [key.strip() for key in keys if key.strip()]
+        if any(len(key) < SHORTEST for key in given):
+            raise SettingError("an API key", f"{SHORTEST} characters or longer", "a shorter one")
+        self._digests = [_digest(key) for key in given]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def owner(self, authorization: str | None) -> str:
+        """Who asks, as a digest of their key; the same for everybody where there are no keys.
+
+        Args:
+            authorization: the header, "Bearer KEY".
+
+        Raises:
+            KeyUnknown: where keys are needed, and this is none.
+        """
+        if not self:
+            return NOBODY
+        kind, _, key = (authorization or "").partition(" ")
+        given = _digest(key.strip())
+        known = [hmac.compare_digest(given, one) for one in self._digests]  # all of them, always
+        if kind.lower() != "bearer" or not any(known):
+            raise KeyUnknown
+        return given.hex()
+
+
+def keys_here(file: Path | None) -> Keys:
+    """Those of the environment, separated by commas, and those of a file, one a line.
+
+    Raises:
+        FileUnreadable: where there is no such file.
+    """
+    keys = os.environ.get(VARIABLE, "").split(",")
+    if file is not None:
+        try:
+            keys += file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileUnreadable from error
+    return Keys(keys)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,65 @@
+"""A process that serves the door: it loads first, then listens, and ends in order."""
+
+import logging
+import os
+import threading
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from rotatek.server.door import Door
+
+log = logging.getLogger("rotatek")
+
+FAREWELL_S: Final = 3  # for running answers to end and be sent
+RESTART_S: Final = 1.0  # for a client to be told that the accelerator is lost
+
+
+class Server(uvicorn.Server):
+    """Ends running answers as soon as it is asked to leave, not when they are complete."""
+
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+        super().__init__(config)
+        self.door = door
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """On SIGTERM and Ctrl-C."""
+        log.info("asked to leave: running answers are ended")
+        self.door.close()
+        super().handle_exit(sig, frame)
+
+
+def serve(door: Door, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Load the default model, then serve until SIGTERM or Ctrl-C.
+
+    A lost accelerator ends the process with status 1, for a restart.
+
+    Args:
+        door: what is served.
+        host: 0.0.0.0 opens it to the network.
+        port: 0 for any that is free.
+
+    Raises:
+        UserError: where the model cannot be loaded.
+    """
+    door.service.engine(door.service.models[0].name)
+    door.service.on_lost = _leave_for_restart
+    config = uvicorn.Config(
+        door.app(),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=FAREWELL_S,
+        h11_max_incomplete_event_size=65_536,
+    )
+    Server(config, door).run()
+
+
+def _leave_for_restart() -> None:
+    log.critical("the accelerator is lost: leaving for a restart")
+    timer = threading.Timer(RESTART_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,105 @@
+"""Answers computed in threads and awaited in an event loop: how many at once, how many wait."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import TypeVar
+
+from rotatek.engine import Switch
+from rotatek.errors import QueueFull
+
+Event = TypeVar("Event")
+
+
+class Runs:
+    """A bounded number of answers at once, and of those that wait for their turn.
+
+    Args:
+        most: answers at once, a thread each.
+        queue: how many more may wait.
+    """
+
+    def __init__(self, most: int, queue: int) -> None:
+        self.most, self.queue = most, queue
+        self._pool = ThreadPoolExecutor(most, "answer")
+        self._inside = 0
+        self._lock = Lock()
+        self._stops: set[Switch] = set()
+
+    @property
+    def running(self) -> int:
+        """Answers that are being computed."""
+        return min(self._inside, self.most)
+
+    @property
+    def waiting(self) -> int:
+        """Answers that wait for a thread."""
+        return max(0, self._inside - self.most)
+
+    def check(self) -> None:
+        """Raises `QueueFull` where nobody more can wait."""
+        if self._inside >= self.most + self.queue:
+            raise QueueFull
+
+    async def events(
+        self, answer: Callable[[], Iterator[Event]], stop: Switch
+    ) -> AsyncGenerator[Event, None]:
+        """The events of one answer; whoever stops listening stops it within a token.
+
+        Args:
+            answer: makes the events; called in a thread, when its turn comes.
+            stop: the answer's own flag.
+
+        Raises:
+            QueueFull: at once, where there is no room.
+        """
+        loop = asyncio.get_running_loop()
+        told: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
+
+        def tell(what: Event | BaseException | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
+                loop.call_soon_threadsafe(told.put_nowait, what)
+
+        def work() -> None:
+            try:
+                for event in answer():
+                    tell(event)
+            except BaseException as error:  # raised where it is awaited
+                tell(error)
+            finally:
+                tell(None)
+
+        job = self._start(work, stop)
+        try:
+            while (event := await told.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            stop.set()
+            job.cancel()
+
+    def _start(self, work: Callable[[], None], stop: Switch) -> Future[None]:
+        """Begin, or queue; the place is free again when the thread is, whoever listens."""
+        with self._lock:
+            self.check()
+            self._inside += 1
+            self._stops.add(stop)
+
+        def end(job: Future[None]) -> None:
+            with self._lock:
+                self._inside -= 1
+                self._stops.discard(stop)
+
+        job = self._pool.submit(work)
+        job.add_done_callback(end)
+        return job
+
+    def stop(self) -> None:
+        """End every answer within one token."""
+        with self._lock:
+            stops = tuple(self._stops)
+        for stop in stops:
+            stop.set()

@@ -1,0 +1,102 @@
+"""Follow-up questions: the API sends the whole chat each time, and a warm cache spares reading it.
+
+A cache that waits is found by what made it: model, settings, pictures and every turn so far, as
+equal bytes, and by whose API key it was. It is taken out while it answers, so that two questions
+cannot share it; the second one is read from its text and pictures.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from rotatek.conversation import Conversation
+from rotatek.engine import Engine, Switch
+from rotatek.errors import TIGHTER, ConversationOver
+from rotatek.events import Event, Restarted, Token
+from rotatek.inputs import clean_text
+from rotatek.page.conversations import Conversations, Waiting
+from rotatek.server.call import Call
+
+KEY: Final = "chat"  # what the places of this door's caches begin with
+
+
+def place_of(call: Call, owner: str, turns: tuple[tuple[str, str], ...]) -> str:
+    """The name under which a chat's cache waits after `turns`."""
+    digest = hashlib.sha256()
+
+    def add(part: bytes) -> None:
+        digest.update(len(part).to_bytes(8, "big") + part)
+
+    for text in (owner, call.model, repr(sorted(call.settings.as_dict().items()))):
+        add(text.encode())
+    for picture in call.pictures:
+        add(picture)
+    for turn in turns:
+        for text in turn:
+            add(" ".join(clean_text(text).split()).encode())
+    return f"{KEY} {digest.hexdigest()}"
+
+
+class Turns:
+    """Answers calls, from a warm cache where there is one.
+
+    Args:
+        waiting: where caches wait.
+    """
+
+    def __init__(self, waiting: Conversations) -> None:
+        self.waiting = waiting
+
+    def take(self, call: Call, owner: str) -> Waiting | None:
+        """The cache that `call` can go on from, now its own; None where there is none."""
+        turns = call.request.history
+        return self.waiting.take(place_of(call, owner, turns), KEY) if turns else None
+
+    def answer(
+        self, engine: Engine, call: Call, owner: str, stop: Switch, found: Waiting | None
+    ) -> Iterator[Event]:
+        """One column's events.
+
+        Args:
+            engine: of the call's model.
+            call: what is asked.
+            owner: whose cache it is; a digest of the API key.
+            stop: ends the answer early.
+            found: what `take` gave.
+        """
+        waiting, events = self._begin(engine, call, stop, found)
+        text, is_kept = "", False
+        try:
+            with closing(events):  # type: ignore[type-var]
+                for event in events:
+                    if isinstance(event, Restarted):
+                        text = ""
+                        if event.message == TIGHTER:  # memory is short
+                            self.waiting.clear()
+                    text += event.text if isinstance(event, Token) else ""
+                    yield event
+            if waiting.conversation.is_open:
+                turns = (*call.request.history, (call.request.question, text))
+                self.waiting.keep(place_of(call, owner, turns), waiting)
+                is_kept = True
+        finally:
+            if not is_kept:
+                waiting.close()
+
+    def _begin(
+        self, engine: Engine, call: Call, stop: Switch, found: Waiting | None
+    ) -> tuple[Waiting, Iterator[Event]]:
+        request = call.request
+        if found is not None:
+            try:
+                return found, engine.follow(
+                    found.conversation, request.question, request.max_new_tokens, stop
+                )
+            except ConversationOver:  # read afresh there may be room
+                found.close()
+        fresh = Waiting(Conversation(), KEY)
+        columns = {"answer": call.settings}
+        return fresh, engine.compare(
+            request, columns, stop, trace=False, conversation=fresh.conversation
+        )

@@ -1,0 +1,288 @@
+"""The running batch: the cache that a step's forward pass sees, of whatever rows are answering.
+
+The model's layers run once a step over all rows. Rows of one storage form share an attention call
+too (`rotatek.serving.slots`); a form of its own kind is attended apart, in the same pass.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, DynamicLayer
+
+from rotatek.attention import tag
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.compressed import RotateKCache, release
+from rotatek.cache.filling import check_window
+from rotatek.cache.layer import CompressedLayer, RewindableCache
+from rotatek.serving.slots import Piece, Slots, form_of, piece_of
+
+Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
+
+
+class BatchLayer(CompressedLayer):
+    """One layer of a `RunningBatch`: its rows, group by group."""
+
+    def __init__(self, index: int, watchers: Mapping[int, Sequence[Watcher]]) -> None:
+        super().__init__(index, 0)
+        self.groups: list[Slots] = []
+        self.watchers = watchers  # by a row's place in the batch
+
+    @property
+    def is_filled(self) -> bool:
+        """Always: rows come from caches that are."""
+        return True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens and send this layer along to the attention function."""
+        keys, values = super().update(key_states, value_states)
+        return tag(keys, self), values
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [rows, 1, Hq, d] of one new token a row."""
+        check_window(module, self.logical)
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        parts, start = [], 0
+        for slots in self.groups:
+            rows = slice(start, start + slots.width)
+            parts.append(slots.attend(query[rows], key[rows], value[rows], scale))
+            start = rows.stop
+        for place, watchers in self.watchers.items():
+            for see in watchers:
+                see(self.index, query[place : place + 1])
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
+
+
+class RunningBatch(RewindableCache):
+    """Rows of many caches, which join and leave between steps.
+
+    Args:
+        layers: of the model.
+        settled: rebuild once, as a cache joins, what its method would rebuild at every step: faster
+            and larger. For the evaluation.
+
+    Attributes:
+        order: each row's number, or None for a row that is not in use, as a step computes them.
+        moved: how often tensors changed their addresses, which a graph would not survive.
+    """
+
+    def __init__(self, layers: int, *, settled: bool = False) -> None:
+        self._watchers: dict[int, Sequence[Watcher]] = {}  # by place
+        self._watching: dict[int, Sequence[Watcher]] = {}  # by number
+        super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
+        self.settled = settled
+        self.static = False
+        self.moved = 0
+        self.order: list[int | None] = []
+        self._groups: dict[Hashable, list[int]] = {}  # numbers of the rows of each group
+        self._logical: dict[int, int] = {}
+        self._steps = self._number = 0
+
+    def __len__(self) -> int:
+        """Rows in use."""
+        return len(self._logical)
+
+    @torch.inference_mode()
+    def join(
+        self, caches: Sequence[Cache], room: int, watchers: Sequence[Sequence[Watcher]] = ()
+    ) -> list[list[int]]:
+        """Take over filled caches, which hold nothing afterwards.
+
+        Where memory runs out on the way, the batch and the caches are as they were.
+
+        Args:
+            caches: compressed or plain; of one sample each, or of several.
+            room: tokens that each row may add, if that is known to be worth reserving.
+            watchers: what sees each cache's queries.
+
+        Returns:
+            The numbers of each cache's rows.
+        """
+        pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
+        keys = [_key([piece.store for piece in own]) for own in pieces]
+        try:
+            for key in dict.fromkeys(keys):
+                alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
+                self._fit(key, alike, room)
+        except BaseException:
+            self._order()
+            raise
+        numbers = []
+        for key, own, cache in zip(keys, pieces, caches, strict=True):
+            numbers.append(self._add(key, own))
+            _strip(cache)
+        for mine, seeing in zip(numbers, watchers, strict=False):
+            self._watching |= dict.fromkeys(mine, seeing) if seeing else {}
+        self._order()
+        return numbers
+
+    def _fit(self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int) -> None:
+        """Room in every layer for the pieces of caches of one form."""
+        place = list(self._groups).index(key) if key in self._groups else None
+        made = []
+        for index, layer in enumerate(self.layers):
+            pieces = [own[index] for own in alike]
+            slots = Slots(pieces[0]) if place is None else layer.groups[place]
+            text = max(max(piece.lengths) for piece in pieces) + room
+            self.moved += slots.fit(pieces, text, coarse=self.static)
+            made.append(slots)
+        if place is None:
+            self._groups[key] = []
+            for layer, slots in zip(self.layers, made, strict=True):
+                layer.groups.append(slots)
+
+    def _add(self, key: Hashable, own: Sequence[Piece]) -> list[int]:
+        place = list(self._groups).index(key)
+        for layer, piece in zip(self.layers, own, strict=True):
+            layer.groups[place].add([piece])
+        count = len(own[0].lengths)
+        numbers = list(range(self._number, self._number + count))
+        self._number += count
+        self._groups[key] += numbers
+        self._logical |= dict.fromkeys(numbers, own[0].logical - self._steps)
+        return numbers
+
+    @torch.inference_mode()
+    def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
+        """Let rows go.
+
+        Args:
+            numbers: of the rows.
+            into: caches of one sample that get theirs back, by row.
+        """
+        gone = set(numbers)
+        for number, cache in (into or {}).items():
+            self._restore(number, cache)
+        for place, (key, mine) in reversed(list(enumerate(self._groups.items()))):
+            order = [i for i, number in enumerate(mine) if number not in gone]
+            if len(order) == len(mine):
+                continue
+            order = _holes_filled(order)
+            self._groups[key] = [mine[i] for i in order]
+            self._keep(place, order)
+            if not order:
+                del self._groups[key]
+        for number in gone:
+            self._logical.pop(number, None)
+            self._watching.pop(number, None)
+        self._order()
+
+    def _keep(self, place: int, order: list[int]) -> None:
+        for layer in self.layers:
+            if order:
+                self.moved += layer.groups[place].keep(order)
+            else:
+                del layer.groups[place]
+        self.moved += not order
+
+    def _restore(self, number: int, cache: Cache) -> None:
+        """Give one row back to the cache it came from."""
+        key, place = next((k, m.index(number)) for k, m in self._groups.items() if number in m)
+        group = list(self._groups).index(key)
+        logical = self._logical[number] + self._steps
+        for index, layer in enumerate(self.layers):
+            store, text = layer.groups[group].restored(place)
+            if isinstance(cache, RotateKCache):
+                held = cache.layers[index]
+                held.store, held.text, held.logical = store, text, logical
+            else:
+                plain = DynamicLayer()
+                count = text.longest
+                plain.update(text.keys[:, :, :count], text.values[:, :, :count])
+                cache.layers.append(plain)
+
+    def _order(self) -> None:
+        """Lay down which row is where, what is seen of it, and how long the longest is."""
+        self.order = []
+        for place, mine in enumerate(self._groups.values()):
+            width = len(mine)
+            if self.static:
+                width = min(layer.groups[place].size for layer in self.layers)
+                for layer in self.layers:
+                    layer.groups[place].freeze(width)
+            self.order += [*mine, *[None] * (width - len(mine))]
+        self._watchers.clear()
+        for place, number in enumerate(self.order):
+            if number in self._watching:
+                self._watchers[place] = self._watching[number]
+        longest = self._steps + max(self._logical.values(), default=0)
+        for layer in self.layers:
+            layer.logical = longest
+
+    def freeze(self) -> None:
+        """From here on a step computes all rows there is room for, at addresses that stay."""
+        self.static = True
+        self._order()
+
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+        self.static = False
+        for layer in self.layers:
+            for slots in layer.groups:
+                slots.thaw()
+        self._order()
+
+    @torch.inference_mode()
+    def shrink(self) -> None:
+        """Give back the room of rows that have left."""
+        for layer in self.layers:
+            for slots in layer.groups:
+                slots.shrink()
+        self.moved += 1
+        self._order()
+
+    def advance(self) -> None:
+        """Count the step that a graph's replay has taken."""
+        for layer in self.layers:
+            layer.logical += 1
+            for slots in layer.groups:
+                slots.advance()
+
+    def stepped(self) -> None:
+        """Count a step that every row has taken."""
+        self._steps += 1
+
+    def counters(self) -> list[Any]:
+        """Per layer: what `rewind` needs; costs nothing."""
+        return [(la.logical, [slots.grown() for slots in la.groups]) for la in self.layers]
+
+    @torch.inference_mode()
+    def rewind(self, counters: list[Any]) -> None:
+        """Forget the tokens added since `counters` were taken."""
+        for layer, (logical, grown) in zip(self.layers, counters, strict=True):
+            layer.logical = logical
+            for slots, count in zip(layer.groups, grown, strict=True):
+                slots.rewind(count)
+
+    @property
+    def bytes(self) -> int:
+        """Live bytes, room for more rows included."""
+        return storage_bytes(
+            t for la in self.layers for slots in la.groups for t in slots.tensors()
+        )
+
+
+def _key(stores: Sequence[Any]) -> Hashable:
+    """Equal for caches whose rows lie side by side in every layer."""
+    forms = tuple(form_of(store) for store in stores)
+    return object() if None in forms else forms
+
+
+def _holes_filled(kept: list[int]) -> list[int]:
+    """The places that stay, so that as few as possible move: the last ones fill the holes."""
+    count = len(kept)
+    movers = [place for place in kept if place >= count]
+    there = set(kept)
+    return [place if place in there else movers.pop() for place in range(count)]
+
+
+def _strip(cache: Cache) -> None:
+    """Let a cache's tensors go, and keep what it is."""
+    if not isinstance(cache, RotateKCache):
+        release(cache)
+        return
+    for layer in cache.layers:
+        layer.store = layer.text = None

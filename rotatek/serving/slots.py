@@ -1,0 +1,358 @@
+"""Rows of one storage form in one layer, side by side in tensors that have room for more.
+
+A row is one sample of one visitor's cache. Rows differ in length: visual tokens and text are padded
+to the longest, and lengths on the device say what counts.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from kernels.dispatch import attend
+from kernels.planes import samples
+from kernels.reference import Text, Visual, opened
+from rotatek.cache.text import TextBuffer
+from rotatek.channels.store import Store
+from rotatek.channels.widths import take_samples
+from rotatek.errors import ModeUnsupported
+from rotatek.layout import TEXT_STEP
+
+TOKENS: Final = 2  # the dimension of tokens, wherever there is one
+SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
+COARSE_SIZES: Final = (1, 4, 16, 32)  # the same where each size is a captured graph
+COARSE: Final = 64  # tokens that room grows by there
+SPARSE: Final = 4  # a group a quarter full is laid again
+
+
+class Piece(NamedTuple):
+    """What one cache brings into one layer.
+
+    store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
+    text; logical: tokens seen.
+    """
+
+    store: Store | None
+    keys: Tensor
+    values: Tensor
+    lengths: list[int]
+    logical: int
+
+
+def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
+    """One layer of a filled cache, compressed or plain.
+
+    Args:
+        cache: a `RotateKCache`, or transformers' own, all of which counts as text.
+        layer: index from 0.
+        settled: rebuild once what a method would rebuild at every step.
+    """
+    held = cache.layers[layer]
+    text: TextBuffer | None = getattr(held, "text", None)
+    if text is None:
+        length = held.keys.shape[TOKENS]
+        return Piece(None, held.keys, held.values, [length] * held.keys.shape[0], length)
+    lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
+    store = held.store
+    if settled and store is not None:
+        visual = store.read()._replace(fresh=False)
+        on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
+        store = Store(opened(visual) if on_cpu else visual)
+    return Piece(store, text.keys, text.values, lengths, held.logical)
+
+
+def form_of(store: Store | None) -> Hashable | None:
+    """Equal for stores whose rows can lie in the same tensors; None where a store is kept apart."""
+    if store is None:
+        return "text alone"
+    visual = store.visual
+    own = [getattr(store, f.name) for f in fields(store) if f.name != "visual"]
+    others = [x for x in (*visual, *own) if x is not None and not isinstance(x, Tensor | int)]
+    ragged = visual.keys.dim() != 4 or visual.values.dim() != 4
+    if ragged or others or "per_token" not in vars(type(store)):
+        return None
+    shapes = []
+    for name, tensor in sorted(_tensors(store).items()):
+        rest = list(tensor.shape[1:])
+        if name in store.per_token:
+            rest.pop(TOKENS - 1)
+        shapes.append((name, tensor.dtype, tuple(rest)))
+    # Neighbours within a factor of two: what is padded stays below what is held.
+    return type(store), tuple(shapes), visual.keys.shape[TOKENS].bit_length()
+
+
+def _tensors(store: Store) -> dict[str, Tensor]:
+    """Everything that a store holds of each sample, but for the lengths."""
+    own = {f.name: getattr(store, f.name) for f in fields(store) if f.name != "visual"}
+    parts = store.visual._asdict() | own
+    return {n: t for n, t in parts.items() if isinstance(t, Tensor) and n != "lengths"}
+
+
+def _with(store: Store, tensors: dict[str, Tensor], lengths: Tensor) -> Store:
+    """A store of the same kind with other tensors."""
+    own = {f.name for f in fields(store)} - {"visual"}
+    seen: Any = {name: t for name, t in tensors.items() if name not in own}
+    mine = {name: t for name, t in tensors.items() if name in own}
+    return replace(store, visual=store.visual._replace(**seen, lengths=lengths), **mine)
+
+
+def room_for(rows: int, coarse: bool = False) -> int:
+    """The least size of a group that holds so many rows."""
+    sizes = COARSE_SIZES if coarse else SIZES
+    return next((size for size in sizes if size >= rows), -(-rows // 32) * 32)
+
+
+class Slots:
+    """Rows of one storage form in one layer.
+
+    Args:
+        first: a piece of the form; nothing of it is kept but its kind.
+
+    Attributes:
+        rows: rows in use, the first ones of every tensor.
+        width: rows that a step computes: those in use, or all where a graph has fixed them.
+        size: rows there is room for.
+    """
+
+    def __init__(self, first: Piece) -> None:
+        self.rows = self.width = self.size = 0
+        self.pattern = first.store
+        self.own = first.store if form_of(first.store) is None else None  # kept apart, as it is
+        self.static = False
+        self._tensors: dict[str, Tensor] = {}
+        self._seen: list[int] = []  # visual tokens of each row, its own padding included
+        self._text: list[int] = []  # text tokens of each row, less `_grown`
+        self._grown = 0
+        like = first.keys
+        self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
+        self.values = self.keys.clone()
+        self.lengths = torch.zeros(0, dtype=torch.int32, device=like.device)
+        self.alive = self.lengths.clone()  # 1 for rows in use
+        self.visual_lengths = self.lengths.clone()
+
+    @property
+    def texts(self) -> list[int]:
+        """Text tokens of each row."""
+        return [length + self._grown for length in self._text]
+
+    @property
+    def room(self) -> int:
+        """Text tokens that each row has room for."""
+        return self.keys.shape[TOKENS]
+
+    def fit(self, pieces: Sequence[Piece], room: int, *, coarse: bool = False) -> bool:
+        """Make room for more rows.
+
+        Args:
+            pieces: what `add` will bring.
+            room: text tokens of a row, at least.
+            coarse: leave room for others too, so that a graph need not be captured for each.
+
+        Returns:
+            Whether anything moved.
+        """
+        rows = self.rows + sum(len(piece.lengths) for piece in pieces)
+        stores = [piece.store for piece in pieces if self.own is None]
+        seen = [store.visual.keys.shape[TOKENS] for store in stores if store is not None]
+        size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
+        tokens, step = max([self._visual_room, *seen]), COARSE if coarse else 1
+        tokens = -(-tokens // step) * step
+        step = max(TEXT_STEP, step)
+        room = self.room if room <= self.room else -(-room // step) * step
+        if (size, tokens, room) == (self.size, self._visual_room, self.room):
+            return False
+        self._lay(size, tokens, room, pieces)
+        return True
+
+    def _is_stacked(self, piece: Piece) -> bool:
+        return piece.store is not None and self.own is None
+
+    @property
+    def _visual_room(self) -> int:
+        return self._tensors["keys"].shape[TOKENS] if self._tensors else 0
+
+    def _lay(self, size: int, tokens: int, room: int, pieces: Sequence[Piece] = ()) -> None:
+        """Lay every tensor again, for so many rows, visual tokens and text tokens."""
+        if not self._tensors and pieces and self._is_stacked(pieces[0]):
+            assert pieces[0].store is not None
+            self._tensors = {n: t[:0] for n, t in _tensors(pieces[0].store).items()}
+        for name, old in self._tensors.items():
+            assert self.pattern is not None
+            self._tensors[name] = self._moved(
+                old, size, tokens if name in self.pattern.per_token else None
+            )
+        self.keys, self.values = (self._moved(t, size, room) for t in (self.keys, self.values))
+        self.lengths, self.alive, self.visual_lengths = (
+            self._moved(t, size, None) for t in (self.lengths, self.alive, self.visual_lengths)
+        )
+        self.size = size
+        self._mark()
+
+    def _moved(self, old: Tensor, size: int, tokens: int | None) -> Tensor:
+        shape = [size, *old.shape[1:]]
+        if tokens is not None:
+            shape[TOKENS] = tokens
+        new = old.new_zeros(shape)
+        if tokens is None:
+            new[: self.rows] = old[: self.rows]
+        else:
+            least = min(tokens, old.shape[TOKENS])
+            new[: self.rows, :, :least] = old[: self.rows, :, :least]
+        return new
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Copy rows in, behind those in use; `fit` has made room for them."""
+        for piece in pieces:
+            start, count = self.rows, len(piece.lengths)
+            if self._is_stacked(piece):
+                assert piece.store is not None
+                visual = piece.store.visual
+                tokens = visual.keys.shape[TOKENS]
+                for name, tensor in _tensors(piece.store).items():
+                    place = self._tensors[name][start : start + count]
+                    if name in piece.store.per_token:
+                        place = place[:, :, :tokens]
+                    place.copy_(tensor)
+                held = tokens if visual.lengths is None else visual.lengths
+                self.visual_lengths[start : start + count] = held
+                self._seen += [tokens] * count
+            else:
+                self._seen += [0] * count
+            longest = max(piece.lengths)
+            self.keys[start : start + count, :, :longest] = piece.keys[:, :, :longest]
+            self.values[start : start + count, :, :longest] = piece.values[:, :, :longest]
+            lengths = torch.tensor(piece.lengths, dtype=torch.int32)
+            self.lengths[start : start + count] = lengths.to(self.lengths.device)
+            self._text += [length - self._grown for length in piece.lengths]
+            self.rows += count
+        self._mark()
+
+    def keep(self, order: list[int]) -> bool:
+        """Leave only these rows, in this order; no row may move back. Whether anything moved to
+        other tensors."""
+        moves = [(new, old) for new, old in enumerate(order) if new != old]
+        if self.own is not None and order != list(range(self.rows)) and order:
+            self.own = Store(_samples(self.own.read(), order))
+        if moves:
+            to, source = torch.tensor(moves, device=self.keys.device).T
+            everything = [self.keys, self.values, self.lengths, self.visual_lengths]
+            for tensor in [*everything, *self._tensors.values()]:
+                tensor.index_copy_(0, to, tensor.index_select(0, source))
+        self._seen = [self._seen[old] for old in order]
+        self._text = [self._text[old] for old in order]
+        self.rows = len(order)
+        self._mark()
+        if self.size > SIZES[2] and SPARSE * self.rows <= self.size and not self.static:
+            self.shrink()
+            return True
+        return False
+
+    def shrink(self) -> None:
+        """Give back what no row needs; the text keeps its room where a graph wants it."""
+        if self.own is not None:
+            return
+        text = self.room if self.static else max(self.texts, default=0)
+        room = -(-text // TEXT_STEP) * TEXT_STEP
+        self._lay(room_for(self.rows), max(self._seen, default=0), room)
+
+    def _mark(self) -> None:
+        """Say on the device which rows are in use; one that is not has one token, of zeros."""
+        self.width = self.width if self.static else self.rows
+        self.alive[: self.rows] = 1
+        self.alive[self.rows :] = 0
+        self.lengths[self.rows :] = 1
+        self.visual_lengths[self.rows :] = 0
+
+    def freeze(self, width: int) -> None:
+        """Keep every address, and compute so many rows, in use or not: what a graph needs."""
+        if not self.static or self.width != width:
+            self.static, self.width = True, width
+            self._mark()
+
+    def thaw(self) -> None:
+        """Let the tensors move again."""
+        self.static = False
+        self._mark()
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
+        if max(self._text) + self._grown >= self.room:
+            if self.static:
+                raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
+            self.fit((), self.room + 2 * TEXT_STEP)
+        self.append(key, value)
+        text = Text(*(t[: self.width] for t in (self.keys, self.values, self.lengths)))
+        return attend(query, self.visual(), text, scale)
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """Add one token [rows, Hkv, 1, d] behind each row's own last one."""
+        width = self.width
+        index = self.lengths[:width].long()[:, None, None, None].expand_as(key)
+        self.keys[:width].scatter_(TOKENS, index, key)
+        self.values[:width].scatter_(TOKENS, index, value)
+        self.lengths[:width] += self.alive[:width]
+        self._grown += 1
+
+    def visual(self) -> Visual | None:
+        """The visual tokens of the rows that a step computes."""
+        if self.own is not None:
+            return self.own.read()
+        if self.pattern is None:
+            return None
+        rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
+        return _with(self.pattern, rows, self.visual_lengths[: self.width]).read()
+
+    def advance(self) -> None:
+        """Count a token that a graph's replay has added."""
+        self._grown += 1
+
+    def grown(self) -> int:
+        """For `rewind`."""
+        return self._grown
+
+    def rewind(self, grown: int) -> None:
+        """Forget the tokens added since `grown()` was asked."""
+        self._grown = grown
+        lengths = torch.tensor(self.texts, dtype=torch.int32)
+        self.lengths[: self.rows] = lengths.to(self.lengths.device)
+
+    def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
+        """Copies of one row's visual tokens and text, as a cache of its own holds them."""
+        row, store = slice(place, place + 1), self.own
+        if store is None and self.pattern is not None:
+            taken = {}
+            for name, tensor in self._tensors.items():
+                own = tensor[row]
+                if name in self.pattern.per_token:
+                    own = own[:, :, : self._seen[place]]
+                taken[name] = own.clone(memory_format=torch.contiguous_format)
+            store = _with(self.pattern, taken, self.visual_lengths[row].clone())
+        length = self.texts[place]
+        keys, values = (t[row, :, :length].clone() for t in (self.keys, self.values))
+        return store, TextBuffer(keys, values, self.lengths[row], False)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that is held."""
+        own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
+        lengths = [self.lengths, self.alive, self.visual_lengths]
+        return [self.keys, self.values, *lengths, *self._tensors.values(), *own]
+
+
+def _samples(visual: Visual, rows: list[int]) -> Visual:
+    """Some samples of one layer's visual tokens."""
+    tensors = {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
+    index = torch.tensor(rows, device=visual.keys.device)
+    parts: Any = {name: t[index] for name, t in tensors.items() if t.dim() > 1}
+    parts["lengths"] = tensors["lengths"][index]
+    for name, kind in (("keys", "key"), ("values", "value")):
+        if tensors[name].dim() == 1:
+            widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
+            taken = take_samples(tensors[name], widths, tokens, rows)
+            parts[name], parts[f"{kind}_offsets"] = taken
+    for name in ("key_planes", "value_planes"):
+        planes = getattr(visual, name)
+        parts[name] = None if planes is None else samples(planes, index)
+    return visual._replace(**parts)

@@ -1,0 +1,76 @@
+"""Turns at the device: first come, first served, and a long piece of work gives way in between."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from rotatek.attention import Flag
+
+
+class Turns:
+    """A lock that is handed to whoever has waited longest."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._taken = False
+
+    @property
+    def contended(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+    def __enter__(self) -> None:
+        with self._guard:
+            if not self._taken:
+                self._taken = True
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        mine.acquire()  # until it is handed over
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
+class GivingWay:
+    """A stop flag for a prefill, which looks at it in every layer: there it lets others go ahead.
+
+    Args:
+        turns: held by the prefill.
+        patience: seconds that others wait at most, a layer aside.
+        settle: waits until the device has done what was queued.
+        stop: the visitor's own flag.
+    """
+
+    def __init__(
+        self,
+        turns: Turns,
+        patience: Callable[[], float],
+        settle: Callable[[], None],
+        stop: Flag | None,
+    ) -> None:
+        self._turns, self._patience, self._settle, self._stop = turns, patience, settle, stop
+        self._since = time.perf_counter()
+
+    def is_set(self) -> bool:
+        """Whether to stop; others have been let ahead where they waited long enough."""
+        if self._turns.contended:
+            self._settle()
+            if time.perf_counter() - self._since >= self._patience():
+                self._turns.__exit__()
+                self._turns.__enter__()
+                self._since = time.perf_counter()
+        return self._stop is not None and self._stop.is_set()

@@ -1,0 +1,110 @@
+"""What the engine tells of one column: its prefill, each token, and its figures at the end."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import dispatch
+from rotatek.answer_attention import AnswerAttention
+from rotatek.conversation import RunningColumn
+from rotatek.events import Finished, Prefilled, Token
+from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.serving.scheduler import Pick
+from rotatek.trace import Trace
+
+
+def prefilled(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -> Prefilled:
+    """A column whose cache is filled, and not yet in the running batch."""
+    count = column.bytes()
+    return Prefilled(
+        column=column.name,
+        prefill_ms=column.prefill_ms,
+        visual_tokens=prompt.visual_tokens + column.added[0],
+        visual_kept=column.plan.visual_kept + column.added[1],
+        nominal_kv=column.settings.nominal_kv,
+        kv_bytes=count.total,
+        kv_bytes_full=vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        kept=_kept(column, prompt),
+        grids=prompt.pixels.grids,
+        attention=dispatch.backend(vlm.device.type),
+    )
+
+
+def token(
+    vlm: VisionLanguageModel, column: RunningColumn, reference: RunningColumn, pick: Pick
+) -> Token:
+    """Take one token into the column's record."""
+    index = len(column.tokens)
+    before = not column.parted and column.tokens == reference.tokens[:index]
+    column.log_probability += math.log(max(pick.probability, 1e-30))
+    column.tokens.append(pick.token)
+    if index:
+        column.step_ms.append(pick.ms)
+    full = vlm.tokenizer.decode(column.tokens, skip_special_tokens=True)
+    ready = full.rstrip("\ufffd")  # an unfinished character waits for its other bytes
+    text, column.text = ready[len(column.text) :], max(column.text, ready, key=len)
+    kl = None
+    if column is not reference and before and len(reference.tokens) > index:
+        kl = pick.kl
+        column.kl += [] if kl is None else [kl]
+    divergent = column is not reference and reference.tokens[index : index + 1] != [pick.token]
+    return Token(
+        column.name, index, pick.token, text, pick.ms, divergent, kl, pick.probability
+    )  # fmt: skip
+
+
+def finished(
+    vlm: VisionLanguageModel,
+    column: RunningColumn,
+    reference: RunningColumn,
+    prompt: Prompt,
+    stopped: bool,
+) -> Finished:
+    """The figures of a column that has ended, and what its recorders have seen."""
+    count = column.bytes()
+    pairs = list(zip(column.tokens, reference.tokens, strict=False))
+    longest = max(len(column.tokens), len(reference.tokens))
+    differs = [i for i, (a, b) in enumerate(pairs) if a != b]
+    if not differs and len(column.tokens) > len(reference.tokens):
+        differs = [len(reference.tokens)]
+    metrics: dict[str, Any] = {
+        "kv_bytes": count.total,
+        "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        "bytes": count.parts,
+        "nominal_kv": column.settings.nominal_kv,
+        "prefill_ms": column.prefill_ms,
+        "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
+        "first_divergence": differs[0] if differs else None,
+        "kl": float(np.mean(column.kl)) if column.kl else None,
+        "confidence": math.exp(column.log_probability / max(len(column.tokens), 1)),
+        "stopped": stopped,
+    }
+    per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
+    answer = vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
+    return Finished(
+        column.name, answer, len(column.tokens), per_token, metrics,
+        _trace(column, prompt), _answer_attention(column, prompt),
+    )  # fmt: skip
+
+
+def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
+    """[visual_tokens] bool, or None where every token stayed."""
+    if column.embedded.kept is not None:
+        return column.embedded.kept.numpy()
+    if column.plan.kept_rows is None:
+        return None
+    return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
+
+
+def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
+    if column.recorder is None or not column.recorder.layers:
+        return None
+    return column.recorder.finish(prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt))
+
+
+def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:
+    if column.attention is None:
+        return None
+    return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))

@@ -1,0 +1,73 @@
+"""A cluster of two nodes on this machine, and a random model that every process can load."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rotatek.cluster import quiet
+from rotatek.pocket.models.config import build_model, model_config, save_model
+from tests.tiny import scramble
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray and gradio leave sockets and loops to the collector, in this folder only."""
+    left = pytest.mark.filterwarnings("ignore")
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(left)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of the pocket's class: two layers, real tokenizer and processor."""
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    save_model(scramble(build_model(model_config(2, 2, 512, 64)), 0), path)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Nodes:
+    """Two nodes of one CPU each; the first one is this process's and the front's."""
+
+    def __init__(self) -> None:
+        quiet.prepare()
+        os.environ["PYTHONPATH"] = str(ROOT)
+        import ray
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.add()
+        ray.init(address=self.cluster.address, log_to_driver=False)
+
+    def add(self) -> None:
+        """Another node."""
+        self.second = self.cluster.add_node(num_cpus=1)
+
+    def kill(self) -> None:
+        """The second node, at once."""
+        self.cluster.remove_node(self.second, allow_graceful=False)
+
+    def close(self) -> None:
+        """End all processes."""
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    nodes = Nodes()
+    yield nodes
+    nodes.close()

@@ -1,0 +1,302 @@
+"""A small random model of every family with an adapter, and its real processor.
+
+Built here from configurations and byte-level tokenizers: nothing is downloaded. The two families of
+`tests.tiny` are not repeated.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from transformers import (
+    CLIPVisionConfig,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    Gemma3Processor,
+    Gemma3TextConfig,
+    GenerationConfig,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3Processor,
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    InternVLProcessor,
+    InternVLVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaNextProcessor,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    LlavaOnevisionProcessor,
+    LlavaProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLProcessor,
+    Qwen2Config,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen2VLProcessor,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    Qwen3VLProcessor,
+    SiglipVisionConfig,
+    SmolVLMConfig,
+    SmolVLMForConditionalGeneration,
+    SmolVLMProcessor,
+)
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rotatek.attention import prepare
+from rotatek.models import VisionLanguageModel
+from rotatek.models.families import FAMILIES, OTHERS
+from tests.tiny import QWEN_TEMPLATE, TINY, byte_tokenizer, scramble
+
+TEXT: dict[str, Any] = {
+    "hidden_size": 4 * 32, "intermediate_size": 96, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "max_position_embeddings": 8192, "pad_token_id": 0,
+}  # fmt: skip
+SIGLIP: dict[str, Any] = {
+    "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "image_size": 56, "patch_size": 14,
+}  # fmt: skip
+CHATML = ["<|im_start|>", "<|im_end|>"]
+
+
+def _finish(
+    family: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, images: Any
+) -> VisionLanguageModel:
+    eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
+    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=0)
+    adapter = FAMILIES[family].adapter
+    tokenizer.chat_template = tokenizer.chat_template or adapter.template
+    return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
+
+
+def _qwen(family: str, kind: type, config: Callable[..., Any], patch: int) -> VisionLanguageModel:
+    special = [*CHATML, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    tokenizer = byte_tokenizer(special, "<|im_end|>")
+    tokenizer.chat_template = QWEN_TEMPLATE
+    ids = tokenizer.convert_tokens_to_ids(special)
+    made = config(
+        len(tokenizer), image_token_id=ids[4], video_token_id=ids[5], vision_start_token_id=ids[2],
+        vision_end_token_id=ids[3],
+    )  # fmt: skip
+    images = Qwen2VLImageProcessorPil(
+        patch_size=patch, merge_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
+    )
+    return _finish(family, kind(made), tokenizer, images)
+
+
+def _rope(**more: Any) -> dict[str, Any]:
+    sections = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    return {"rope_parameters": sections | more}
+
+
+def tiny_qwen2() -> VisionLanguageModel:
+    """Qwen2-VL: M-RoPE, no windows in the tower."""
+
+    def config(vocabulary: int, **ids: int) -> Qwen2VLConfig:
+        text = {k: v for k, v in TEXT.items() if k != "head_dim"}
+        return Qwen2VLConfig(
+            text_config=text | _rope() | {"vocab_size": vocabulary},
+            vision_config={
+                "depth": 3, "embed_dim": 64, "num_heads": 4, "mlp_ratio": 2, "hidden_size": 128,
+                "patch_size": 14, "spatial_merge_size": 2,
+            },
+            **ids,
+        )  # fmt: skip
+
+    return _qwen("qwen2_vl", Qwen2VLForConditionalGeneration, config, 14)
+
+
+def tiny_qwen3() -> VisionLanguageModel:
+    """Qwen3-VL: interleaved M-RoPE, patches of 16, DeepStack into the first layers."""
+
+    def config(vocabulary: int, **ids: int) -> Qwen3VLConfig:
+        return Qwen3VLConfig(
+            text_config=TEXT | _rope(mrope_interleaved=True) | {"vocab_size": vocabulary},
+            vision_config={
+                "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
+                "out_hidden_size": 128, "patch_size": 16, "spatial_merge_size": 2,
+                "deepstack_visual_indexes": [0, 1, 2], "num_position_embeddings": 64,
+            },
+            **ids,
+        )  # fmt: skip
+
+    return _qwen("qwen3_vl", Qwen3VLForConditionalGeneration, config, 16)
+
+
+def tiny_llava15() -> VisionLanguageModel:
+    """LLaVA-1.5: a CLIP tower whose CLS token is left out, a Llama with a first token."""
+    tokenizer = byte_tokenizer(["<s>", "</s>", "<image>"], "</s>")
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**SIGLIP),
+        text_config=LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )
+    images = FAMILIES["llava"].images(
+        size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
+    )
+    return _finish("llava", LlavaForConditionalGeneration(config), tokenizer, images)
+
+
+def tiny_onevision() -> VisionLanguageModel:
+    """LLaVA-OneVision: a SigLIP tower without CLS, tiles scaled down where there are many."""
+    tokenizer = byte_tokenizer([*CHATML, "<image>", "<video>"], "<|im_end|>")
+    pinpoints = [[56 * a, 56 * b] for a in range(1, 5) for b in range(1, 5)]
+    config = LlavaOnevisionConfig(
+        vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
+        text_config=Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
+        image_grid_pinpoints=pinpoints, vision_aspect_ratio="anyres_max_4",
+    )  # fmt: skip
+    images = FAMILIES["llava_onevision"].images(
+        size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
+    )
+    network = LlavaOnevisionForConditionalGeneration(config)
+    return _finish("llava_onevision", network, tokenizer, images)
+
+
+def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
+    places = [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
+    special = ["<|im_start|>", "<end_of_utterance>", "<image>", "<fake_token_around_image>"]
+    tokenizer = byte_tokenizer([*special, "<global-img>", *places], "<end_of_utterance>")
+    made = config(
+        vision_config=SIGLIP, text_config=LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"), scale_factor=2,
+    )  # fmt: skip
+    images = FAMILIES[family].images(
+        size={"longest_edge": 168}, max_image_size={"longest_edge": 56}
+    )
+    return _finish(family, kind(made), tokenizer, images)
+
+
+def tiny_smolvlm() -> VisionLanguageModel:
+    """SmolVLM: tiles named by row and column, pixel shuffle."""
+    return _smol("smolvlm", SmolVLMForConditionalGeneration, SmolVLMConfig)
+
+
+def tiny_idefics3() -> VisionLanguageModel:
+    """Idefics3: as SmolVLM."""
+    return _smol("idefics3", Idefics3ForConditionalGeneration, Idefics3Config)
+
+
+def tiny_internvl() -> VisionLanguageModel:
+    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle."""
+    special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
+    tokenizer = byte_tokenizer(special, "<|im_end|>")
+    extra = {
+        "start_image_token": "<img>", "end_image_token": "</img>",
+        "context_image_token": "<IMG_CONTEXT>", "video_token": "<video>",
+    }  # fmt: skip
+    for name, token in extra.items():
+        setattr(tokenizer, name, token)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
+    config = InternVLConfig(
+        vision_config=InternVLVisionConfig(**sizes),
+        text_config=Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
+        image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
+    )  # fmt: skip
+    images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)
+    return _finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
+
+
+def tiny_gemma3() -> VisionLanguageModel:
+    """Gemma 3: windows in most layers, pictures that see themselves both ways, pooled tokens."""
+    special = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"]
+    tokenizer = byte_tokenizer([*special, "<image_soft_token>"], "<end_of_turn>")
+    names = ("boi_token", "eoi_token", "image_token")
+    tokens = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
+    for name, token in zip(names, tokens, strict=True):
+        setattr(tokenizer, name, token)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    boi, eoi, image = tokenizer.convert_tokens_to_ids(list(tokens))
+    layers = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    config = Gemma3Config(
+        text_config=Gemma3TextConfig(
+            **TEXT, vocab_size=len(tokenizer), layer_types=layers, sliding_window=512,
+            query_pre_attn_scalar=32,
+        ),
+        vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
+        image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=4,
+    )  # fmt: skip
+    images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
+    return _finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)
+
+
+EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
+    **TINY,
+    "qwen2_vl": tiny_qwen2,
+    "qwen3_vl": tiny_qwen3,
+    "llava": tiny_llava15,
+    "llava_onevision": tiny_onevision,
+    "smolvlm": tiny_smolvlm,
+    "idefics3": tiny_idefics3,
+    "internvl": tiny_internvl,
+    "gemma3": tiny_gemma3,
+}
+PROCESSORS: dict[str, type] = {
+    "qwen2_vl": Qwen2VLProcessor,
+    "qwen2_5_vl": Qwen2_5_VLProcessor,
+    "qwen3_vl": Qwen3VLProcessor,
+    "llava": LlavaProcessor,
+    "llava_next": LlavaNextProcessor,
+    "llava_onevision": LlavaOnevisionProcessor,
+    "smolvlm": SmolVLMProcessor,
+    "idefics3": Idefics3Processor,
+    "internvl": InternVLProcessor,
+    "gemma3": Gemma3Processor,
+}
+
+
+def _told(family: str, config: Any) -> dict[str, Any]:
+    """What a family's processor is told beside its parts, as its checkpoints' files do."""
+    vision = config.vision_config
+    no_clips = {"video_processor": None}
+    if family.startswith("qwen"):
+        return no_clips
+    if family in ("llava", "llava_next"):
+        return {
+            "patch_size": vision.patch_size, "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,
+        }  # fmt: skip
+    if family == "llava_onevision":
+        return no_clips | {
+            "num_image_tokens": (vision.image_size // vision.patch_size) ** 2,
+            "vision_feature_select_strategy": "full",
+            "vision_aspect_ratio": config.vision_aspect_ratio,
+        }
+    if family == "internvl":
+        return no_clips | {"image_seq_length": config.image_seq_length}
+    if family == "gemma3":
+        return {"image_seq_length": config.mm_tokens_per_image}
+    side = vision.image_size // vision.patch_size // config.scale_factor
+    return {"image_seq_len": side**2} | (no_clips if family == "smolvlm" else {})
+
+
+def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
+    """The family's own processor over the tiny model's parts.
+
+    Several want torchvision's video processor, which is not here; only pictures are asked of them.
+    """
+    kind = PROCESSORS[family]
+    module = "transformers.models.smolvlm.processing_smolvlm.num2words"
+    with (
+        mock.patch.object(kind, "check_argument_for_proper_class", lambda *_: None),
+        mock.patch(module, str),
+    ):
+        return kind(
+            image_processor=vlm.images, tokenizer=vlm.tokenizer,
+            chat_template=vlm.tokenizer.chat_template, **_told(family, vlm.model.config),
+        )  # fmt: skip
+
+
+def tiny_other(known: VisionLanguageModel) -> VisionLanguageModel:
+    """A family that has no adapter: LLaVA-1.5's model, known by its processor alone."""
+    return OTHERS.adapter(
+        known.model, known.tokenizer, real_processor("llava", known), "tiny-other"
+    )

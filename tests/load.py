@@ -1,0 +1,243 @@
+"""Hundreds of programs at the OpenAI door at once: `python -m tests.load`.
+
+Questions and follow-ups, wrong keys, clients that vanish, bad pictures, addresses, for minutes.
+Bars: no answer lost, doubled or another's; no growth of memory; the door is empty at the end. Full
+queues are part of it: who is refused comes again. p50 and p99 of the first token are reported.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+
+from tests.cards import QUESTION, WORDS, card
+from tests.server.conftest import asked, uri
+
+KEY = "the-key-of-the-load-test"
+KINDS = (
+    "good", "good", "good", "good", "followed", "followed", "stopped", "vanishes", "wrong key",
+    "bad picture", "address",
+)  # fmt: skip
+TOKENS = 12
+MEGABYTES_A_MINUTE = 2.0
+START_S = 180.0
+PATIENCE_S = 300.0
+
+
+@dataclass
+class Report:
+    """What clients saw. first: seconds to the first token; megabytes: (s, resident) of the door."""
+
+    told: Counter[str] = field(default_factory=Counter)
+    first: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    megabytes: list[tuple[float, float]] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def growth(self) -> float:
+        """MB a minute over the second half, a straight line."""
+        half = self.megabytes[len(self.megabytes) // 2 :]
+        at, held = np.array(half).T
+        return 60 * float(np.polyfit(at, held, 1)[0])
+
+
+class Client:
+    """One program, which asks until the time is over."""
+
+    def __init__(self, address: str, number: int, report: Report, alone: dict[str, str]) -> None:
+        self.rng, self.report, self.alone = random.Random(number), report, alone
+        self.address, self.api = address, _api(address, KEY)
+        self.stranger = _api(address, "not-the-key-of-this-door")
+
+    async def live(self, until: float) -> None:
+        """Ask one kind of question after another."""
+        while time.monotonic() < until:
+            kind, word = self.rng.choice(KINDS), self.rng.choice(WORDS)
+            try:
+                await getattr(self, f"ask_{kind.replace(' ', '_')}")(word)
+                self.report.told[kind] += 1
+            except openai.RateLimitError:
+                self.report.told["refused: full"] += 1
+                await asyncio.sleep(self.rng.uniform(0.5, 3))
+            except Exception as error:
+                self.report.wrong.append(f"{kind}: {type(error).__name__} {error}"[:200])
+
+    async def ask_good(self, word: str) -> list[dict[str, Any]]:
+        """One question; its answer is the one that was given when nobody else asked."""
+        messages = asked(uri(card(word)), QUESTION)
+        said = await self._stream(messages)
+        self._check(said == self.alone[word], f"{word}: {said!r}")
+        self._foreign(word, said)
+        return [*messages, {"role": "assistant", "content": said}]
+
+    async def ask_followed(self, word: str) -> None:
+        """A question, and another one about the same picture."""
+        messages = await self.ask_good(word)
+        said = await self._stream([*messages, {"role": "user", "content": "Which room?"}])
+        self._foreign(word, said)
+
+    async def ask_stopped(self, word: str) -> None:
+        """A question that a text ends."""
+        stop = self.alone[word][2:4]
+        said = await self._stream(asked(uri(card(word)), QUESTION), stop=[stop])
+        self._check(said == self.alone[word].split(stop)[0], f"{word} until {stop}: {said!r}")
+
+    async def ask_vanishes(self, word: str) -> None:
+        """A client that hangs up somewhere."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.rng.uniform(0.05, 2)):
+                await self._stream(asked(uri(card(word)), QUESTION), max_tokens=500)
+
+    async def ask_wrong_key(self, word: str) -> None:
+        """A stranger."""
+        await self._refused(401, self.stranger, asked(uri(card(word)), QUESTION))
+
+    async def ask_bad_picture(self, word: str) -> None:
+        """Half a picture."""
+        address = uri(card(word))
+        await self._refused(400, self.api, asked(address[: len(address) // 8 * 4], QUESTION))
+
+    async def ask_address(self, word: str) -> None:
+        """A picture to be fetched."""
+        await self._refused(400, self.api, asked("http://127.0.0.1:1/a.png", QUESTION))
+
+    async def _stream(self, messages: list[dict[str, Any]], **given: Any) -> str:
+        create: Any = self.api.chat.completions.create
+        started, said, ends, ids = time.monotonic(), "", 0, set()
+        options = {"max_tokens": TOKENS, "stream": True} | given
+        stream = await create(model="pocket", messages=messages, **options)
+        async with stream:
+            async for chunk in stream:
+                if not said and chunk.choices[0].delta.content:
+                    self.report.first.append(time.monotonic() - started)
+                said += chunk.choices[0].delta.content or ""
+                ends += chunk.choices[0].finish_reason is not None
+                ids.add(chunk.id)
+        self._check(ends == 1 and len(ids) == 1, f"{ends} ends, {len(ids)} answers")
+        self.report.whole.append(time.monotonic() - started)
+        return said
+
+    async def _refused(self, status: int, api: Any, messages: list[dict[str, Any]]) -> None:
+        try:
+            await api.chat.completions.create(model="pocket", messages=messages)
+        except openai.RateLimitError:
+            raise
+        except openai.APIStatusError as error:
+            self._check(error.status_code == status, f"{error.status_code} for a {status}")
+            return
+        self._check(False, f"an answer for a {status}")
+
+    def _foreign(self, word: str, said: str) -> None:
+        foreign = [other for other in WORDS if other != word and other in said]
+        if foreign:
+            self._check(False, f"{word} reads {foreign}")
+
+    def _check(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.report.wrong.append(what)
+
+
+def _api(address: str, key: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(
+        base_url=f"{address}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S
+    )
+
+
+async def watch(pid: int, report: Report, until: float) -> None:
+    """Note the door's memory twice a second."""
+    started = time.monotonic()
+    while time.monotonic() < until:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        report.megabytes.append((time.monotonic() - started, pages * 4096 / 1e6))
+        await asyncio.sleep(0.5)
+
+
+async def run(address: str, pid: int, clients: int, seconds: float) -> Report:
+    """Everybody at once."""
+    report = Report()
+    first = Client(address, -1, report, {})
+    for word in WORDS:
+        first.alone[word] = await first._stream(asked(uri(card(word)), QUESTION))
+    report.first.clear()
+    report.whole.clear()
+    until = time.monotonic() + seconds
+    everybody = [Client(address, n, report, first.alone) for n in range(clients)]
+    await asyncio.gather(watch(pid, report, until), *(one.live(until) for one in everybody))
+    report.wrong += await _is_empty(address)
+    return report
+
+
+async def _is_empty(address: str) -> list[str]:
+    """What the door's own figures say once all have left."""
+    for _ in range(40):
+        async with httpx.AsyncClient() as web:
+            told = await web.get(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"})
+        lines = [line for line in told.text.splitlines() if not line.startswith("#")]
+        figures = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+        held = {
+            name: figures[name]
+            for name in ("rotatek_running", "rotatek_waiting", 'rotatek_kv_bytes{of="answering"}')
+        }
+        if not any(held.values()):
+            return []
+        await asyncio.sleep(0.5)
+    return [f"left behind: {held}"]
+
+
+def serve(port: int, arguments: list[str]) -> subprocess.Popen:
+    """The door in a process of its own, once it answers."""
+    environment = os.environ | {"ROTATEK_API_KEYS": KEY}
+    words = [sys.executable, "-m", "rotatek", "serve", "--port", str(port), *arguments]
+    process = subprocess.Popen(words, env=environment)
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"http://127.0.0.1:{port}/health").json()["status"] == "ready":
+                return process
+        time.sleep(0.5)
+    process.kill()
+    raise SystemExit("The door did not open.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.load", description=__doc__)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--answers", default="32")
+    options = parser.parse_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = serve(port, ["--answers", options.answers])
+    address, seconds = f"http://127.0.0.1:{port}", 60 * options.minutes
+    try:
+        report = asyncio.run(run(address, process.pid, options.clients, seconds))
+    finally:
+        process.terminate()
+        process.wait(30)
+    first, whole = (np.percentile(times, [50, 99]) for times in (report.first, report.whole))
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(report.told.items())))
+    print(f"first token {first[0]:.1f} s, p99 {first[1]:.1f} s; ", end="")
+    print(f"answer {whole[0]:.1f} s, p99 {whole[1]:.1f} s; ", end="")
+    print(f"{report.growth():+.2f} MB a minute, {report.megabytes[-1][1]:.0f} MB held; ", end="")
+    print(f"{len(report.wrong)} wrong")
+    for line, count in Counter(report.wrong).most_common(20):
+        print(f"{count} x {line}")
+    return 0 if not report.wrong and report.growth() <= MEGABYTES_A_MINUTE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""A CUDA graph on the CPU: operations recorded once and run again on the same storages.
+
+What a graph freezes is frozen here too: numbers that the host worked out, shapes, addresses. What
+cannot be captured (a number read back from the device) fails here, too.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FORBIDDEN = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal", "aten.is_nonzero")
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple, dict, Any]] = []
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}  # what was written in place, as it was
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        name = func.name().rpartition(".")[0] if "." in func.name() else func.name()
+        if name.replace("::", ".").startswith(FORBIDDEN):
+            raise RuntimeError(f"{name} while a stream is captured")
+        given = [*args, *(kwargs or {}).values()]
+        for value, argument in zip(given, func._schema.arguments, strict=False):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written and isinstance(value, Tensor):
+                self.before.setdefault(value.data_ptr(), (value, value.clone()))
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+
+class RecordedGraph:
+    """Stands in for `torch.cuda.CUDAGraph`, as `rotatek.cache.graphs.capture` makes it."""
+
+    made: list["RecordedGraph"] = []
+
+    def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
+        self.replays = 0
+        RecordedGraph.made.append(self)
+        recorder = _Recorder()
+        with recorder:
+            work()
+        for tensor, before in recorder.before.values():  # a capture runs nothing
+            tensor.copy_(before)
+        self.calls = recorder.calls
+
+    def replay(self) -> None:
+        self.replays += 1
+        for func, args, kwargs, out in self.calls:
+            again = func(*args, **kwargs)
+            _write(out, again)
+
+
+def _write(old: Any, new: Any) -> None:
+    """Put what an operation gave this time where it was the last time."""
+    if isinstance(old, Tensor):
+        if old.data_ptr() != new.data_ptr() and old.numel():
+            old.copy_(new)
+    elif isinstance(old, list | tuple):
+        for one, other in zip(old, new, strict=True):
+            _write(one, other)

@@ -1,0 +1,177 @@
+"""What programs may send, and what each wrong thing is told."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from rotatek import errors
+from rotatek.server.call import MOST_STOPS, read_call, read_messages
+from rotatek.server.keys import Keys
+from rotatek.server.reply import StopText
+from rotatek.settings import BASELINE, Settings
+from tests.server.conftest import asked, uri
+
+PICTURE = uri(Image.new("RGB", (64, 48), "white"))
+CHAT = asked(PICTURE)
+LARGE = uri(Image.new("1", (3000, 3000)))
+USUAL = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
+
+
+def body(**given: Any) -> bytes:
+    return json.dumps({"model": "tiny", "messages": CHAT} | given).encode()
+
+
+def parts(*given: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(given)}]
+
+
+def test_a_call_is_read() -> None:
+    call = read_call(
+        body(
+            max_tokens=7, stop="\n", stream=True, stream_options={"include_usage": True},
+            temperature=0, user="me", rotatek={"keep_channels": 0.25, "cache_dtype": "fp8"},
+        ),
+        ["tiny"],
+        USUAL,
+    )  # fmt: skip
+    assert call.request.question == "What is it?" and call.request.max_new_tokens == 7
+    assert call.request.images[0].size == (64, 48)
+    assert call.settings == USUAL.with_options(keep_channels=0.25, cache_dtype="fp8")
+    assert (call.stop, call.stream, call.with_usage) == (("\n",), True, True)
+    plain = read_call(body(), ["tiny"], USUAL)
+    assert plain.settings == USUAL and not plain.stream and plain.request.max_new_tokens == 256
+
+
+def test_a_method_that_is_named_has_its_own_defaults() -> None:
+    given = {"tokens": "none", "channels": "full"}
+    assert read_call(body(rotatek=given), ["tiny"], USUAL).settings == BASELINE
+    call = read_call(body(rotatek={"channels": "think"}), ["tiny"], USUAL)
+    assert call.settings == Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
+
+
+def test_turns_are_history_and_a_system_message_leads() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        *asked(PICTURE, "One?"),
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": [{"type": "text", "text": "Two?"}]},
+    ]
+    first, said, files = read_messages(messages)
+    assert first == [("Be brief.\nOne?", "1")] and said[-1] == "Two?" and len(files) == 1
+    assert read_call(body(messages=messages), ["tiny"], USUAL).request.history == tuple(first)
+
+
+REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
+    "nothing": (b"", errors.BodyUnreadable),
+    "no object": (b"[1]", errors.BodyUnreadable),
+    "no text": (b"\xff\xfe\x00", errors.BodyUnreadable),
+    "deep": (b"[" * 100_000, errors.BodyUnreadable),
+    "no model": (body(model=None), errors.ModelNotServed),
+    "another model": (body(model="gpt-4o"), errors.ModelNotServed),
+    "a list as model": (body(model=["tiny"]), errors.ModelNotServed),
+    "no messages": (body(messages=[]), errors.MessagesUnreadable),
+    "messages as text": (body(messages="hello"), errors.MessagesUnreadable),
+    "a message as text": (body(messages=["hello"]), errors.MessagesUnreadable),
+    "the last is ours": (
+        body(messages=[*CHAT, {"role": "assistant", "content": "x"}]), errors.MessagesUnreadable
+    ),
+    "twice in a row": (body(messages=CHAT + CHAT), errors.MessagesUnreadable),
+    "a tool": (body(messages=[{"role": "tool", "content": "x"}]), errors.MessagesUnreadable),
+    "sound": (body(messages=parts({"type": "input_audio"})), errors.MessagesUnreadable),
+    "no text in a part": (body(messages=parts({"type": "text"})), errors.MessagesUnreadable),
+    "no picture": (body(messages=[{"role": "user", "content": "x"}]), errors.ImageMissing),
+    "no question": (body(messages=asked(PICTURE, " ")), errors.QuestionEmpty),
+    "a long question": (body(messages=asked(PICTURE, "x" * 2001)), errors.QuestionTooLong),
+    "an address": (body(messages=asked("https://example.org/a.png")), errors.ImageNotData),
+    "an address inside": (body(messages=asked("http://127.0.0.1/")), errors.ImageNotData),
+    "a file": (body(messages=asked("file:///etc/passwd")), errors.ImageNotData),
+    "a path": (body(messages=asked("assets/a.png")), errors.ImageNotData),
+    "plain data": (body(messages=asked("data:image/png,abc")), errors.ImageNotData),
+    "no base64": (body(messages=asked("data:image/png;base64,!!")), errors.ImageDamaged),
+    "no bytes": (body(messages=asked("data:image/png;base64,")), errors.ImageMissing),
+    "text as picture": (body(messages=asked("data:image/png;base64,aGVsbG8=")), errors.NotAnImage),
+    "half a picture": (body(messages=asked(PICTURE[:-60])), errors.ImageDamaged),
+    "a large picture": (
+        body(messages=asked("data:image/png;base64," + "A" * 14_000_000)), errors.ImageTooLarge
+    ),
+    "a picture later": (
+        body(messages=[*CHAT, {"role": "assistant", "content": "x"}, *CHAT]),
+        errors.ImageOutOfPlace,
+    ),
+    "nine pictures": (
+        body(messages=parts(*[CHAT[0]["content"][1]] * 9)), errors.TooManyImages
+    ),
+    "pictures too large together": (
+        body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 6)), errors.ImageTooManyPixels
+    ),
+    "warm": (body(temperature=0.7), errors.SettingError),
+    "two answers": (body(n=2), errors.SettingError),
+    "tools": (body(tools=[{"type": "function"}]), errors.SettingError),
+    "JSON mode": (body(response_format={"type": "json_object"}), errors.SettingError),
+    "an unknown word": (body(best_of=1), errors.SettingError),
+    "too long": (body(max_tokens=4096), errors.SettingError),
+    "no length": (body(max_completion_tokens=0), errors.SettingError),
+    "text as length": (body(max_tokens="7"), errors.SettingError),
+    "many stops": (body(stop=["x"] * (MOST_STOPS + 1)), errors.SettingError),
+    "an empty stop": (body(stop=""), errors.SettingError),
+    "a number as stop": (body(stop=[1]), errors.SettingError),
+    "text as switch": (body(stream="yes"), errors.SettingError),
+    "text as stream options": (body(stream_options="x"), errors.SettingError),
+    "settings as text": (body(rotatek="think"), errors.SettingError),
+    "an unknown setting": (body(rotatek={"speed": 1}), errors.SettingError),
+    "an unknown method": (body(rotatek={"channels": "magic"}), errors.SettingError),
+    "a setting out of range": (body(rotatek={"keep_channels": 2}), errors.SettingError),
+    "a path of ours": (body(rotatek={"calibration": "/etc/passwd"}), errors.SettingError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    sent, kind = REFUSED[name]
+    with pytest.raises(kind) as refused:
+        read_call(sent, ["tiny"], Settings())
+    assert "passwd" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("stops", "pieces", "shown"),
+    [
+        ([], ["ab", "c"], ["ab", "c"]),
+        (["c"], ["ab", "cd", "e"], ["ab", "", ""]),
+        (["END"], ["a E", "N", "D b"], ["a ", "", ""]),
+        (["END"], ["a E", "N", "x"], ["a ", "", "ENx"]),
+        (["aab"], ["a", "a", "a", "b"], ["", "", "a", ""]),
+        (["xy", "b"], ["ax", "by"], ["a", "x"]),
+    ],
+)
+def test_text_up_to_a_stop(stops: list[str], pieces: list[str], shown: list[str]) -> None:
+    text = StopText(stops)
+    assert [text.feed(piece) for piece in pieces] == shown
+    assert text.hit == any(stop in "".join(pieces) for stop in stops)
+
+
+def test_what_waited_is_shown_at_the_end() -> None:
+    text = StopText(["END"])
+    assert text.feed("the EN") == "the " and text.rest() == "EN" and not text.hit
+
+
+def test_keys() -> None:
+    assert Keys().owner(None) == Keys([" ", ""]).owner("Bearer x")
+    keys = Keys(["a" * 16, "b" * 16])
+    assert keys.owner("Bearer " + "a" * 16) != keys.owner("bearer " + "b" * 16)
+    refused: list[Callable[[], Any]] = [
+        lambda: keys.owner(None),
+        lambda: keys.owner("Bearer "),
+        lambda: keys.owner("a" * 16),
+        lambda: keys.owner("Basic " + "a" * 16),
+        lambda: keys.owner("Bearer " + "a" * 15),
+        lambda: keys.owner("Bearer \udce9"),
+    ]
+    for ask in refused:
+        with pytest.raises(errors.KeyUnknown):
+            ask()
+    with pytest.raises(errors.SettingError):
+        Keys(["short"])

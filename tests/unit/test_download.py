@@ -1,0 +1,163 @@
+"""A checkpoint from the hub: fetched with progress, kept, and refused in one sentence."""
+
+import hashlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants, snapshot_download
+
+from rotatek import errors
+from rotatek.models import download, load
+from rotatek.models.download import Progress, downloading, fetch
+from rotatek.page.waiting import told
+
+COMMIT = "a" * 40
+FILES = {
+    "config.json": b'{"model_type": "idefics3"}',
+    "model.safetensors": bytes(3_000_000),
+    "onnx/model.json": b"{}",
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of a hub as its client asks for: org/small is there, org/gated is gated."""
+
+    def log_message(self, *args: object) -> None:
+        """Silence."""
+
+    def do_HEAD(self) -> None:
+        self._answer(False)
+
+    def do_GET(self) -> None:
+        self._answer(True)
+
+    def _answer(self, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        if "/org/gated" in path:
+            return self._send(403, b"", {"X-Error-Code": "GatedRepo"}, with_body)
+        if "/org/broken" in path:
+            return self._send(500, b"", {}, with_body)
+        if "/org/small" not in path:
+            return self._send(401, b"", {"X-Error-Code": "RepoNotFound"}, with_body)
+        if path.startswith("/api/"):
+            return self._send(200, json.dumps(self._listing(path)).encode(), {}, with_body)
+        body = FILES[path.split(f"/resolve/{COMMIT}/")[1]]
+        marks = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        return self._send(200, body, marks, with_body)
+
+    def _listing(self, path: str) -> object:
+        if "/tree/" in path:
+            return [
+                {"type": "file", "path": name, "size": len(body), "oid": name}
+                for name, body in FILES.items()
+            ]
+        names = [{"rfilename": name} for name in FILES]
+        return {"id": "org/small", "sha": COMMIT, "siblings": names}
+
+    def _send(self, status: int, body: bytes, marks: dict[str, str], with_body: bool) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **marks}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_checkpoint_is_fetched_once_with_progress(hub: ThreadingHTTPServer) -> None:
+    progress = Progress()
+    with downloading(progress):
+        folder = Path(fetch("org/small"))
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
+    assert progress.done == progress.total == 3_000_000 + len(FILES["config.json"])
+    hub.shutdown()
+    hub.server_close()
+    assert fetch("org/small") == str(folder)  # kept, and the hub is not needed any more
+
+
+def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert fetch(str(tmp_path)) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, kind, says",
+    [
+        ("org/gated", errors.ModelGated, "Accept its terms"),
+        ("org/none", errors.WeightsMissing, "Check the spelling"),
+        ("no such name at all", errors.WeightsMissing, "Check the spelling"),
+        ("org/broken", errors.HubUnreachable, "Check the connection"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(
+    hub: ThreadingHTTPServer, name: str, kind: type[errors.UserError], says: str
+) -> None:
+    for attempt in (fetch, load):
+        with pytest.raises(kind, match=says) as caught:
+            attempt(name)
+        assert name in caught.value.message and "\n" not in caught.value.message
+
+
+def test_an_unreachable_hub_is_told(hub: ThreadingHTTPServer) -> None:
+    hub.shutdown()
+    hub.server_close()
+    with pytest.raises(errors.HubUnreachable, match="Check the connection"):
+        fetch("org/small")
+
+
+def test_a_full_disk_is_told_before_a_byte_is_fetched(
+    hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=50_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(errors.StorageFull, match="set HF_HOME to a folder of another disk"):
+        fetch("org/small")
+
+
+def test_a_disk_that_fills_meanwhile_is_told(
+    hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**options: Any) -> Any:
+        if options.get("dry_run") or options.get("local_files_only"):
+            return snapshot_download(**options)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(download, "snapshot_download", full)
+    with pytest.raises(errors.StorageFull, match="The disk is full"):
+        fetch("org/small")
+
+
+def test_the_page_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        progress = download._PROGRESS.get()
+        assert progress is not None
+        progress.done, progress.total = 120_000_000, 513_000_000
+        time.sleep(0.4)
+        progress.done = progress.total
+
+    said = list(told(work, "SmolVLM-256M"))
+    assert said[-1] == ("Downloading SmolVLM-256M: 120 of 513 MB…", 120 / 513)
+
+    def fail() -> None:
+        raise errors.ModelGated
+
+    with pytest.raises(errors.ModelGated):
+        list(told(fail, "SmolVLM-256M"))

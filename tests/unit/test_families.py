@@ -1,0 +1,244 @@
+"""Every family through its adapter: the real processor's prompt, plain transformers' tokens."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from transformers.cache_utils import DynamicCache
+
+from rotatek.cache.compressed import RotateKCache
+from rotatek.compare.columns import matched
+from rotatek.compare.prefill import empty_cache, fill, plan_for
+from rotatek.decode import decode, prefill
+from rotatek.engine import Engine
+from rotatek.evaluation.question_batch import QuestionBatch
+from rotatek.evaluation.suite import FileSuite
+from rotatek.events import Failed, Finished
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel, collate, load
+from rotatek.models.loading import card_line
+from rotatek.settings import BASELINE, Settings
+from tests.families import EVERY, real_processor, tiny_other
+from tests.fixtures import Picture
+
+# transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+QUESTION = "What is the total?"
+NEW = 8
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def vlm(family: str) -> VisionLanguageModel:
+    return EVERY[family]()
+
+
+def processed(family: str, vlm: VisionLanguageModel, images: list[Image.Image]) -> dict[str, Any]:
+    """The prompt as the family's own processor makes it."""
+    shown = [{"type": "image"}] * len(images)
+    message = {"role": "user", "content": [*shown, {"type": "text", "text": QUESTION}]}
+    template = vlm.tokenizer.chat_template or vlm.template
+    text = vlm.tokenizer.apply_chat_template(
+        [message], chat_template=template, tokenize=False, add_generation_prompt=True
+    )
+    processor = real_processor(family, vlm)
+    return dict(processor(images=images, text=[text], return_tensors="pt"))
+
+
+def test_the_prompt_is_the_processors(
+    family: str, vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    for size in ((100, 60), (60, 150), (56, 56)):
+        image = picture(*size)
+        prompt = vlm.prompt(make_request(image, QUESTION))
+        given = processed(family, vlm, [image])
+        assert prompt.ids.tolist() == given["input_ids"].tolist()
+        assert prompt.visual_tokens == sum(prompt.pixels.counts) == sum(prompt.pixels.runs)
+        for name, tensor in prompt.pixels.tensors.items():
+            assert torch.equal(tensor, torch.as_tensor(given[name])), name
+
+
+def generated(vlm: VisionLanguageModel, inputs: dict[str, Any], **more: Any) -> list[int]:
+    """Plain transformers' tokens; vision ids, which our answers never hold, are suppressed."""
+    out = vlm.model.generate(
+        **inputs, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False,
+        suppress_tokens=list(vlm.banned_ids), **more,
+    )  # fmt: skip
+    return out[0, inputs["input_ids"].shape[1] :].tolist()
+
+
+def answered(vlm: VisionLanguageModel, image: Image.Image, settings: Settings) -> list[int]:
+    """Our tokens, ends of answers suppressed as above."""
+    embedded = vlm.embed(vlm.prompt(make_request(image, QUESTION, NEW)), settings.pruning)
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    logits, _ = prefill(vlm, embedded, cache)
+    tokens: list[int] = []
+    for step in decode(vlm, embedded, cache, logits, NEW):
+        tokens += step.tokens
+    return tokens
+
+
+def test_full_width_is_plain_transformers(
+    family: str, vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    image = picture(100, 60)
+    inputs = processed(family, vlm, [image])
+    if "batch_num_images" in inputs:  # one picture: the model's own default
+        inputs.pop("batch_num_images")
+    stop = vlm.model.generation_config.eos_token_id
+    banned = (*vlm.banned_ids, stop)
+    monkeypatch.setattr(type(vlm), "banned_ids", banned)
+    plain = generated(vlm, inputs)
+    for settings in (
+        Settings.of(keep_channels=1.0),
+        Settings.of(channels="full", keep_channels=1.0),
+    ):
+        assert answered(vlm, image, settings) == plain
+        cache = RotateKCache(vlm.model, inputs, settings)
+        assert generated(vlm, inputs, past_key_values=cache) == plain
+
+
+def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
+    settings = Settings.of(keep_channels=0.5)
+    sizes = ((100, 60), (56, 56), (60, 150))
+    prompts = [
+        vlm.embed(vlm.prompt(make_request(picture(*size, seed=i), QUESTION * (i + 1), NEW)))
+        for i, size in enumerate(sizes)
+    ]
+    batch = collate(prompts)
+    cache = RotateKCache(vlm.model, batch.inputs(), settings)
+    logits, _ = prefill(vlm, batch, cache)
+    for row, single in enumerate(prompts):
+        alone = RotateKCache(vlm.model, single.inputs(), settings)
+        own, _ = prefill(vlm, single, alone)
+        assert torch.allclose(logits[row], own[0], atol=2e-3), row
+    steps = [step.tokens for step in decode(vlm, batch, cache, logits, NEW)]
+    assert steps
+
+
+def test_every_method_compares(vlm: VisionLanguageModel, picture: Picture) -> None:
+    columns = {"all": BASELINE} | matched(Settings.of(tokens="fastv", keep_tokens=0.5))
+    events = list(Engine(vlm).compare(make_request(picture(100, 60), QUESTION, NEW), columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    done = {event.column: event for event in events if isinstance(event, Finished)}
+    assert set(done) == set(columns)
+    traced = [event.trace for event in done.values() if event.trace is not None]
+    assert len(traced) == 1 and traced[0].grids
+
+
+def test_tokens_can_be_dropped_before_the_language_model(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    settings = Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.5)
+    prompt = vlm.prompt(make_request(picture(100, 60), QUESTION, NEW))
+    whole, fewer = vlm.embed(prompt), vlm.embed(prompt, settings.pruning)
+    assert fewer.kept is not None
+    left = int(fewer.kept.sum())
+    assert prompt.visual_tokens / 2 <= left < prompt.visual_tokens
+    assert int(fewer.visual.sum()) == left
+    assert fewer.embeds.shape[1] == whole.embeds.shape[1] - prompt.visual_tokens + left
+    cache = RotateKCache(vlm.model, fewer.inputs(), settings)
+    logits, _ = prefill(vlm, fewer, cache)
+    assert len(list(decode(vlm, fewer, cache, logits, 3))) >= 1
+
+
+def test_a_family_without_an_adapter_runs(picture: Picture) -> None:
+    known = EVERY["llava"]()
+    other = tiny_other(known)
+    image = picture(100, 60)
+    request = make_request(image, QUESTION, NEW)
+    assert other.prompt(request).ids.tolist() == known.prompt(request).ids.tolist()
+    assert other.prompt(request).pixels.grids == ()
+    settings = Settings.of(keep_channels=0.5)
+    assert answered(other, image, settings) == answered(known, image, settings)
+    zip_ = {"zip": Settings.of(tokens="visionzip", keep_tokens=0.5)}
+    (failed,) = [e for e in Engine(other).compare(request, zip_) if isinstance(e, Failed)]
+    assert "Choose a pruner that acts inside it" in failed.message
+
+
+@pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
+def test_the_evaluation_reads_what_the_engine_reads(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path, tokens: str
+) -> None:
+    sizes = {"a.png": (100, 60), "b.png": (60, 150)}
+    for name, size in sizes.items():
+        picture(*size, seed=len(name)).save(tmp_path / name)
+    asked = (("a.png", "Total?"), ("b.png", QUESTION), ("a.png", QUESTION))
+    lines = [json.dumps({"image": i, "question": q, "answers": ["1"]}) for i, q in asked]
+    (tmp_path / "suite.jsonl").write_text("\n".join(lines))
+    suite = FileSuite(tmp_path / "suite.jsonl")
+    batch = QuestionBatch(vlm, suite, suite.items, "", NEW)
+    settings = Settings.of(tokens=tokens, keep_tokens=1 if tokens == "none" else 0.5)
+    embedded, layout = batch.under(settings.pruning)
+    plan = plan_for(vlm, embedded, settings.pruning, layout)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    together, _ = fill(vlm, embedded, plan, [cache], timed=False)
+    for row, item in enumerate(suite.items):
+        request = make_request(suite.image(item.document), item.question, NEW)
+        alone = vlm.embed(vlm.prompt(request), settings.pruning)
+        own, _ = prefill(vlm, alone, RotateKCache(vlm.model, alone.inputs(), settings))
+        assert torch.allclose(together[row], own[0], atol=2e-3), item.question
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_vl"])
+def test_dropped_rows_change_nothing_for_those_that_stay(
+    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropping rows inside the model is hiding them from the layers that follow: DeepStack still
+    reaches the tokens that stay, and pictures still see themselves both ways."""
+    vlm = EVERY[family]()
+    prompt = vlm.prompt(make_request(picture(200, 160), QUESTION, NEW))
+    embedded = vlm.embed(prompt)
+    settings = Settings.of(
+        tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full", keep_channels=1.0
+    )
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    logits, _ = prefill(vlm, embedded, cache)
+    assert cache.plan.kept_rows is not None
+    hidden = ~cache.plan.kept_rows[0]
+    assert 0 < int(hidden.sum()) < prompt.visual_tokens
+
+    def hide(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        mask, length = kwargs["attention_mask"], len(hidden)
+        if mask is None:
+            mask = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+        own = torch.eye(length, dtype=torch.bool)
+        return args, {**kwargs, "attention_mask": (mask & ~hidden) | own}
+
+    for layer in vlm.model.get_decoder().layers[1:]:
+        layer.register_forward_pre_hook(hide, with_kwargs=True)
+    masked, _ = prefill(vlm, embedded, DynamicCache())
+    assert torch.allclose(logits, masked, atol=1e-4)
+
+
+def test_a_checkpoint_of_the_family_is_loaded(
+    family: str, vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """From a folder with weights, tokenizer and image processor, as the hub has them."""
+    template, vlm.tokenizer.chat_template = vlm.tokenizer.chat_template, None
+    for part in (vlm.model, vlm.tokenizer, vlm.images):
+        part.save_pretrained(tmp_path)
+    vlm.tokenizer.chat_template = template
+    if template:  # older checkpoints keep it beside their processor
+        text = json.dumps({"chat_template": template})
+        (tmp_path / "chat_template.json").write_text(text)
+    loaded = load(tmp_path, "cpu")
+    assert type(loaded) is type(vlm)
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    prompt = loaded.prompt(request)
+    assert prompt.ids.tolist() == vlm.prompt(request).ids.tolist()
+    assert family in card_line(str(tmp_path))
+    embedded = [one.embed(one.prompt(request)) for one in (vlm, loaded)]
+    expected, found = (
+        prefill(one, seen, DynamicCache())[0]
+        for one, seen in zip((vlm, loaded), embedded, strict=True)
+    )
+    assert torch.allclose(found, expected, atol=1e-4)

@@ -1,0 +1,276 @@
+"""`generate` with replayed steps says what it says without them; on the CPU, recorded steps."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
+
+from rotatek.cache import graphs
+from rotatek.cache.compressed import RotateKCache
+from rotatek.decode import decode, prefill
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.settings import Settings
+from tests.fixtures import Picture
+from tests.recorded import RecordedGraph
+from tests.tiny import TINY, scramble, tiny_qwen
+from tests.unit.test_other_families import CLASSES, IMAGE
+
+NEW = 12
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedGraph]]:
+    """Every step can be captured, by recording it."""
+    made: list[RecordedGraph] = []
+
+    def record(device: torch.device, work: Any) -> RecordedGraph:
+        made.append(RecordedGraph(device, work))
+        return made[-1]
+
+    monkeypatch.setattr(graphs, "capture", record)
+    monkeypatch.setattr(graphs, "capturable", lambda device: True)
+    yield made
+
+
+@pytest.fixture(scope="module", params=TINY)
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
+
+
+def given(vlm: VisionLanguageModel, picture: Picture, *questions: str) -> dict[str, Any]:
+    """What a processor hands to `generate`, padded on the left."""
+    prompts = [vlm.prompt(make_request(picture(120, 90), text, NEW)) for text in questions]
+    longest = max(prompt.ids.shape[1] for prompt in prompts)
+    spare = [longest - prompt.ids.shape[1] for prompt in prompts]
+
+    def rows(each: list[torch.Tensor]) -> torch.Tensor:
+        pairs = zip(each, spare, strict=True)
+        return torch.cat([torch.nn.functional.pad(row, (n, 0)) for row, n in pairs])
+
+    inputs = {
+        "input_ids": rows([prompt.ids for prompt in prompts]),
+        "attention_mask": rows([torch.ones_like(prompt.ids) for prompt in prompts]),
+        "mm_token_type_ids": rows([prompt.visual.int() for prompt in prompts]),
+    }
+    if vlm.family != "qwen2_5_vl":
+        del inputs["mm_token_type_ids"]
+    tensors = [prompt.pixels.tensors for prompt in prompts]
+    return inputs | {name: torch.cat([each[name] for each in tensors]) for name in tensors[0]}
+
+
+def said(
+    vlm: VisionLanguageModel, inputs: dict[str, Any], graph: bool, **options: Any
+) -> tuple[Any, RotateKCache]:
+    rows = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    rows = {k: v.repeat_interleave(options.get("num_beams", 1), 0) for k, v in rows.items()}
+    cache = RotateKCache(vlm.model, rows, Settings.of(tokens="fastv", keep_tokens=0.5))
+    cache.graph = graph
+    torch.manual_seed(3)
+    options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False} | options
+    return vlm.model.generate(**inputs, **options, past_key_values=cache), cache
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampling": {"do_sample": True, "temperature": 0.9, "top_p": 0.95},
+    "repetition": {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2},
+    "beams": {"num_beams": 2},
+    "returned": {"return_dict_in_generate": True, "output_logits": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("questions", [("what is it?",), ("what is it?", "and the total, too?")])
+def test_replayed_steps_say_the_same(
+    vlm: VisionLanguageModel, picture: Picture, recorded: list, way: str, questions: tuple
+) -> None:
+    inputs = given(vlm, picture, *questions)
+    wanted, plain = said(vlm, inputs, False, **WAYS[way])
+    assert not recorded
+    found, cache = said(vlm, inputs, True, **WAYS[way])
+    if way == "returned":
+        pairs = zip(wanted.logits, found.logits, strict=True)
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in pairs)
+        wanted, found = wanted.sequences, found.sequences
+    assert torch.equal(found, wanted)
+    assert cache.get_seq_length() == plain.get_seq_length()
+    assert [la.logical for la in cache.layers] == [la.logical for la in plain.layers]
+    if way != "beams":
+        assert len(recorded) == 1
+        assert recorded[0].replays == NEW - 2  # the prompt gives one token, a first step another
+
+
+class Listener(TextStreamer):
+    """Keeps what is streamed."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__(tokenizer, skip_prompt=True)
+        self.text = ""
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        self.text += text
+
+
+class After(StoppingCriteria):
+    """Ends every row after some tokens."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
+
+
+@pytest.fixture(scope="module")
+def qwen() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+def test_streams_and_stops(qwen: VisionLanguageModel, picture: Picture, recorded: list) -> None:
+    inputs = given(qwen, picture, "what is it?")
+    texts = []
+    for graph in (False, True):
+        listener = Listener(qwen.tokenizer)
+        stop = StoppingCriteriaList([After(inputs["input_ids"].shape[1] + 5)])
+        ids, _ = said(
+            qwen, inputs, graph, streamer=listener, stopping_criteria=stop, min_new_tokens=None
+        )
+        assert ids.shape[1] == inputs["input_ids"].shape[1] + 5
+        texts.append(listener.text)
+    assert texts[0] == texts[1] and recorded[0].replays == 3
+
+
+def test_room_that_runs_out_grows(
+    qwen: VisionLanguageModel, picture: Picture, recorded: list
+) -> None:
+    inputs = given(qwen, picture, "what is it?")
+    wanted, _ = said(qwen, inputs, False, max_new_tokens=90, min_new_tokens=90)
+    cache = RotateKCache(qwen.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
+    cache.reserve_ahead(16)
+    found = qwen.model.generate(
+        **inputs, past_key_values=cache, max_new_tokens=90, min_new_tokens=90, do_sample=False
+    )
+    assert torch.equal(found, wanted)
+    assert 2 <= len(recorded) <= 4  # 16 tokens of room, 32, 64
+    assert cache.bytes().total == sum(cache.bytes().parts.values())
+
+
+def test_further_turns_go_on(qwen: VisionLanguageModel, picture: Picture, recorded: list) -> None:
+    """A second question on the same cache: several tokens at once, then replayed steps again."""
+    inputs = given(qwen, picture, "what is it?")
+    answers = []
+    for graph in (False, True):
+        first, cache = said(qwen, inputs, graph)
+        longer = torch.cat([first, torch.tensor([[65, 66, 67, 68]])], 1)
+        answers.append(
+            qwen.model.generate(
+                longer, attention_mask=torch.ones_like(longer), past_key_values=cache,
+                max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False,
+            )
+        )  # fmt: skip
+    assert torch.equal(answers[0], answers[1])
+    assert [graph.replays for graph in recorded] == [NEW - 2, NEW - 2]
+
+
+def test_what_cannot_be_captured_is_launched_as_ever(
+    qwen: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = given(qwen, picture, "what is it?")
+    wanted, _ = said(qwen, inputs, False)
+
+    def refuse(device: torch.device, work: Any) -> None:
+        work()
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "capture", refuse)
+    cache = RotateKCache(qwen.model, inputs, Settings.of(keep_channels=1.0))
+    plain = qwen.model.generate(**inputs, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False)
+    found = qwen.model.generate(
+        **inputs, past_key_values=cache, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False
+    )
+    assert torch.equal(found, plain) and not cache.graph
+    assert wanted.shape == found.shape
+
+
+def test_two_threads_have_a_graph_each(
+    qwen: VisionLanguageModel, picture: Picture, recorded: list
+) -> None:
+    inputs = [given(qwen, picture, text) for text in ("what is it?", "what is the total?")]
+    wanted = [said(qwen, each, False)[0] for each in inputs]
+    found: dict[int, Any] = {}
+
+    def run(number: int) -> None:
+        found[number] = said(qwen, inputs[number], True)[0]
+
+    threads = [Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(found[number], wanted[number]) for number in range(2))
+    assert len(recorded) == 2
+
+
+def test_nothing_keeps_a_cache_alive(qwen: VisionLanguageModel, picture: Picture) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        _, cache = said(qwen, given(qwen, picture, "what is it?"), True)
+        seen = weakref.ref(cache)
+        RecordedGraph.made.clear()
+        del cache
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_training_and_other_caches_are_left_alone(
+    qwen: VisionLanguageModel, picture: Picture, recorded: list
+) -> None:
+    inputs = given(qwen, picture, "what is it?")
+    cache = RotateKCache(qwen.model, inputs, Settings.of())
+    qwen.model.generate(**inputs, past_key_values=cache, max_new_tokens=1)
+    for step in range(3):  # with gradients on, nothing is captured
+        qwen.model(
+            input_ids=torch.tensor([[65]]), position_ids=torch.tensor([[[90 + step]]] * 3),
+            past_key_values=cache,
+        )  # fmt: skip
+    qwen.model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    assert not recorded
+
+
+def test_the_engine_captures_its_own_step(
+    qwen: VisionLanguageModel, picture: Picture, recorded: list
+) -> None:
+    embedded = qwen.embed(qwen.prompt(make_request(picture(120, 90), "what is it?", NEW)))
+    cache = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
+    logits, _ = prefill(qwen, embedded, cache)
+    assert len(list(decode(qwen, embedded, cache, logits, NEW))) > 3
+    assert not recorded and not cache.graph
+    assert not any(layer.text.static for layer in cache.layers)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_without_an_adapter(name: str, recorded: list) -> None:
+    torch.manual_seed(0)
+    model, tokens, pixels = CLASSES[name]()
+    scramble(model, 0)
+    ids = torch.tensor([[1, 5, *[IMAGE] * tokens, 6, 7, 8, 9]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **pixels}
+    if name in ("Qwen3-VL", "Gemma3"):
+        kind = (ids == IMAGE).long()
+        inputs["token_type_ids" if name == "Gemma3" else "mm_token_type_ids"] = kind
+    options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    found = []
+    for graph in (False, True):
+        cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.5))
+        cache.graph = graph
+        found.append(model.generate(**inputs, **options, past_key_values=cache))
+    assert torch.equal(*found)
+    assert [graph.replays for graph in recorded] == [NEW - 2]

@@ -1,0 +1,432 @@
+"""Continuous batching: whoever is beside you, you get the answer you get alone."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from rotatek import decode
+from rotatek.conversation import Conversation
+from rotatek.engine import Engine
+from rotatek.events import Event, Failed, Finished, Queued, Token
+from rotatek.inputs import Request, make_request
+from rotatek.limits import Limits
+from rotatek.models import VisionLanguageModel
+from rotatek.serving.admission import Admission
+from rotatek.serving.batch import RunningBatch
+from rotatek.serving.turns import Turns
+from rotatek.settings import BASELINE, Settings
+from tests.fixtures import Picture
+from tests.tiny import TINY, tiny_qwen
+from tests.trial import Trial
+
+KINDS = {
+    "baseline": BASELINE,
+    "rotated": Settings.of(keep_channels=0.25),
+    "other width": Settings.of(keep_channels=0.5),
+    "values too": Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5),
+    "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
+    "8 bits": Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    "masks": Settings.of(channels="spark", keep_channels=0.25),
+    "index": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+    "zipped": Settings.of(tokens="visionzip", keep_tokens=0.4),
+}
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers end at their limit alone."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+
+
+def asked(picture: Picture, number: int, tokens: int = 12) -> Request:
+    """A question of its own about a picture of its own."""
+    image = picture(90 + 20 * (number % 5), 120, seed=number)
+    return make_request(image, f"question {number} " * (1 + number % 3), tokens)
+
+
+def ids(events: Sequence[Event]) -> dict[str, list[int]]:
+    """Each column's tokens."""
+    said: dict[str, list[int]] = {}
+    for event in events:
+        assert not isinstance(event, Failed), event
+        if isinstance(event, Token):
+            said.setdefault(event.column, []).append(event.token_id)
+    return said
+
+
+def at_once(engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]]) -> list[Any]:
+    """Everybody's tokens, all asked at the same time."""
+    found: list[Any] = [None] * len(work)
+
+    def one(number: int) -> None:
+        request, columns = work[number]
+        time.sleep(random.Random(number).random() / 10)
+        found[number] = ids(list(engine.compare(request, columns, trace=number % 2 == 0)))
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
+
+@pytest.fixture(scope="module", params=sorted(TINY))
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
+
+
+def test_answers_under_load_are_those_given_alone(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Every storage form, mixed lengths, rows that come and go."""
+    work = []
+    for number in range(18):
+        name = list(KINDS)[number % len(KINDS)]
+        columns = {name: KINDS[name]} | ({"first": BASELINE} if number % 4 == 0 else {})
+        work.append((asked(picture, number, 6 + 3 * (number % 4)), columns))
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    engine = Engine(vlm)
+    together = at_once(engine, work)
+    assert together == alone
+    state = engine.state()
+    assert state.rows == state.running == state.waiting == state.live_bytes == 0
+    assert state.tokens > 2 * state.steps  # rows really were decoded side by side
+    assert engine.scheduler.bytes == 0
+
+
+def test_a_captured_step_serves_whoever_comes_and_goes(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
+    Trial.made = []
+    monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
+    engine = Engine(vlm)
+    engine.scheduler.graphs = True
+    kinds = [name for name in KINDS if name != "adaptive"]
+    work = [
+        (asked(picture, n, 6 + 3 * (n % 4)), {(name := kinds[n % len(kinds)]): KINDS[name]})
+        for n in range(16)
+    ]
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    assert at_once(engine, work) == alone
+    state = engine.state()
+    assert 0 < len(Trial.made) < state.steps and state.failed == state.shed == 0
+    assert sum(trial.replayed for trial in Trial.made) > state.steps / 3
+
+
+def test_one_step_serves_rows_of_every_form(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """One forward pass a step, however many columns there are."""
+    engine, request = Engine(vlm), asked(picture, 1, 8)
+    said = ids(list(engine.compare(request, KINDS)))
+    longest = max(len(tokens) for tokens in said.values())
+    assert engine.state().steps <= longest
+    for name, settings in KINDS.items():
+        assert ids(list(engine.compare(request, {name: settings}))).get(name) == said.get(name)
+
+
+def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
+    """Sixteen visitors ask the same words about pictures of one size; every answer is the one that
+    its own picture gives, and pictures that differ in one pixel are never taken for each other."""
+    engine = Engine(tiny_qwen())
+    pictures = [picture(112, 112, seed=7).copy() for _ in range(16)]
+    for number, image in enumerate(pictures):
+        image.paste((16 * number, 255 - 16 * number, 40), (0, 0, 112, 56))
+    near = pictures[0].copy()
+    near.putpixel((100, 100), (1, 2, 3))
+    pictures.append(near)
+    work = [(make_request(p, "What is it?", 10), {"x": KINDS["rotated"]}) for p in pictures]
+    alone = [ids(list(Engine(engine.vlm).compare(*one))) for one in work]
+    assert at_once(engine, work) == alone
+    assert len({tuple(said["x"]) for said in alone}) > 4
+    assert engine.pictures.hits == 0 and engine.pictures.misses == 17
+
+
+def test_one_look_serves_all_who_come_at_once(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looks = Engine(tiny_qwen()), []
+    real = engine.vlm.features
+
+    def noted(pixels: Any) -> Any:
+        looks.append(1)
+        return real(pixels)
+
+    monkeypatch.setattr(engine.vlm, "features", noted)
+    image = picture(112, 112, seed=7)
+    work = [(make_request(image, f"Number {n}?", 4), {"x": KINDS["rotated"]}) for n in range(6)]
+    at_once(engine, work)
+    assert len(looks) == 1
+
+
+def test_a_warm_picture_is_not_looked_at_again(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other questions under every setting: the same tokens as cold, and the tower has rested."""
+    questions = ["What?", "And where is it?"]
+    work = [
+        (make_request(picture(130, 100, seed=3), text, 8), KINDS | {"again": KINDS["masks"]})
+        for text in questions
+    ]
+    cold = [ids(list(Engine(vlm, limits=Limits(warm_bytes=0)).compare(*one))) for one in work]
+    engine, looks = Engine(vlm), []
+    for name in ("features", "tower_states"):
+        real = getattr(vlm, name)
+
+        def noted(pixels: Any, real: Any = real) -> Any:
+            looks.append(1)
+            return real(pixels)
+
+        monkeypatch.setattr(vlm, name, noted)
+    assert ids(list(engine.compare(*work[0]))) == cold[0]
+    first = len(looks)
+    assert ids(list(engine.compare(*work[1]))) == cold[1]
+    assert len(looks) == first > 0 and engine.pictures.hits == 1
+    kept = engine.pictures.bytes
+    assert 0 < kept <= engine.limits.warm_bytes
+    engine.pictures.most_bytes = kept
+    list(engine.compare(asked(picture, 5, 2), {"x": BASELINE}))
+    assert engine.pictures.bytes <= kept  # the least recent made room
+    engine.pictures.clear()
+    assert engine.pictures.bytes == 0
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> None:
+    """Steps fail as long as they hold a row that `bad` is true of."""
+    real = decode.decode_one_token
+
+    def step(vlm: Any, tokens: Any, position: Any, cache: Any, mask: Any) -> Any:
+        logits = real(vlm, tokens, position, cache, mask)
+        if bad(position.tolist()):
+            raise failure
+        return logits
+
+    monkeypatch.setattr(decode, "decode_one_token", step)
+
+
+def test_a_row_that_fails_takes_nobody_with_it(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(tiny_qwen())
+    long = make_request(picture(110, 120, seed=1), "a long question " * 20, 12)
+    others = [(asked(picture, n, 12), {"x": KINDS["rotated"], "y": BASELINE}) for n in range(3)]
+    alone = [ids(list(engine.compare(*one))) for one in others]
+    mine = ids(list(engine.compare(long, {"x": KINDS["rotated"]})))["x"]
+    assert len(mine) > 6
+    last = max(len(r.question) for r, _ in others) + 200
+    failing(monkeypatch, lambda places: max(places) > last, RuntimeError("one bad row"))
+    found: list[list[Event]] = [[], [], [], []]
+    work = [*others, (long, {"x": KINDS["rotated"]})]
+    threads = [
+        threading.Thread(target=lambda n=n: found[n].extend(engine.compare(*work[n])))  # type: ignore[misc]
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert [ids(events) for events in found[:3]] == alone
+    assert isinstance(found[3][-1], Failed)
+    assert engine.state().failed == 1 and engine.scheduler.bytes == 0
+
+
+@pytest.mark.usefixtures("endless")
+def test_memory_that_runs_out_sheds_the_latest_and_it_comes_again(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first visitor does not notice; the second starts again under tighter limits."""
+    engine = Engine(tiny_qwen())
+    first, second = (asked(picture, n, 16) for n in (1, 2))
+    alone = ids(list(engine.compare(first, {"x": KINDS["rotated"]})))
+    failing(monkeypatch, lambda places: len(places) > 1, torch.OutOfMemoryError("2 GiB"))
+    begun = engine.compare(first, {"x": KINDS["rotated"]})
+    seen = [next(begun), next(begun)]
+    later = engine.compare(second, {"x": BASELINE})
+    told = [next(later) for _ in range(2)]
+    seen += list(begun)
+    told += list(later)
+    assert ids(seen)["x"][: len(alone["x"])] == alone["x"]
+    assert [type(e).__name__ for e in told].count("Restarted") == 1
+    assert isinstance(told[-1], Finished) and engine.state().shed == 1
+
+
+@pytest.mark.usefixtures("endless")
+def test_rows_leave_within_a_token_of_stop_and_of_a_closed_connection(picture: Picture) -> None:
+    """Nobody has to ask for that: the next step of anybody throws them out."""
+    engine = Engine(tiny_qwen())
+    stop = threading.Event()
+    stays = engine.compare(asked(picture, 1, 60), {"x": KINDS["rotated"]})
+    stops = engine.compare(asked(picture, 2, 60), {"x": KINDS["rotated"], "y": BASELINE}, stop)
+    leaves = engine.compare(asked(picture, 3, 60), {"x": KINDS["8 bits"]})
+    for events in (stays, stops, leaves):
+        while not isinstance(next(events), Token):
+            pass
+    assert engine.state().rows == 4
+    leaves.close()  # type: ignore[attr-defined]
+    assert engine.state().rows == 3
+    stop.set()
+    before = engine.state().steps
+    while engine.state().steps == before:
+        next(stays)
+    assert engine.state().rows == 1
+    rest = list(stops)
+    assert not [e for e in rest if isinstance(e, Token)]
+    assert all(e.metrics["stopped"] for e in rest if isinstance(e, Finished))
+    stays.close()  # type: ignore[attr-defined]
+    assert engine.state().live_bytes == engine.scheduler.bytes == 0
+
+
+@pytest.mark.usefixtures("endless")
+def test_what_does_not_fit_waits_and_is_told_its_place(picture: Picture) -> None:
+    engine = Engine(tiny_qwen(), limits=Limits(cache_bytes=1))
+    first = engine.compare(asked(picture, 1, 20), {"x": BASELINE})
+    while not isinstance(next(first), Token):
+        pass
+    waiting = [engine.compare(asked(picture, n, 4), {"x": BASELINE}) for n in (2, 3)]
+    assert [next(events) for events in waiting] == [Queued(1), Queued(2)]
+    assert engine.state().waiting == 2
+    stop = threading.Event()
+    third = engine.compare(asked(picture, 4, 4), {"x": BASELINE}, stop)
+    assert next(third) == Queued(3)
+    stop.set()
+    assert not [e for e in third if isinstance(e, Token | Queued)]
+    waiting[0].close()  # type: ignore[attr-defined]
+    assert next(waiting[1]) == Queued(1)  # who leaves the queue makes room
+    list(first)
+    assert ids(list(waiting[1]))["x"]
+    assert engine.state().live_bytes == engine.state().waiting == 0
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_resting_conversation_counts_and_lets_others_in(picture: Picture) -> None:
+    engine, talk = Engine(tiny_qwen(), limits=Limits(cache_bytes=1)), Conversation()
+    list(engine.compare(asked(picture, 1, 4), {"x": KINDS["rotated"]}, conversation=talk))
+    assert engine.state().live_bytes == talk.cache_bytes > 0 == engine.state().running
+    assert ids(list(engine.compare(asked(picture, 2, 4), {"x": BASELINE})))
+    assert ids(list(engine.follow(talk, "And?", 4)))
+    talk.close()
+    assert engine.state().live_bytes == 0
+
+
+def test_places_move_up_first_come_first_served() -> None:
+    admission = Admission(lambda: 100)
+    leases = [admission.ask(size) for size in (60, 30, 50, 5)]
+    assert [lease.admitted for lease in leases] == [True, True, False, False]
+    assert [lease.place for lease in leases] == [0, 0, 1, 2]  # the small one does not jump
+    leases[0].resize(40)
+    assert not leases[2].admitted
+    leases[1].release()
+    assert leases[2].admitted and leases[3].admitted and admission.held == 95
+    leases[2].release()
+    leases[2].release()
+    assert admission.held == 45
+
+
+def test_turns_are_taken_in_the_order_of_asking() -> None:
+    turns, order = Turns(), []
+
+    def ask(number: int) -> None:
+        with turns:
+            order.append(number)
+
+    threads = []
+    with turns:
+        for number in range(5):
+            threads.append(threading.Thread(target=ask, args=(number,)))
+            threads[-1].start()
+            while len(turns._waiting) <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(5)) and not turns.contended
+
+
+@pytest.mark.usefixtures("endless")
+def test_prefills_let_steps_go_between_their_layers(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a slow prompt is read, an answer that is being written goes on."""
+    engine = Engine(tiny_qwen())
+    monkeypatch.setattr("rotatek.serving.scheduler.SHARE", 0.0)
+    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
+    events = engine.compare(asked(picture, 1, 200), {"x": KINDS["rotated"]})
+    while not isinstance(next(events), Token):
+        pass
+    entered = engine.vlm.model.get_decoder().layers[2]
+    steps: list[int] = []
+
+    def slow(*_: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            steps.append(engine.state().steps)
+            time.sleep(0.05)
+
+    with entered.register_forward_pre_hook(slow):
+        other = threading.Thread(
+            target=lambda: list(engine.compare(asked(picture, 2, 2), {"x": BASELINE}))
+        )
+        other.start()
+        while other.is_alive():
+            next(events, None)
+        other.join()
+    assert engine.state().prefills == 2 and engine.state().steps > steps[0]
+
+
+def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
+    """Filled caches of every kind with what follows them."""
+    from rotatek.compare.prefill import empty_cache, fill, plan_for
+
+    for number, settings in enumerate(KINDS.values()):
+        embedded = vlm.embed(vlm.prompt(asked(picture, number)), settings.pruning)
+        plan = plan_for(vlm, embedded, settings.pruning)
+        cache = empty_cache(vlm, embedded, settings, plan)
+        logits, _ = fill(vlm, embedded, plan, [cache])
+        yield cache, logits, embedded.next_position
+
+
+def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
+    both = [*caches(vlm, picture), *caches(vlm, picture)]
+    batch = RunningBatch(len(both[0][0].layers))
+    batch.join([cache for cache, *_ in both], 0)
+    assert len(batch.layers[0].groups) == len(KINDS) + 1
+
+
+def test_a_cache_that_leaves_is_the_one_that_joined(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Bytes, tensors and lengths; and a step in the batch is a step alone."""
+    from rotatek.cache.compressed import cache_bytes
+
+    one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
+    batch = RunningBatch(len(one[0][0].layers))
+    rows = [row for (row,) in batch.join([cache for cache, *_ in one], 0)]
+    assert not any(cache_bytes(cache).total for cache, *_ in one)
+    gone = rows[1::3]
+    batch.leave(gone, {row: one[rows.index(row)][0] for row in gone})
+    rows = [row for row in rows if row not in gone]
+    with torch.inference_mode():
+        for _ in range(20):
+            order = [n for n in batch.order if n is not None]
+            tokens = torch.tensor([5 + n for n in order])
+            place = torch.cat([one[n][2] for n in order]) + batch._steps
+            logits = decode.decode_one_token(vlm, tokens, place, batch, None)
+            batch.stepped()
+    batch.leave(rows, {row: one[row][0] for row in rows})
+    assert len(batch) == batch.bytes == 0
+    with torch.inference_mode():
+        for number, (cache, _, position) in enumerate(other):
+            for step in range(20 if number in rows else 0):
+                token = torch.tensor([5 + number])
+                alone = decode.decode_one_token(vlm, token, position + step, cache, None)
+            if number in rows:
+                mine = logits[order.index(number)][None]
+                torch.testing.assert_close(mine, alone, atol=1e-3, rtol=1e-3)
+            held = one[number][0]
+            more = cache_bytes(held).total - cache_bytes(cache).total
+            assert 0 <= more <= 4 * len(held.layers)  # layers no longer share their lengths
+            assert held.get_seq_length() == cache.get_seq_length()

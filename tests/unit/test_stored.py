@@ -1,0 +1,328 @@
+"""Caches in files: what is loaded goes on token for token, and what is not whole is refused."""
+
+import itertools
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+from rotatek import errors
+from rotatek.cache import stored
+from rotatek.cache.compressed import RotateKCache
+from rotatek.channels import CHANNELS
+from rotatek.decode import decode, prefill
+from rotatek.inputs import make_request
+from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.settings import Settings
+from rotatek.tokens import TOKENS
+from tests.fixtures import Picture
+from tests.tiny import TINY, tiny_llava, tiny_qwen
+from tests.unit.test_methods import VARIANTS
+
+NEW = 6
+MATRIX = [  # every form of every method where no token is dropped, and each with each pruner
+    pytest.param(tokens, {"channels": channels, **extra}, samples, id=f"{tokens}-{channels}-{i}")
+    for (tokens, samples), channels in itertools.product(
+        {name: 2 if name == "fastv" else 1 for name in TOKENS}.items(), CHANNELS
+    )
+    for i, extra in enumerate(VARIANTS.get(channels, [{}])[: None if tokens == "none" else 1])
+]
+
+
+@pytest.fixture(scope="module", params=TINY)
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
+
+
+def filled(
+    vlm: VisionLanguageModel, picture: Picture, settings: Settings, samples: int = 1
+) -> tuple[RotateKCache, Embedded, Tensor]:
+    """A cache of one prompt or a padded batch, what it was filled from, and its logits."""
+    prompts = []
+    for number, size in enumerate(((150, 120), (90, 260))[:samples]):
+        request = make_request(picture(*size, seed=number), "what is the total?"[number:], NEW)
+        prompts.append(vlm.embed(vlm.prompt(request), settings.tokens))
+    embedded = collate(prompts) if samples > 1 else prompts[0]
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    return cache, embedded, prefill(vlm, embedded, cache)[0]
+
+
+def said(
+    vlm: VisionLanguageModel, cache: RotateKCache, embedded: Embedded, logits: Tensor
+) -> list[tuple[list[int], Tensor]]:
+    """Tokens and logits of the answer."""
+    steps = decode(vlm, embedded, cache, logits, NEW)
+    return [(step.tokens, step.logits) for step in steps]
+
+
+def same(first: list[tuple[list[int], Tensor]], second: list[tuple[list[int], Tensor]]) -> bool:
+    """Whether two answers agree in every bit of every step."""
+    pairs = zip(first, second, strict=True)
+    return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("tokens", "options", "samples"), MATRIX)
+def test_a_loaded_cache_goes_on_as_the_saved_one(
+    vlm: VisionLanguageModel,
+    tokens: str,
+    options: dict[str, Any],
+    samples: int,
+    picture: Picture,
+    tmp_path: Path,
+) -> None:
+    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **options)
+    cache, embedded, logits = filled(vlm, picture, settings, samples)
+    path = tmp_path / "answer.cache"
+    assert cache.save(path, {"asked": "first"}) == path.stat().st_size
+    loaded = RotateKCache.load(path, vlm.model)
+    assert loaded.settings == settings and loaded.notes == {"asked": "first"}
+    before, after = cache.bytes(), loaded.bytes()
+    assert before.total == after.total and before.parts == after.parts
+    assert loaded.get_seq_length() == cache.get_seq_length()
+    assert loaded.plan.visual_kept == cache.plan.visual_kept
+    assert same(said(vlm, cache, embedded, logits), said(vlm, loaded, embedded, logits))
+    assert os.listdir(tmp_path) == ["answer.cache"]
+
+
+def test_an_answer_may_be_saved_in_its_middle(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """Text that has grown comes along, static buffers too."""
+    cache, embedded, logits = filled(vlm, picture, Settings.of(keep_channels=0.25))
+    cache.make_static(NEW + 1)
+    whole = said(vlm, cache, embedded, logits)
+    again, _, _ = filled(vlm, picture, Settings.of(keep_channels=0.25))
+    steps = decode(vlm, embedded, again, logits, NEW)
+    for _ in range(3):
+        step = next(steps)
+    again.save(tmp_path / "half")
+    loaded = RotateKCache.load(tmp_path / "half", vlm.model)
+    position = embedded.next_position + 2
+    rest = type(embedded)(
+        embedded.embeds, embedded.positions, embedded.visual, embedded.valid, position
+    )
+    assert [t for t, _ in said(vlm, loaded, rest, step.logits)][:4] == [t for t, _ in whole][2:6]
+
+
+def test_saving_twice_gives_the_same_bytes(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    cache, _, _ = filled(vlm, picture, Settings.of(widths="adaptive", keep_values=0.25))
+    for name in ("one", "two"):
+        cache.save(tmp_path / name)
+    RotateKCache.load(tmp_path / "one", vlm.model).save(tmp_path / "three")
+    first, second, third = ((tmp_path / name).read_bytes() for name in ("one", "two", "three"))
+    assert first == second == third
+    assert len(first) < cache.bytes().total
+
+
+def test_an_empty_cache_and_a_plain_one_are_not_saved(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    request = make_request(picture(90, 60), "what?", NEW)
+    embedded = vlm.embed(vlm.prompt(request))
+    cache = RotateKCache(vlm.model, embedded.inputs(), Settings())
+    with pytest.raises(errors.CacheNotStorable):
+        cache.save(tmp_path / "none")
+    prefill(vlm, embedded, cache)
+    with pytest.raises(errors.CacheNotStorable):
+        cache.save(tmp_path / "none", {"what": DynamicCache()})
+    with pytest.raises(errors.CacheFileUnwritable):
+        cache.save(tmp_path / "no folder" / "none")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_file_that_was_there(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, _, _ = filled(vlm, picture, Settings())
+    path = tmp_path / "kept"
+    path.write_bytes(b"as it was")
+
+    def full(_: int) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(errors.CacheFileUnwritable):
+        cache.save(path)
+    assert path.read_bytes() == b"as it was" and os.listdir(tmp_path) == ["kept"]
+
+
+@pytest.fixture(scope="module")
+def small() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+@pytest.fixture
+def file(small: VisionLanguageModel, picture: Picture, tmp_path: Path) -> Path:
+    """A small stored cache of `small`."""
+    path = tmp_path / "small.cache"
+    cache, _, _ = filled(small, picture, Settings.of(keep_channels=0.25, keep_values=0.5))
+    cache.save(path)
+    return path
+
+
+REFUSALS = (
+    errors.CacheFileForeign,
+    errors.CacheFileDamaged,
+    errors.CacheFileVersion,
+    errors.CacheOfAnotherModel,
+)
+
+
+def refused(path: Path, vlm: VisionLanguageModel) -> type[errors.UserError]:
+    """How a file is refused; it has to be."""
+    with pytest.raises(REFUSALS) as refusal:
+        RotateKCache.load(path, vlm.model)
+    return refusal.type
+
+
+def places(data: bytes) -> list[int]:
+    """Every byte of the prefix and of the header's ends, and some of all others."""
+    header = struct.unpack("<8sII32s", data[:48])[2]
+    inside = range(48, 48 + header, max(1, header // 60))
+    frames = range(48 + header, len(data), max(1, (len(data) - header) // 150))
+    return [*range(48), *inside, 47 + header, *frames, len(data) - 1]
+
+
+def test_a_flipped_byte_is_refused_wherever_it_is(file: Path, small: VisionLanguageModel) -> None:
+    data = file.read_bytes()
+    for place in places(data):
+        for flip in (0x01, 0x80, 0xFF):
+            damaged = bytearray(data)
+            damaged[place] ^= flip
+            file.write_bytes(damaged)
+            kind = refused(file, small)
+            if place < 8:
+                assert kind is errors.CacheFileForeign
+            elif place < 12:
+                assert kind is errors.CacheFileVersion
+            else:
+                assert kind is errors.CacheFileDamaged, place
+
+
+def test_a_truncated_file_is_refused_at_every_length(
+    file: Path, small: VisionLanguageModel
+) -> None:
+    data = file.read_bytes()
+    header = struct.unpack("<8sII32s", data[:48])[2]
+    for length in {*range(48 + header + 1), *places(data)}:
+        file.write_bytes(data[:length])
+        assert refused(file, small) in (errors.CacheFileForeign, errors.CacheFileDamaged)
+    file.write_bytes(data + b"\0")
+    assert refused(file, small) is errors.CacheFileDamaged
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"RTK", b"\x89PNG\r\n\x1a\n" + bytes(99), b"PK\x03\x04" + bytes(99), bytes(500)],
+)
+def test_foreign_files_are_refused(
+    content: bytes, small: VisionLanguageModel, tmp_path: Path
+) -> None:
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    assert refused(path, small) in (errors.CacheFileForeign, errors.CacheFileDamaged)
+    with pytest.raises(errors.FileUnreadable):
+        RotateKCache.load(tmp_path / "not there", small.model)
+    with pytest.raises(errors.FileUnreadable):
+        RotateKCache.load(tmp_path, small.model)
+
+
+def test_another_model_is_refused(file: Path, small: VisionLanguageModel) -> None:
+    """Of another class, with other weights, or in another type; a copy elsewhere is the same."""
+    assert refused(file, tiny_llava()) is errors.CacheOfAnotherModel
+    assert refused(file, tiny_qwen(seed=1)) is errors.CacheOfAnotherModel
+    halved = tiny_qwen()
+    halved.model.bfloat16()
+    assert refused(file, halved) is errors.CacheOfAnotherModel
+    same = tiny_qwen()
+    same.model.config._name_or_path = "elsewhere"
+    assert RotateKCache.load(file, same.model).settings.channels.name == "rotatek"
+
+
+def rewritten(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """A file whose header is another, with the right checksum: no accident makes one."""
+    import hashlib
+
+    import zstandard
+
+    data = file.read_bytes()
+    size = struct.unpack("<8sII32s", data[:48])[2]
+    header = json.loads(zstandard.decompress(data[48 : 48 + size], max_output_size=1 << 26))
+    change(header)
+    packed = zstandard.compress(json.dumps(header).encode())
+    prefix = struct.pack("<8sII32s", b"RTKCACHE", 1, len(packed), hashlib.sha256(packed).digest())
+    file.write_bytes(prefix + packed + data[48 + size :])
+
+
+def _other_type(header: dict[str, Any]) -> None:
+    header["tensors"][0][0] = "float128"
+
+
+def _other_shape(header: dict[str, Any]) -> None:
+    header["tensors"][0][1][0] += 1
+
+
+def _no_such_tensor(header: dict[str, Any]) -> None:
+    header["tree"]["dict"]["layers"][0]["dict"]["text"]["dict"]["keys"] = {"tensor": 9999}
+
+
+def _no_such_store(header: dict[str, Any]) -> None:
+    header["tree"]["dict"]["layers"][0]["dict"]["store"]["store"][0] = "os:system"
+
+
+def _no_layers(header: dict[str, Any]) -> None:
+    header["tree"]["dict"]["layers"] = []
+
+
+def _no_settings(header: dict[str, Any]) -> None:
+    header["tree"]["dict"].pop("settings")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_other_type, _other_shape, _no_such_tensor, _no_such_store, _no_layers, _no_settings],
+)
+def test_a_file_of_another_hand_is_refused(
+    change: Callable[[dict[str, Any]], None], file: Path, small: VisionLanguageModel
+) -> None:
+    rewritten(file, change)
+    assert refused(file, small) in (errors.CacheFileVersion, errors.CacheFileDamaged)
+
+
+def test_a_method_that_is_not_there_is_named(file: Path, small: VisionLanguageModel) -> None:
+    def unknown(header: dict[str, Any]) -> None:
+        header["tree"]["dict"]["settings"]["dict"]["channels"] = "unheard-of"
+
+    rewritten(file, unknown)
+    with pytest.raises(errors.SettingError, match="channels must be one of"):
+        RotateKCache.load(file, small.model)
+
+
+def test_without_the_coder_a_sentence_says_what_to_install(
+    file: Path, small: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(errors.CompressorMissing, match="rotatek\\[store\\]"):
+        RotateKCache.load(file, small.model)
+
+
+@pytest.mark.parametrize("dtype", stored.DTYPES.values(), ids=str)
+def test_numbers_of_every_type_come_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = tiny_qwen().model
+    raw = torch.randint(0, 256, (3, 5, 16), generator=torch.Generator().manual_seed(1))
+    tensor = (raw > 99) if dtype == torch.bool else raw.to(torch.uint8).view(dtype)
+    stored.write(tmp_path / "numbers", model, {"it": tensor, "none": tensor[:0], "one": tensor[0]})
+    found = stored.read(tmp_path / "numbers", model)
+    for name, wanted in (("it", tensor), ("none", tensor[:0]), ("one", tensor[0])):
+        assert found[name].dtype == dtype and found[name].shape == wanted.shape
+        assert torch.equal(found[name].view(torch.uint8), wanted.contiguous().view(torch.uint8))
