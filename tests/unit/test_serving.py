@@ -371,9 +371,7 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
         yield cache, logits, embedded.next_position
 
 
-def test_rows_of_one_form_share_their_attention(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
+def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
     batch = RunningBatch(len(both[0][0].layers))
