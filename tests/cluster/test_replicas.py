@@ -19,7 +19,7 @@ from tests.cluster.conftest import Nodes, free_port
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.nodes, pytest.mark.unversioned]
+pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 VISITORS = 4
 LENGTH = 80
