@@ -1,7 +1,7 @@
 """Launches decode attention over planes of 2-bit digits (`kernels.digits`), and its merge."""
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 import triton
@@ -27,6 +27,7 @@ class PlanesConfig:
 
     tiles: int = 2
     apart: bool = False
+    warps: int = 1
     stages: int = 2
     block_m: int = 32
 
@@ -116,12 +117,13 @@ def attend_planes(
     B, Hq, _, d = q.shape
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     arch, sms = device_facts(q.device)
+    visual, copied = _whole(visual)
     keys, values = visual.key_planes, visual.value_planes
     work = PlanesWork(B * Hkv, N, M, keys.widest + values.widest)
     config = config or choose(work, sms)
     plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
-    early = (arch >= 90 if pdl is None else pdl) and not visual.fresh
+    early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
     rows = B * Hq * splits
@@ -129,7 +131,6 @@ def attend_planes(
     parts = (out, None, None)
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
-    wide = q.dtype == torch.float32
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
@@ -140,14 +141,33 @@ def attend_planes(
         N, M, plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
-        TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
-        EIGHT=eight,
-        BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
-        WIDEN=arch == 0, num_warps=1, **extra,
+        TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
+        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         _merge(q, out, parts, splits, early)
     return out
+
+
+def _whole(visual: Visual) -> tuple[Visual, bool]:
+    """The visual cache with every table contiguous, and whether that took a copy."""
+
+    def whole(given: Any) -> Any:
+        return given.contiguous() if isinstance(given, Tensor) else given
+
+    found = visual._replace(
+        mean=whole(visual.mean),
+        value_mean=whole(visual.value_mean),
+        key_planes=Planes(*map(whole, visual.key_planes)),
+        value_planes=Planes(*map(whole, visual.value_planes)),
+    )
+    pairs = [
+        (visual.mean, found.mean),
+        (visual.value_mean, found.value_mean),
+        *zip(visual.key_planes, found.key_planes, strict=True),
+        *zip(visual.value_planes, found.value_planes, strict=True),
+    ]
+    return found, any(a is not b for a, b in pairs)
 
 
 def _tensors(planes: Planes, eight: bool) -> tuple[Tensor, ...]:

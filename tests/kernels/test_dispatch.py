@@ -185,3 +185,35 @@ def test_import_without_triton_or_gpu(root: Path) -> None:
         "assert not torch.cuda.is_initialized()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_fault_of_the_planes_kernel_leaves_the_others_alone(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails, or is off in its self-test: planes go to the reference, all else to the kernel."""
+    calls = []
+
+    def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
+        calls.append(visual)
+        if visual.key_planes is not None and not wrong:
+            raise RuntimeError("a secret path")
+        found = attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
+        return found + (visual.key_planes is not None)
+
+    kernel(monkeypatch, attend)
+    dispatcher = Dispatcher()
+    dispatcher._planes_unchecked = wrong
+    q, visual, text = dispatch.sample_planes(torch.device("cpu"), torch.float32)
+    disguised = q.as_subclass(OnGpu)
+    monkeypatch.setattr(dispatch, "sample_planes", lambda *given: (disguised, visual, text))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for _ in range(3):
+        got = dispatcher.attend(disguised, visual, text, 0.1)
+        assert torch.equal(got, attend_reference(q, visual, text, 0.1))
+    assert len(calls) == 1
+    status = dispatcher.status("cuda")
+    assert status.backend == "triton"
+    assert "few bits" in status.reason and "secret" not in status.reason
+    assert torch.equal(call(dispatcher), expected())
+    assert len(calls) == 2
