@@ -361,12 +361,11 @@ class Engine:
         self, asked: _Asked, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[RunningColumn]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        look = partial(self.pictures.look, asked.looked, asked.prompt)
+        look = partial(self.pictures.look, asked.key, asked.looked, asked.prompt)
         shared = SharedPrompt(self.vlm, asked.prompt, look)
         for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
             with self.scheduler.prefill(stop):
                 shared.see(pruner)
-        self.pictures.keep(asked.key, asked.looked)
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():

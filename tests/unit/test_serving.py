@@ -147,6 +147,23 @@ def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
     assert engine.pictures.hits == 0 and engine.pictures.misses == 17
 
 
+def test_one_look_serves_all_who_come_at_once(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looks = Engine(tiny_qwen()), []
+    real = engine.vlm.features
+
+    def noted(pixels: Any) -> Any:
+        looks.append(1)
+        return real(pixels)
+
+    monkeypatch.setattr(engine.vlm, "features", noted)
+    image = picture(112, 112, seed=7)
+    work = [(make_request(image, f"Number {n}?", 4), {"x": KINDS["rotated"]}) for n in range(6)]
+    at_once(engine, work)
+    assert len(looks) == 1
+
+
 def test_a_warm_picture_is_not_looked_at_again(
     vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,9 +388,7 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
         yield cache, logits, embedded.next_position
 
 
-def test_rows_of_one_form_share_their_attention(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
+def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
     batch = RunningBatch(len(both[0][0].layers))
