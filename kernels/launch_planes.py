@@ -131,7 +131,6 @@ def attend_planes(
     parts = (out, None, None)
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
-    wide = q.dtype == torch.float32
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
@@ -142,10 +141,8 @@ def attend_planes(
         N, M, plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
-        TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
-        EIGHT=eight,
-        BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
-        WIDEN=arch == 0, num_warps=config.warps, **extra,
+        TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
+        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         _merge(q, out, parts, splits, early)
