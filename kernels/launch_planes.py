@@ -50,7 +50,7 @@ class PlanesWork(NamedTuple):
 
 
 def choose(work: PlanesWork, sms: int) -> PlanesConfig:
-    """Warps by the registers that granules take, and one tile at once where there are few tiles."""
+    """Warps by the registers that granules take; one tile at once where there are few tiles."""
     warps = 1 if work.granules <= 6 else 2 if work.granules <= 16 else 4
     one = warps == 1 and work.rows * -(-work.N // TILE) <= 2 * sms
     return PlanesConfig(tiles=1 if one else 2, apart=work.rows <= sms // 8, warps=warps)
