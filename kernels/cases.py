@@ -17,6 +17,7 @@ FULL = (  # (pack, k, r) of batches that fill the GPU
     ("int8", 32, None), ("fp8 values", 32, None), ("values", 32, 32), ("values", 16, 16),
     ("values", 32, 128),
 )  # fmt: skip
+WIDTHS = (64, 80, 96, 256)  # of heads, besides the 128 that configurations were measured at
 PACKS = ("rotated", "dense", "index", "values", "flat", "fp8", "int8", "fp8 values")
 PLANES = ("planes", "planes, whole rows")  # rows of int8, and of the case's type
 
@@ -98,6 +99,16 @@ def branches() -> list[Case]:
             replace(case, B=16, N=2880, M=300),
         ]
     return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True)]
+
+
+def widths() -> list[Case]:
+    """Every way to store a cache at every other head width, ragged and not; k a quarter or more."""
+    found = []
+    for d, pack in product(WIDTHS, PACKS):
+        base = Case(torch.bfloat16, d=d, k=d // 4, N=300, M=40, pack=pack)
+        found += [base, replace(base, dtype=torch.float32, k=3 * d // 8, N=65, M=7, ragged=True)]
+        found += [replace(base, Hkv=8, G=7, B=8, N=864, k=d // 4 + 8, ragged=True)]
+    return found
 
 
 def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None, Text]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make
+from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make, widths
 
 Attend = Callable[..., Tensor]
 
@@ -119,8 +119,8 @@ def _solver(device: str) -> dict[str, Any]:
 
 
 def sampled(every: int) -> list[Case]:
-    """Every n-th case of the grid, and always those that run on paths of their own."""
-    return grid()[::every] + branches()
+    """Every n-th case of the grid, and always those of other paths and of other head widths."""
+    return grid()[::every] + branches() + widths()
 
 
 def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:

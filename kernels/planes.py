@@ -58,6 +58,12 @@ class Planes(NamedTuple):
         return sum(part.nbytes for part in self if isinstance(part, Tensor))
 
 
+def samples(planes: Planes, rows: Tensor) -> Planes:
+    """Some samples' planes, `rows` of the batch; words and basis stay where they are."""
+    parts = {name: getattr(planes, name)[rows] for name in ("counts", "offsets", "starts")}
+    return planes._replace(**parts)
+
+
 def counts_of(depths: Tensor) -> Tensor:
     """Channels [B, Hkv, 4] int32 that have a digit of each level.
 

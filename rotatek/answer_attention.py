@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from kernels.reference import Text, Visual, pad_heads, project_query
+from kernels.reference import Text, Visual, opened, pad_heads, project_query
 from rotatek.cache.compressed import RotateKCache
 
 MAX_STEPS = 64  # tokens whose queries are kept: every second, fourth... of a longer answer
@@ -143,6 +143,7 @@ def weights(
     """
     heads, d = text.keys.shape[1], text.keys.shape[3]
     query = queries.float().view(1, heads, -1, len(steps), d)
+    visual = opened(visual)
     keys = visual.keys
     if keys.dim() == 1:
         widths, offsets, basis = visual.key_widths, visual.key_offsets, visual.basis

@@ -25,18 +25,17 @@ LONGEST_SIDE: Final = 768  # pixels of a kept frame: 60 of them take 60 MB
 _KINDS: Final = ((4, b"ftyp", "mp4"), (0, b"\x1aE\xdf\xa3", "matroska"), (8, b"AVI ", "avi"))
 
 
-def open_clip(data: bytes | os.PathLike[str], interval: float = 1.0) -> Clip:
-    """Sample an untrusted video.
+def open_clip(data: bytes | os.PathLike[str], most: int = MAX_FRAMES) -> Clip:
+    """Sample an untrusted video, a frame a second.
 
     Args:
         data: a file's bytes, or a path (an `os.PathLike`).
-        interval: seconds between two frames; doubled as often as a clip needs to fit in
-            `MAX_FRAMES`.
+        most: frames; seconds between two are doubled as often as it takes.
 
     Raises:
         UserError: in a sentence that says what to change.
     """
-    if find_spec("av") is None:
+    if not can_be_read():
         raise errors.ClipsNotInstalled
     if isinstance(data, os.PathLike):
         data = read_file(data, MAX_CLIP_BYTES, errors.ClipTooLarge)
@@ -46,7 +45,7 @@ def open_clip(data: bytes | os.PathLike[str], interval: float = 1.0) -> Clip:
     if kind is None:
         raise errors.ClipUnreadable
     try:
-        kept = _sample(bytes(data), kind, interval)
+        kept = _sample(bytes(data), kind, most)
     except errors.UserError:
         raise
     except Exception as error:  # FFmpeg's parsers raise anything on mutated files
@@ -56,12 +55,17 @@ def open_clip(data: bytes | os.PathLike[str], interval: float = 1.0) -> Clip:
     return Clip(tuple(frame for _, frame in kept), tuple(at for at, _ in kept))
 
 
-def _sample(data: bytes, kind: str, interval: float) -> list[tuple[float, Image.Image]]:
-    """Frames and their seconds from the first, `interval` apart or more."""
+def can_be_read() -> bool:
+    """Whether this installation reads videos."""
+    return find_spec("av") is not None
+
+
+def _sample(data: bytes, kind: str, most: int) -> list[tuple[float, Image.Image]]:
+    """Frames and their seconds from the first."""
     import av  # noqa: PLC0415  # an extra: only who has a video needs it
 
     kept: list[tuple[float, Image.Image]] = []
-    deadline, first = time.monotonic() + PATIENCE_S, None
+    deadline, first, interval = time.monotonic() + PATIENCE_S, None, 1.0
     with av.open(io.BytesIO(data), format=kind) as container:
         if not container.streams.video:
             raise errors.ClipUnreadable
@@ -76,7 +80,7 @@ def _sample(data: bytes, kind: str, interval: float) -> list[tuple[float, Image.
             if kept and at < kept[-1][0] + interval - 1e-3:
                 continue
             kept.append((at, _picture(frame)))
-            if len(kept) > MAX_FRAMES:
+            if len(kept) > most:
                 kept, interval = kept[::2], 2 * interval
     return kept
 

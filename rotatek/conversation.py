@@ -8,18 +8,22 @@ tokens; each column goes on from its own compressed cache, and the image is not 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.answer_attention import AnswerAttentionRecorder
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.compressed import RotateKCache, cache_bytes, release
-from rotatek.cache.plan import TokenPlan
-from rotatek.decode import feed
+from rotatek.cache.plan import TokenPlan, is_one_of
+from rotatek.decode import feed, feed_turn
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels
+from rotatek.prompt import encode_follow_up, encode_text, expand_images
 from rotatek.serving.admission import Lease
 from rotatek.serving.batch import Watcher
 from rotatek.serving.scheduler import Seat
@@ -61,6 +65,7 @@ class RunningColumn:
     step_ms: list[float] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
     log_probability: float = 0.0  # of all tokens, in nats
+    added: tuple[int, int] = (0, 0)  # visual tokens of later turns, and those a pruner has kept
 
     def __post_init__(self) -> None:
         self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
@@ -87,6 +92,22 @@ class RunningColumn:
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
         self.tokens, self.text, self.step_ms, self.kl = [], "", [], []
         self.log_probability = 0.0
+
+    def has_seen(self, turn: Prompt, placed: Embedded) -> None:
+        """Count a further turn's pictures; `placed` is the turn where it stands in the cache.
+
+        Positions may grow by less than tokens do, and a pruner may have left tokens out: what the
+        counts start from moves, so that they go on from here. The overlay of where the column looks
+        knows the first prompt's pictures only, and ends.
+        """
+        self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
+        self.first_position = placed.next_position - self.grown
+        self.embedded = replace(self.embedded, next_position=placed.next_position)
+        kept = int(placed.visual.sum())
+        if isinstance(self.cache, RotateKCache):
+            kept = self.cache.plan.visual_kept
+        self.added = self.added[0] + turn.visual_tokens, self.added[1] + kept
+        self.attention = None
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
@@ -159,7 +180,9 @@ class Conversation:
         (column,) = self.columns
         if not isinstance(column.cache, RotateKCache):
             raise CacheNotStorable
-        own = {one.name: getattr(column, one.name, None) for one in fields(KeptBeside)}
+        own: dict[str, Any] = {
+            one.name: getattr(column, one.name, None) for one in fields(KeptBeside)
+        }
         beside = KeptBeside(**own | {"prompt": self.prompt, "turns": self.turns})
         return column.cache.save(path, beside)
 
@@ -230,13 +253,39 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
         raise ConversationOver
 
 
-def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[int]) -> Tensor:
+def turn_of(
+    vlm: VisionLanguageModel, question: str, pictures: Sequence[Image.Image] = ()
+) -> Prompt:
+    """A follow-up question as the model reads it: from the end of an answer to the next one's.
+
+    Args:
+        vlm: the model.
+        question: clean text.
+        pictures: what is shown with it, after the pictures of earlier turns.
+    """
+    pixels = vlm.preprocess(pictures) if pictures else Pixels({}, (), (), (), ())
+    template = vlm.tokenizer.chat_template or vlm.template
+    ids = encode_follow_up(vlm.tokenizer, question, template, pixels.texts, vlm.placeholder)
+    tensor = torch.tensor([expand_images(ids, vlm.visual_ids, pixels.runs)], device=vlm.device)
+    asked = encode_text(vlm.tokenizer, question)
+    return Prompt(
+        tensor,
+        is_one_of(tensor, vlm.visual_ids),
+        pixels,
+        torch.tensor(asked, dtype=torch.long, device=vlm.device),
+    )
+
+
+def go_on(
+    vlm: VisionLanguageModel, column: RunningColumn, turn: Prompt, seen: Embedded | None = None
+) -> Tensor:
     """Feed what the cache has not seen of the last answer, then a question.
 
     Args:
         vlm: the model.
         column: whose cache grows; it is ready to decode afterwards.
-        question: token ids, from the end of the last answer on.
+        turn: of `turn_of`.
+        seen: the turn embedded, where it shows something.
 
     Returns:
         Next-token logits [1, vocabulary] in float32.
@@ -244,9 +293,16 @@ def go_on(vlm: VisionLanguageModel, column: RunningColumn, question: Sequence[in
     unseen = column.tokens[int(column.cache.get_seq_length()) - column.asked :]
     if isinstance(column.cache, RotateKCache):
         column.cache.make_growing()
-    ids = torch.tensor([[*unseen, *question]], device=vlm.device)
     start = column.first_position + column.grown
-    logits, ms = feed(vlm, ids, start, column.cache)
-    column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
+    if seen is not None:
+        ids = torch.tensor([unseen], device=vlm.device, dtype=torch.long)
+        if unseen:
+            feed(vlm, ids, start, column.cache)
+        logits, placed, ms = feed_turn(vlm, seen, start + len(unseen), column.cache)
+        column.has_seen(turn, placed)
+    else:
+        ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
+        logits, ms = feed(vlm, ids, start, column.cache)
+        column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
     column.begin(ms)
     return logits

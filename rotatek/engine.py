@@ -24,7 +24,7 @@ from rotatek import failures
 from rotatek.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.attention import Flag, watched
 from rotatek.compare.prefill import SharedPrompt, empty_cache, fill
-from rotatek.conversation import Conversation, RunningColumn, check_room, go_on
+from rotatek.conversation import Conversation, RunningColumn, check_room, go_on, turn_of
 from rotatek.errors import (
     TIGHTER,
     ConversationGone,
@@ -38,7 +38,6 @@ from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
-from rotatek.prompt import encode_follow_up
 from rotatek.serving.admission import Admission, Lease, room_of
 from rotatek.serving.pictures import Looked, Pictures, key_of
 from rotatek.serving.scheduler import Scheduler, Seat
@@ -239,35 +238,42 @@ class Engine:
         question: str,
         max_new_tokens: int = 64,
         stop: Flag | None = None,
+        images: Image.Image | Sequence[Image.Image] = (),
     ) -> Iterator[Event]:
-        """Ask again about the same images: every column goes on from its own cache.
+        """Ask again, about the same images or further ones: columns go on from their own caches.
 
-        Events as in `compare`; prefill_ms is that of the question alone, and bytes count the grown
-        text. Whatever keeps the answer from being complete closes the conversation.
+        Events as in `compare`; prefill_ms is that of the question alone, and bytes count all that
+        has grown. Whatever keeps the answer from being complete closes the conversation.
 
         Args:
             conversation: as `compare` has filled it.
             question: the text of the next turn.
             max_new_tokens: the longest answer, 1 to `Limits`.
             stop: ends every column early once it is set.
+            images: further pictures, shown with this question; they are compressed, too.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is as it was.
         """
         question = clean_question(question)
-        ids = self._question_ids(conversation, question, whole_tokens(max_new_tokens))
-        return self._follow(conversation, ids, max_new_tokens, stop)
+        pictures = make_request(images, question).images if images else ()
+        turn = self._turn(conversation, question, pictures, whole_tokens(max_new_tokens))
+        return self._follow(conversation, turn, max_new_tokens, stop)
 
     def _follow(
-        self, conversation: Conversation, ids: list[int], max_new_tokens: int, stop: Flag | None
+        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: Flag | None
     ) -> Iterator[Event]:
-        """`follow`, with the question as token ids."""
+        """`follow`, with the question as the model reads it."""
         message, answered, prompt = "", False, conversation.prompt
         assert prompt is not None
+        shared, seen = SharedPrompt(self.vlm, turn), None
         try:
             for column in conversation.columns:
                 with self.scheduler.prefill(stop), watched(column.attention):
-                    logits = go_on(self.vlm, column, ids)
+                    if turn.visual_tokens:
+                        shared.see(column.settings.pruning)
+                        seen = shared.under(column.settings.pruning)[0]
+                    logits = go_on(self.vlm, column, turn, seen)
                 self._seat(column, logits, max_new_tokens, stop)
                 yield prefilled(self.vlm, column, prompt)
             if conversation.lease is not None:
@@ -287,20 +293,24 @@ class Engine:
         if message:
             yield Failed(None, message)
 
-    def _question_ids(
-        self, conversation: Conversation, question: str, max_new_tokens: int
-    ) -> list[int]:
-        """A follow-up question's token ids, if the conversation has room for it and its answer."""
+    def _turn(
+        self,
+        conversation: Conversation,
+        question: str,
+        pictures: Sequence[Image.Image],
+        max_new_tokens: int,
+    ) -> Prompt:
+        """A follow-up question, if the conversation has room for it and its answer."""
         if self._lost:
             raise Restarting
         if not conversation.is_open:
             raise ConversationGone
-        template = self.vlm.tokenizer.chat_template or self.vlm.template
         with self.scheduler.preparing:
-            ids = encode_follow_up(self.vlm.tokenizer, question, template)
+            turn = turn_of(self.vlm, question, pictures)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
-        check_room(conversation, len(ids) + max_new_tokens, self.limits.turns, limit)
-        return ids
+        tokens = turn.ids.shape[1] + max_new_tokens
+        check_room(conversation, tokens, self.limits.turns, limit)
+        return turn
 
     def flag(self) -> Switch:
         """A stop flag for one of this engine's answers."""
@@ -337,7 +347,7 @@ class Engine:
 
     def _prompt(self, request: Request, columns: Mapping[str, Settings]) -> _Asked:
         """Encode a request; what the vision tower has seen of its pictures already is found."""
-        key = key_of(request.images)
+        key = key_of(request.images, request.times)
         warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
         pixels = None if warm is None else warm.pixels
         if pixels is None:
@@ -351,12 +361,11 @@ class Engine:
         self, asked: _Asked, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
     ) -> list[RunningColumn]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        look = partial(self.pictures.look, asked.looked, asked.prompt)
+        look = partial(self.pictures.look, asked.key, asked.looked, asked.prompt)
         shared = SharedPrompt(self.vlm, asked.prompt, look)
         for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
             with self.scheduler.prefill(stop):
                 shared.see(pruner)
-        self.pictures.keep(asked.key, asked.looked)
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made = []
         for name, settings in columns.items():

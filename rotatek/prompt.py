@@ -62,7 +62,11 @@ def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
 
 
 def encode_follow_up(
-    tokenizer: PreTrainedTokenizerBase, question: str, template: str | None
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    template: str | None,
+    pictures: Sequence[str] = (),
+    placeholder: str = "",
 ) -> list[int]:
     """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
 
@@ -70,12 +74,16 @@ def encode_follow_up(
         tokenizer: the model's.
         question: clean text.
         template: a Jinja chat template; None for the tokenizer's own.
+        pictures: what stands for each further picture, as for `encode_chat`.
+        placeholder: what the template says where a picture goes.
 
     Raises:
-        ControlTokens: where the template leaves a text out.
+        ControlTokens: where the template leaves out a text or a picture.
     """
     turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
-    rendered, _ = _render(tokenizer, turns, template)
+    rendered, _ = _render(tokenizer, turns, template, images=len(pictures), turn=1)
+    if pictures:
+        rendered = _place(rendered, placeholder, pictures)
     _, answer, rest = rendered.partition(_MARK.format(1))
     before, asked, after = rest.partition(_MARK.format(2))
     if not answer or not asked:
@@ -92,8 +100,12 @@ def _render(
     turns: Sequence[tuple[str, str | None]],
     template: str | None,
     images: int = 0,
+    turn: int = 0,
 ) -> tuple[str, list[str]]:
-    """The template around marks, ready for an answer; and the texts that the marks stand for."""
+    """The template around marks, ready for an answer; and the texts that the marks stand for.
+
+    images: pictures of the turn with that number.
+    """
     texts: list[str] = []
 
     def mark(text: str) -> dict[str, str]:
@@ -102,7 +114,7 @@ def _render(
 
     messages = []
     for number, (question, answer) in enumerate(turns):
-        shown = [{"type": "image"}] * images if number == 0 else []
+        shown = [{"type": "image"}] * images if number == turn else []
         messages.append({"role": "user", "content": [*shown, mark(question)]})
         if answer is not None:
             messages.append({"role": "assistant", "content": [mark(answer)]})

@@ -21,8 +21,8 @@ def prefilled(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -
     return Prefilled(
         column=column.name,
         prefill_ms=column.prefill_ms,
-        visual_tokens=prompt.visual_tokens,
-        visual_kept=column.plan.visual_kept,
+        visual_tokens=prompt.visual_tokens + column.added[0],
+        visual_kept=column.plan.visual_kept + column.added[1],
         nominal_kv=column.settings.nominal_kv,
         kv_bytes=count.total,
         kv_bytes_full=vlm.full_bytes(prompt.ids.shape[1] + column.grown),

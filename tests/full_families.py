@@ -180,6 +180,9 @@ def built(name: str, device: str) -> VisionLanguageModel:
     try:
         with torch.device(device):
             model = kind(config)
+            for weight in model.parameters():  # Gemma 3's projection begins at zero
+                if device != "meta" and weight.dim() > 1 and not bool(weight.any()):
+                    torch.nn.init.normal_(weight, std=0.02)
     finally:
         torch.set_default_dtype(torch.float32)
     eos = small.tokenizer.convert_tokens_to_ids(small.tokenizer.eos_token)

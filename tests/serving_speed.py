@@ -43,6 +43,7 @@ class Run:
     """What one way of answering took."""
 
     seconds: float = 0.0
+    cpu_s: float = 0.0  # of this process: what a busy machine cannot blur
     answers: int = 0
     tokens: int = 0
     gaps: list[float] = field(default_factory=list)  # seconds between two tokens of one client
@@ -61,14 +62,14 @@ class Run:
         return (
             f"{name:34} {self.tokens / self.seconds:9.1f} {self.answers / self.seconds:8.3f} "
             f"{self.seconds:7.1f} {1000 * median:8.1f} {1000 * p99:8.1f} "
-            f"{p99 / (median or 1):6.2f} "
-            f"{1000 * max(gaps):8.1f} {first:7.2f} {self.peak_rows:5} {self.bytes_a_row / 1e6:9.2f}"
+            f"{p99 / (median or 1):6.2f} {1000 * max(gaps):8.1f} {first:7.2f} "
+            f"{self.peak_rows:5} {self.bytes_a_row / 1e6:9.2f} {self.cpu_s:7.1f}"
         )
 
 
 HEAD = (
     f"{'':34} {'tokens/s':>9} {'answ./s':>8} {'s':>7} {'gap ms':>8} {'p99':>8} {'ratio':>6} "
-    f"{'max':>8} {'first s':>7} {'rows':>5} {'MB/row':>9}"
+    f"{'max':>8} {'first s':>7} {'rows':>5} {'MB/row':>9} {'CPU s':>7}"
 )
 
 
@@ -88,7 +89,7 @@ def requests(count: int, side: tuple[int, int], tokens: int, pictures: int) -> l
 def turns(vlm: VisionLanguageModel, work: list[Request], settings: Settings, graph: bool) -> Run:
     """One after the other, every step for one client: what taking turns costs in all."""
     run = Run(answers=len(work))
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     for number, request in enumerate(work):
         with torch.inference_mode():
             shared = SharedPrompt(vlm, vlm.prompt(request))
@@ -100,7 +101,7 @@ def turns(vlm: VisionLanguageModel, work: list[Request], settings: Settings, gra
             said = [step.tokens[0] for step in steps]
         run.said[number] = [token for token in said if token not in vlm.stop_ids]
         run.tokens += len(said)
-    run.seconds = time.perf_counter() - started
+    run.seconds, run.cpu_s = time.perf_counter() - started, time.process_time() - cpu
     return run
 
 
@@ -110,7 +111,7 @@ def together(engine: Engine, work: list[Request], settings: Settings, over_s: fl
     chance = random.Random(1)
     arrivals = [chance.uniform(0, over_s) for _ in work]
     before = engine.state().steps
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
 
     def client(number: int) -> None:
         time.sleep(arrivals[number])
@@ -141,6 +142,7 @@ def together(engine: Engine, work: list[Request], settings: Settings, over_s: fl
         time.sleep(0.02)
     for thread in threads:
         thread.join()
+    run.cpu_s = time.process_time() - cpu
     run.seconds, run.steps = time.perf_counter() - started, engine.state().steps - before
     return run
 

@@ -1,10 +1,10 @@
 """The bits of RotateK: rotated channels, each stored at the depth that it earns.
 
 Keys are x = (K - mu) S R, S the queries' root mean square over sqrt(d): there the variance of a
-channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are (V - mu_v) S_o U
-in the output projection's metric, and U^T S_o^-1 turns the sum back. Tokens count by the power
-`TOKEN_POWER` of the attention that the prompt's last queries give them, and heads by what an error
-of theirs does to the output (`rotatek.channels.looks`), so that one budget serves Keys and Values.
+channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are
+(V - mu_v) S_o U in the output projection's metric, and U^T S_o^-1 turns the sum back. Tokens count
+by the power `TOKEN_POWER` of the attention that the prompt's last queries give them, and heads by
+what an error of theirs does to the output (`looks`): one budget serves Keys and Values.
 
 Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
 for the channels that got bits; a row's scale and its channel's step are one number.
@@ -29,7 +29,7 @@ from rotatek.channels.water_filling import Claim, allot_bits
 DEEPEST: Final = 8  # bits of a stored channel, at most
 LEAST_BITS: Final = 0.25  # a number, on average
 PLAIN: Final = 16  # bits of a number as it is
-TOKEN_POWER: Final = 0.5  # of a token's attention: what it counts for
+TOKEN_POWER: Final = 0.75  # of a token's attention: what it counts for
 TOKEN_FLOOR: Final = 0.05  # of the mean attention: a token not looked at may be read later
 SAMPLED: Final = 512  # tokens on which a channel's step is chosen
 # Steps of a uniform quantiser of a Gaussian, in standard deviations, and what is tried of them.
@@ -68,12 +68,13 @@ class BitStore(Store):
 
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
-    """[B, Hkv, N] what every token counts for, of sum one; zero beyond lengths."""
-    alive = rotation.token_mask(lengths, mass.shape[-1])[:, None]
-    mean = mass.sum(-1, keepdim=True) / lengths.clamp(min=1)[:, None, None]
+    """[B, 1, N] what every token counts for, of sum one; zero beyond lengths."""
+    alive = rotation.token_mask(lengths, mass.shape[-1])
+    mass = mass.masked_fill(~alive, 0.0)
+    mean = mass.sum(-1, keepdim=True) / lengths.clamp(min=1)[:, None]
     weight = torch.maximum(mass, TOKEN_FLOOR * mean).clamp(min=1e-30).pow(TOKEN_POWER)
     weight = weight.masked_fill(~alive, 0.0)
-    return weight / weight.sum(-1, keepdim=True).clamp(min=1e-30)
+    return (weight / weight.sum(-1, keepdim=True).clamp(min=1e-30))[:, None]
 
 
 def shares_of(states: LayerStates) -> Tensor:
@@ -154,7 +155,9 @@ def planes_of(states: LayerStates, side: Side, depths: Tensor, values: bool = Fa
     depths, used = depths[..., :w], used[..., :w]
     numbers = (states.values if values else states.keys).float() - side.mean.float()[:, :, None]
     coordinates = numbers @ side.forward[..., :w]
-    steps = chosen_steps(coordinates, depths, side.variance[..., :w], shares_of(states))
+    steps = chosen_steps(
+        coordinates, depths, side.variance[..., :w], shares_of(states), states.lengths
+    )
     rows = side.rows[..., :w, :]
     scale = (rows.abs().amax(-1) / 127).clamp(min=1e-30)
     whole = (rows / scale[..., None]).round().to(torch.int8)
@@ -172,13 +175,19 @@ def planes_of(states: LayerStates, side: Side, depths: Tensor, values: bool = Fa
     )
 
 
-def chosen_steps(coordinates: Tensor, depths: Tensor, variance: Tensor, shares: Tensor) -> Tensor:
+def chosen_steps(
+    coordinates: Tensor, depths: Tensor, variance: Tensor, shares: Tensor, lengths: Tensor
+) -> Tensor:
     """The step of every channel [B, Hkv, w]: the best of a few multiples of a Gaussian's.
 
-    Errors are weighed by what tokens count for, over at most `SAMPLED` of them.
+    Errors are weighed by what tokens count for, over `SAMPLED` of them.
     """
-    stride = -(-coordinates.shape[2] // SAMPLED)
-    sample, weight = coordinates[:, :, ::stride], shares[:, :, ::stride, None]
+    place = (torch.arange(SAMPLED, device=lengths.device) + 0.5) / SAMPLED
+    index = (place * lengths[:, None]).long().clamp(max=coordinates.shape[2] - 1)  # [B, S]
+    sample = coordinates.gather(
+        2, index[:, None, :, None].expand(*depths.shape[:2], -1, depths.shape[2])
+    )
+    weight = shares.gather(2, index[:, None])[..., None]
     usual = torch.zeros_like(variance)
     for bits, step in STEPS.items():
         usual = torch.where(depths == bits, step, usual)

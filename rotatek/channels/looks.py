@@ -5,10 +5,13 @@ p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different
 independent, so their squared sizes in the output projection's metric add up:
     logits of variance E:          E * sum_n p_n^2 |v_n - o|^2    (`key_rate` a unit of variance)
     Values of squared error X:     X * sum_n p_n^2                (`value_rate`)
-Their quotient is the exchange rate between bits of Keys and bits of Values.
+Their quotient is the exchange rate between bits of Keys and bits of Values. How much such an error
+matters to the layers that follow depends on what the output is added to: both are divided by a
+power of the residual stream's squared size there, or a model's first layers, where it is small,
+are starved.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,10 +20,16 @@ from kernels.reference import Text
 from rotatek.channels.base import LayerStates
 from rotatek.rotation import token_mask
 
+STREAM_POWER: Final = 0.5  # of the residual stream's squared size: what an output's error is over
+
 
 class Looks(NamedTuple):
-    """One layer's looks. mass: [B, Hkv, N] mean attention of the window's queries, at most one in
-    all; key_rate, value_rate: [B, Hkv] squared error of the output for a unit of variance."""
+    """One layer's looks.
+
+    mass: [B, N] mean attention of the window's queries in all heads, at most one in all.
+    key_rate, value_rate: [B, Hkv] squared error of the output, relative to the residual stream,
+        for a unit of variance.
+    """
 
     mass: Tensor
     key_rate: Tensor
@@ -49,11 +58,14 @@ def looks(states: LayerStates) -> Looks:
     squared = seen.square()
     spread = values.square().sum(-1)[:, :, None] - 2 * out @ values.transpose(-1, -2)
     spread = (spread + out.square().sum(-1, keepdim=True)).clamp(min=0)
-    count = alive.sum(2).clamp(min=1)  # [B, 1, 1]
+    count = alive.sum(2)[..., 0].clamp(min=1)  # [B, 1]
+    stream = count
+    if states.residual is not None:
+        stream = count * states.residual.to(count).clamp(min=1e-30).pow(STREAM_POWER)[:, None]
     return Looks(
-        seen.sum(2) / count,
-        (squared * spread).sum((2, 3)) / count[..., 0],
-        squared.sum((2, 3)) / count[..., 0],
+        seen.sum(2).mean(1) / count,
+        (squared * spread).sum((2, 3)) / stream,
+        squared.sum((2, 3)) / stream,
     )
 
 

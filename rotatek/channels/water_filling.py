@@ -35,7 +35,7 @@ def _hull(tokens: int, d: int) -> tuple[tuple[int, int, float, float], ...]:
     """Steps (from bits, to bits, loss saved of one, bytes a channel) of falling gain per byte."""
     column = d + COLUMN_EXTRA if d else 0
     rows = -(-tokens // TILE) * TILE
-    points = [(b, DISTORTION[b], rows * b / 8 + (column if b else 0)) for b in (0, *DEPTHS)]
+    points = [(b, DISTORTION[b], rows * b / 8 + (column if b else 0)) for b in (0, *sorted(DEPTHS))]
     steps, at = [], 0
     while at < len(points) - 1:
         here, rest = points[at], points[at + 1 :]

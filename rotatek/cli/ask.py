@@ -1,7 +1,6 @@
 """`rotatek ask`: answer a question about an image, or a further one on a stored cache."""
 
 import argparse
-from pathlib import Path
 from typing import Final
 
 from rotatek.cli.answers import Report, collected, print_json, reports
@@ -48,14 +47,14 @@ def talk(args: argparse.Namespace) -> Report:
     """
     from rotatek.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine import Engine  # noqa: PLC0415
-    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
-        request = make_request(open_image(Path(row.image)), row.question, args.max_new_tokens)
+        request = make_request(row.opened(), row.question, args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         events = engine.compare(
             request, {"answer": settings}, trace=False, conversation=conversation

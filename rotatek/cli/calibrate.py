@@ -1,7 +1,6 @@
 """`rotatek calibrate`: bases computed once, from many images."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rotatek.cli.request_arguments import Row, add_request, load_model, progress, rows_of
@@ -38,11 +37,11 @@ def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]"
     from rotatek.cache.compressed import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.calibration import Calibrator  # noqa: PLC0415
     from rotatek.decode import prefill  # noqa: PLC0415
-    from rotatek.inputs import make_request, open_image  # noqa: PLC0415
+    from rotatek.inputs import make_request  # noqa: PLC0415
 
     vlm, calibrator = load_model(args), Calibrator()
     for row in progress(rows, True):
-        request = make_request(open_image(Path(row.image)), row.question, 1)
+        request = make_request(row.opened(), row.question, 1)
         embedded = vlm.embed(vlm.prompt(request))
         prefill(vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator))
     return calibrator, vlm.name
@@ -52,7 +51,6 @@ def _by_jobs(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, st
     """By several tasks."""
     quiet.prepare_for("--jobs")
     from rotatek.cluster import tasks  # noqa: PLC0415
-    from rotatek.inputs import open_image  # noqa: PLC0415
 
-    prompts = [(open_image(Path(row.image)), row.question) for row in rows]
+    prompts = [(row.opened(), row.question) for row in rows]
     return tasks.calibrate(tasks.Source(args.model, args.device), prompts, args.jobs)

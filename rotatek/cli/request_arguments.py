@@ -10,14 +10,35 @@ from typing import TYPE_CHECKING, NamedTuple
 from rotatek.errors import UserError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from rotatek.inputs import Clip
     from rotatek.models import VisionLanguageModel
 
 
 class Row(NamedTuple):
-    """One question of a command line or of a batch file; image: the path as it was given."""
+    """One question of a command line or of a batch file; path: of the picture or the video, as it
+    was given."""
 
-    image: str
+    path: str
     question: str
+    is_video: bool = False
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The row as a batch file has it."""
+        return {"video" if self.is_video else "image": self.path, "question": self.question}
+
+    def opened(self) -> "Image | Clip":
+        """The picture, or frames of the video.
+
+        Raises:
+            UserError: where it cannot be read.
+        """
+        from rotatek.clip import open_clip  # noqa: PLC0415  # keeps --help quick
+        from rotatek.inputs import open_image  # noqa: PLC0415
+
+        return open_clip(Path(self.path)) if self.is_video else open_image(Path(self.path))
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +46,14 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="a PNG, JPEG or WebP file")
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(
-        "--batch", metavar="FILE.jsonl", help='lines of {"image": PATH, "question": TEXT}'
+        "--video",
+        metavar="FILE",
+        help="an MP4, WebM or AVI file in place of IMAGE: a frame a second, 60 at most",
+    )
+    parser.add_argument(
+        "--batch",
+        metavar="FILE.jsonl",
+        help='lines of {"image": PATH, "question": TEXT}, or of "video" for "image"',
     )
     add_model(parser)
     parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")
@@ -55,10 +83,14 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
         UserError: if neither or both are given, or the file is not what it should be.
     """
     if args.batch is None:
+        if args.video is not None:
+            if args.image is None or args.question is not None:
+                raise UserError("With --video give the QUESTION alone: the video is the picture.")
+            return [Row(args.video, args.image, is_video=True)]
         if args.image is None or args.question is None:
             raise UserError("Give an IMAGE and a QUESTION, or --batch FILE.jsonl.")
         return [Row(args.image, args.question)]
-    if args.image is not None:
+    if args.image is not None or args.video is not None:
         raise UserError("Give either IMAGE and QUESTION or --batch, not both.")
     try:
         lines = Path(args.batch).read_text(encoding="utf-8").splitlines()
@@ -73,7 +105,8 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
 def _row(number: int, line: str) -> Row:
     try:
         row = json.loads(line)
-        return Row(str(row["image"]), row["question"])
+        is_video = "video" in row
+        return Row(str(row["video" if is_video else "image"]), row["question"], is_video)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f'Line {number} of the batch file is not {{"image": PATH, "question": TEXT}}.'

@@ -101,8 +101,9 @@ class Talk:
     grown = 0  # the replica counts a conversation's tokens
 
     def bytes(self) -> ByteCount:
-        """Live bytes, as the replica counted them when they were put aside."""
-        return ByteCount(total=self.kv_bytes)
+        """Live bytes of the caches, as the replica counted them, and of the pictures held here."""
+        pixels = sum(3 * image.width * image.height for image in self.request.images)
+        return ByteCount(total=self.kv_bytes + pixels)
 
     def close(self) -> None:
         """Let the replica free them."""

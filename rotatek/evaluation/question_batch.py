@@ -10,7 +10,7 @@ from rotatek.evaluation.suite import Item, Suite
 from rotatek.inputs import make_request
 from rotatek.layout import Layout
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels, Seen, collate
+from rotatek.models.base import Pixels, Seen, by_depth, collate
 from rotatek.tokens import TokenPruner
 
 
@@ -76,17 +76,19 @@ class QuestionBatch:
     def _reduced(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:
         """The whole batch less what an encoder-stage pruner drops; positions stay."""
         whole = self.whole
-        features = torch.cat([tokens for tokens, _ in seen])
+        width = whole.embeds.shape[-1]
+        features = torch.cat([tokens for tokens, _ in seen]).to(whole.embeds)
+        first, deeper = by_depth(features, width)
         kept = torch.cat([kept for _, kept in seen if kept is not None])
-        embeds = whole.embeds.masked_scatter(whole.visual[..., None], features.to(whole.embeds))
+        embeds = whole.embeds.masked_scatter(whole.visual[..., None], first)
         stays = (~whole.visual).masked_scatter(whole.visual, kept) & whole.valid
         layout, source = self._layout.take(stays)
-        width = embeds.shape[-1]
         embedded = Embedded(
             embeds.gather(1, source[..., None].expand(-1, -1, width)),
             whole.positions.gather(-1, source.expand(*whole.positions.shape[:-1], -1)),
             layout.visual,
             layout.valid,
             whole.next_position,
+            deeper=None if deeper is None else deeper[:, kept],
         )
         return embedded, layout

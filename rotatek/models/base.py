@@ -329,19 +329,16 @@ class VisionLanguageModel:
         words = prompt.ids.masked_fill(prompt.visual, 0)  # a visual id may lie outside the table
         embeds = self.model.get_input_embeddings()(words)
         features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
-        width = embeds.shape[-1]
-        embeds = embeds.masked_scatter(prompt.visual[..., None], features[:, :width].to(embeds))
-        deeper = features[:, width:].to(embeds) if features.shape[1] > width else None
+        first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
+        embeds = embeds.masked_scatter(prompt.visual[..., None], first)
         positions, after = self.positions(prompt)
         visual = prompt.visual
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
             embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
-            deeper = None if deeper is None else deeper[kept]
+            deeper = None if deeper is None else deeper[:, kept]
             kept = kept.cpu()
-        if deeper is not None:
-            deeper = deeper.unflatten(1, (-1, width)).transpose(0, 1)
         return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept, deeper)
 
     def positions_at(self, position: Tensor) -> Tensor:
@@ -354,6 +351,13 @@ def joined(calls: Sequence[Tensor]) -> list[Tensor]:
     if len({call.shape[1] for call in calls}) == 1:
         return list(calls)
     return [torch.cat([call.flatten(0, 1) for call in calls])[None]]
+
+
+def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
+    """Visual tokens [N, (1 + D) width] as what is read at once [N, width], and what each of the
+    first D layers adds, [D, N, width], or None."""
+    first, rest = features[:, :width], features[:, width:]
+    return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
 
 
 def of_frames(grids: Sequence[Grid], frames: int) -> tuple[Grid, ...]:

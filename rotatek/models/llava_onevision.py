@@ -45,8 +45,12 @@ class LlavaOnevision(LlavaNext):
         """Projected, packed tokens of all images, or of a clip, [N, hidden]."""
         if "pixel_values_videos" not in pixels.tensors:
             return super().features(pixels)
-        out = self.model.get_video_features(**pixels.tensors, return_dict=True)
-        return out.pooler_output.flatten(0, -2)
+        network, views = self.model.model, pixels.tensors["pixel_values_videos"][0]
+        tower = network.vision_tower(views, output_hidden_states=True, return_dict=True)
+        states = tower.hidden_states[self.model.config.vision_feature_layer]
+        states = states[:, 1:] if self._drops_first else states
+        pooled = network.apply_pooling(network.multi_modal_projector(states)).flatten(0, 1)
+        return torch.cat([pooled, network.image_newline[None].to(pooled)])
 
     def _pack(
         self, tiles: tuple[Tensor, list[int], Tensor], newline: Tensor | None = None

@@ -119,7 +119,7 @@ class Qwen2VL(VisionLanguageModel):
             mm_token_type_ids=kinds,
             **{name: tensors[name] for name in names if name in tensors},
         )
-        return positions, positions.amax((0, 2)) + 1
+        return positions, positions[..., -1].amax(0) + 1  # a clip's time may be further on
 
     def positions_at(self, position: Tensor) -> Tensor:
         """[3, B, 1]: text tokens have the same position on every axis."""

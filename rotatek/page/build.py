@@ -7,6 +7,7 @@ import gradio as gr
 
 from rotatek.page import api, markup
 from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
+from rotatek.page.ask.clip import wire_clip
 from rotatek.page.ask.controls import drawers_part, sliders_part
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
@@ -15,6 +16,7 @@ from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
     AskWidgets,
     answers_part,
+    clip_part,
     export_part,
     follow_part,
     picture_part,
@@ -63,6 +65,7 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(site), ExportEvents(site)
         wire_question(events, widgets)
+        wire_clip(widgets)
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
@@ -83,8 +86,9 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
     with gr.Row(elem_id="desk"):
         with gr.Column(scale=5, min_width=300, elem_id="sight"):
             image, gallery = picture_part(site.examples)
+            clip = clip_part()
         with gr.Column(scale=8, min_width=300, elem_id="work"):
-            question = question_part(image, gallery, site.examples)
+            question = question_part(image, gallery, clip, site.examples)
             answers = answers_part(run, count, renews=site.renews)
             maker = sliders_part()
             follow = follow_part()

@@ -93,14 +93,14 @@ class Service:
         """The engines so far; never waits."""
         return dict(self._engines)
 
-    def visual_tokens(self, model: str, image: Picture) -> int:
-        """How many visual tokens `image` becomes."""
-        return sum(self.engine(model).vlm.preprocess((image,)).counts)
+    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int:
+        """How many visual tokens a picture or clip becomes."""
+        return sum(self.engine(model).vlm.look(inputs.make_request(image, "?")).runs)
 
     def ask(
         self,
         model: str,
-        image: Picture | None,
+        image: Picture | inputs.Clip | None,
         question: str,
         columns: Mapping[str, Settings],
         max_new_tokens: int,

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,9 @@ from rotatek.pocket.models.config import UNIT
 
 STORED_SHARE: Final = 0.18
 DISTRACTED_SHARE: Final = 0.2
-SPLITS: Final = ("own", "fonts", "renderers", "topics")
+SMALL_PRINT_SHARE: Final = 0.12  # of the documents to train on are set small
+SPLITS: Final = ("own", "fonts", "renderers", "topics", "scanned", "small")
+UNSEEN_TYPE: Final = ("fonts", "scanned", "small")  # set in families that training never sees
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,10 @@ def make_document(
         width: Pixels.
         height: Pixels.
         split: `train` (and `own`, the same with seeds that training does not use), `fonts`
-            (families training never sees), `renderers` (renderers it never sees) or `topics`
-            (subjects it never sees, asked about freely).
+            (families training never sees), `renderers` (renderers it never sees), `topics`
+            (subjects it never sees, asked about freely), `scanned` (layouts, type and printers it
+            never sees, scanned and photographed) or `small` (a layout and type it never sees, in
+            small print).
         renderers: Names in `layouts.registry.REGISTRY` to draw from; all of the split otherwise.
         severity: How much it is degraded, as by a camera; 0: not at all.
         training: Given, it is a document to train on.
@@ -66,29 +70,42 @@ def make_document(
             return degrade(rng, document, severity, fast) if severity > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
-    weights = [_weight(n, split) for n in fit]
+    weights = [_weight(n, split, height / width) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
-        style = pick_style(rng, width, height, "unseen" if split == "fonts" else "train")
+        style = pick_style(rng, width, height, "unseen" if split in UNSEEN_TYPE else "train")
+        if training and rng.random() < SMALL_PRINT_SHARE:
+            style = replace(style, size=rng.uniform(9.0, 12.0))
         document = REGISTRY[name].draw(rng, style)
         document.questions = [q for q in document.questions if q.answer]
         if document.questions and len(document.glyphs):
             document.renderer = name
-            if severity > 0 and rng.random() < DISTRACTED_SHARE and REGISTRY[name].camera != "lens":
-                document = distract(rng, document)
-            if _is_paper(rng, document, split):
-                return on_paper(rng, document, severity)
-            if REGISTRY[name].camera == "lens":
-                return photographed(rng, document, severity)
-            return degrade(rng, document, severity, fast) if severity > 0 else document
+            return _seen(rng, document, split, severity, fast)
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
-def _weight(name: str, split: str) -> float:
+def _weight(name: str, split: str, slender: float) -> float:
     """How often a renderer is drawn: what measures stays as it is, training has its mixture."""
     if split == "train":
-        return mixture.SHARES.get(name, REGISTRY[name].weight)
+        shape = mixture.TALL.get(name, 1.0) if slender > mixture.SLENDER else 1.0
+        return mixture.SHARES.get(name, REGISTRY[name].weight) * shape
     return REGISTRY[name].weight
+
+
+def _seen(
+    rng: random.Random, document: Document, split: str, severity: float, fast: bool
+) -> Document:
+    """A drawn document as it comes to be a picture: from a screen, a sheet of paper, a place."""
+    camera = REGISTRY[document.renderer].camera
+    if camera == "lens":
+        return photographed(rng, document, severity)
+    if camera == "none":
+        return document
+    if severity > 0 and rng.random() < DISTRACTED_SHARE:
+        document = distract(rng, document)
+    if _is_paper(rng, document, split):
+        return on_paper(rng, document, severity)
+    return degrade(rng, document, severity, fast) if severity > 0 else document
 
 
 def _is_paper(rng: random.Random, document: Document, split: str) -> bool:
@@ -118,9 +135,20 @@ def pick_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
     Returns:
         Width and height in pixels, both in whole visual tokens.
     """
+    return _sized(rng, least, most, (0.12, 0.36))
+
+
+def tall_size(rng: random.Random, least: int, most: int) -> tuple[int, int]:
+    """A size as `pick_size` has it, of a receipt or a telephone's screen."""
+    return _sized(rng, least, most, (-0.68, 0.2))
+
+
+def _sized(
+    rng: random.Random, least: int, most: int, shape: tuple[float, float]
+) -> tuple[int, int]:
+    """A size whose width over height is log-normal, with `shape` as mean and deviation."""
     area = math.exp(rng.uniform(math.log(least), math.log(most)))
-    aspect = math.exp(rng.gauss(0.12, 0.36))
-    aspect = min(2.4, max(0.42, aspect))
+    aspect = min(2.4, max(0.42, math.exp(rng.gauss(*shape))))
     w = max(8, round(math.sqrt(area * aspect)))
     h = max(8, min(round(area / w), most // w))
     return w * UNIT, h * UNIT

@@ -1,16 +1,18 @@
-"""Reading what a client sends: at most so many bytes a request, and so many of all together."""
+"""What clients send, and what it becomes: so many bytes a request, and so many of all together."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
+from PIL.Image import Image
 from starlette.requests import Request
 
 from rotatek.errors import BodyTooLarge, BodyTooSlow, BodyUnreadable, QueueFull
 
 MOST_BYTES: Final = 40_000_000  # three pictures of the largest size, as base64
 MOST_TOGETHER: Final = 10 * MOST_BYTES
+MOST_PIXEL_BYTES: Final = 2_000_000_000  # of decoded pictures that are asked about or wait for it
 PATIENCE_S: Final = 60.0
 
 
@@ -21,6 +23,7 @@ class Bodies:
         most: bytes of one.
         together: bytes of all.
         patience_s: seconds that one may take to arrive.
+        pixel_bytes: of all decoded pictures.
     """
 
     def __init__(
@@ -28,9 +31,11 @@ class Bodies:
         most: int = MOST_BYTES,
         together: int = MOST_TOGETHER,
         patience_s: float = PATIENCE_S,
+        pixel_bytes: int = MOST_PIXEL_BYTES,
     ) -> None:
         self.most, self.together, self.patience_s = most, together, patience_s
-        self.held = 0
+        self.pixel_bytes = pixel_bytes
+        self.held = self.pixels_held = 0
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -57,6 +62,22 @@ class Bodies:
             yield bytes(mine)
         finally:
             self.held -= len(mine)
+
+    @contextmanager
+    def decoded(self, pictures: Sequence[Image]) -> Iterator[None]:
+        """Count decoded pictures while they are needed.
+
+        Raises:
+            QueueFull: where all together are too many.
+        """
+        size = sum(3 * picture.width * picture.height for picture in pictures)
+        if self.pixels_held + size > self.pixel_bytes:
+            raise QueueFull
+        self.pixels_held += size
+        try:
+            yield
+        finally:
+            self.pixels_held -= size
 
     def _count(self, mine: bytearray, more: int) -> None:
         self.held += more

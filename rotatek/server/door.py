@@ -158,7 +158,8 @@ class Door:
         async with self.bodies.read(request) as body:
             call = await asyncio.to_thread(read_call, body, names, self.usual)
             del body
-        return await attended(receive, self._answer(call, owner, send))
+        with self.bodies.decoded(call.request.images):
+            return await attended(receive, self._answer(call, owner, send))
 
     async def _answer(self, call: Call, owner: str, send: Send) -> str:
         reply = Reply(call)

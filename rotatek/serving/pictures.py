@@ -19,7 +19,7 @@ from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen
 from rotatek.tokens import TokenPruner
 
-HEAVY: Final = "pixel_values"  # what nothing but the tower's first run needs
+HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's first run needs
 
 
 @dataclass
@@ -38,6 +38,12 @@ class Looked:
         """Whether the vision tower need not run for this pruner."""
         return (self.watched if _watches(pruner) else self.features) is not None
 
+    def learn(self, other: "Looked | None") -> None:
+        """Take over what another look at the same pictures has found."""
+        if other is not None:
+            self.features = other.features if self.features is None else self.features
+            self.watched = other.watched if self.watched is None else self.watched
+
     def bytes(self) -> int:
         """Live bytes."""
         return storage_bytes(_tensors([self.features, self.watched, self.pixels.tensors.values()]))
@@ -54,9 +60,10 @@ def _tensors(things: Any) -> list[Tensor]:
     return [t for thing in things or () for t in _tensors(thing)]
 
 
-def key_of(images: tuple[Image.Image, ...]) -> bytes:
-    """Equal for the same pixels in the same order."""
-    whole = hashlib.blake2b(digest_size=32)
+def key_of(images: tuple[Image.Image, ...], times: tuple[float, ...] = ()) -> bytes:
+    """Equal for the same pixels in the same order; times: of a clip's frames, which are not read
+    as pictures are."""
+    whole = hashlib.blake2b(repr(times).encode(), digest_size=32)
     for image in images:
         whole.update(f"{image.mode} {image.size};".encode())
         whole.update(image.tobytes())
@@ -88,34 +95,38 @@ class Pictures:
             self._kept.move_to_end(key)
             return looked
 
-    def look(self, looked: Looked, prompt: Prompt, pruner: TokenPruner) -> Seen:
+    def look(self, key: bytes, looked: Looked, prompt: Prompt, pruner: TokenPruner) -> Seen:
         """What `encode_images` makes of a picture, from what it has made of it before.
 
         Args:
-            looked: the picture; what is found is noted there.
+            key: of the picture.
+            looked: the picture; what is found is noted there, and kept.
             prompt: with its pixels, and the question for a pruner that goes by it.
             pruner: one of the encoder stage chooses among the tokens.
         """
         pixels = prompt.pixels
-        if not _watches(pruner):
-            if looked.features is None:
+        if not looked.serves(pruner):
+            with self._guard:  # somebody may have looked since this request came
+                looked.learn(self._kept.get(key))
+        if not looked.serves(pruner):
+            if _watches(pruner):
+                looked.watched = self.vlm.run_tower(pixels)
+            else:
                 looked.features, _ = self.vlm.encode_images(pixels, pruner)
+            self._keep(key, looked)
+        if not _watches(pruner):
+            assert looked.features is not None
             return looked.features, None
-        if looked.watched is None:
-            looked.watched = self.vlm.run_tower(pixels)
         return self.vlm.encode_images(
             pixels, pruner, watched=looked.watched, question=prompt.question
         )
 
-    def keep(self, key: bytes, looked: Looked) -> None:
+    def _keep(self, key: bytes, looked: Looked) -> None:
         """Keep what was found; those that were asked least recently make room."""
-        light = {n: t for n, t in looked.pixels.tensors.items() if n != HEAVY}
+        light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
-            known = self._kept.pop(key, None)
-            if known is not None:
-                looked.features = known.features if looked.features is None else looked.features
-                looked.watched = known.watched if looked.watched is None else looked.watched
+            looked.learn(self._kept.pop(key, None))
             self._kept[key] = looked
             while self._kept and sum(one.bytes() for one in self._kept.values()) > self.most_bytes:
                 self._kept.popitem(last=False)

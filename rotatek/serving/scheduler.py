@@ -31,7 +31,7 @@ from rotatek.serving.turns import GivingWay, Turns
 log = logging.getLogger("rotatek")
 
 SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
-LEAST_S: Final = 0.005
+LEAST_S: Final = {"cuda": 0.005, "cpu": 0.5}  # at least; fewer and fuller steps suit processors
 PREPROCESSED: Final = 2  # requests whose pictures are made into pixels at once
 
 
@@ -133,7 +133,7 @@ class Scheduler:
             self._settle()
 
     def _patience(self) -> float:
-        return max(LEAST_S, SHARE * self._step_s)
+        return max(LEAST_S.get(self.vlm.device.type, 0.0), SHARE * self._step_s)
 
     def _settle(self) -> None:
         synchronise(self.vlm.device)

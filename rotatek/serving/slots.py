@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual
+from kernels.planes import samples
+from kernels.reference import Text, Visual, opened
 from rotatek.cache.text import TextBuffer
 from rotatek.channels.store import Store
 from rotatek.channels.widths import take_samples
@@ -57,7 +58,9 @@ def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
     if settled and store is not None:
-        store = Store(store.read()._replace(fresh=False))
+        visual = store.read()._replace(fresh=False)
+        on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
+        store = Store(opened(visual) if on_cpu else visual)
     return Piece(store, text.keys, text.values, lengths, held.logical)
 
 
@@ -66,7 +69,8 @@ def form_of(store: Store | None) -> Hashable | None:
     if store is None:
         return "text alone"
     visual = store.visual
-    others = [x for x in visual if x is not None and not isinstance(x, Tensor | int)]
+    own = [getattr(store, f.name) for f in fields(store) if f.name != "visual"]
+    others = [x for x in (*visual, *own) if x is not None and not isinstance(x, Tensor | int)]
     ragged = visual.keys.dim() != 4 or visual.values.dim() != 4
     if ragged or others or "per_token" not in vars(type(store)):
         return None
@@ -348,4 +352,7 @@ def _samples(visual: Visual, rows: list[int]) -> Visual:
             widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
             taken = take_samples(tensors[name], widths, tokens, rows)
             parts[name], parts[f"{kind}_offsets"] = taken
+    for name in ("key_planes", "value_planes"):
+        planes = getattr(visual, name)
+        parts[name] = None if planes is None else samples(planes, index)
     return visual._replace(**parts)

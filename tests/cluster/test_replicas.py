@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio_client import Client, handle_file
 
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
@@ -27,14 +28,14 @@ SETTINGS = {"keep_channels": 0.25, "tokens": "fastv", "keep_tokens": 0.6}
 
 @pytest.fixture(scope="module")
 def address(nodes: Nodes, folder: Path) -> Iterator[str]:
-    """The API in front of two replicas."""
+    """The page and the API in front of two replicas."""
     from ray import serve
 
     from rotatek.cluster.front import Plan, build
 
     port = free_port()
     serve.start("HeadOnly", http_options={"host": "127.0.0.1", "port": port})
-    plan = Plan(models=(str(folder),), least=2, most=2, answers=8, page=False, device="cpu")
+    plan = Plan(models=(str(folder),), least=2, most=2, answers=8, device="cpu")
     serve.run(build(plan), name="rotatek")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
@@ -84,6 +85,43 @@ def alone(engine: Engine, image: Any, questions: list[str]) -> list[str]:
         events = engine.follow(talk, question, LENGTH) if question else ()
     talk.close()
     return said
+
+
+def test_the_page_answers_by_both_replicas(
+    address: str, picture: Picture, tmp_path: Path, together: Together
+) -> None:
+    """Four programs at the page's own API at once: everybody gets what they asked for."""
+    page = Client(address, verbose=False)
+    found: dict[int, list[Any]] = {}
+
+    def ask(seed: int) -> None:
+        path = tmp_path / f"{seed}.png"
+        picture(224, 168, seed=seed).save(path)
+        job = page.submit(handle_file(path), "What?", max_new_tokens=20, api_name="/ask")
+        found[seed] = list(job)
+
+    together([partial(ask, seed) for seed in range(4)])
+    alone = [list(page.submit(handle_file(tmp_path / f"{n}.png"), "What?", max_new_tokens=20,
+                              api_name="/ask"))[-1] for n in range(4)]  # fmt: skip
+    for seed, said in found.items():
+        assert said[-1]["answer"] == alone[seed]["answer"] and said[-1]["new_tokens"] <= 20
+        assert said[-1]["kv_bytes"] == alone[seed]["kv_bytes"]
+
+
+def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
+    """Those of Ray, of Serve and of the replicas: nobody outside can reach them."""
+    import psutil
+
+    family = psutil.Process().children(recursive=True)
+    found = [
+        (process.name(), place.laddr.ip)
+        for process in family
+        for place in process.net_connections("tcp")
+        if place.status == psutil.CONN_LISTEN
+    ]
+    assert len(found) > 10, "they listen somewhere"
+    loopback = ("127.", "::1", "::ffff:127.")
+    assert not [one for one in found if not one[1].startswith(loopback)]
 
 
 def test_a_node_killed_in_mid_stream(

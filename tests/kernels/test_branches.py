@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernels import launch
-from kernels.cases import Case, branches, make
+from kernels.cases import WIDTHS, Case, branches, make, widths
 from kernels.check import errors, passes, sampled
 from kernels.launch import _merge_block, attend_triton
 from kernels.plan import Config, Work, configuration, layout, one_tile
@@ -42,7 +42,7 @@ def path(case: Case) -> tuple[int, int, str]:
 
 
 def test_a_sample_of_the_grid_always_has_every_path() -> None:
-    assert set(branches()) <= set(sampled(10**6))
+    assert set(branches()) | set(widths()) <= set(sampled(10**6))
     for ragged in (True, False):
         seen = {path(case) for case in branches() if case.ragged == ragged or "8" in case.pack}
         rows = ((32, 160), (32, 192))
@@ -134,3 +134,11 @@ def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
     found = SparKStore(visual, mask, level, None, None).read()
     assert found.fresh
     assert found.keys.equal(kept.float().expand(1, 1, 2, 128))
+
+
+@pytest.mark.parametrize("d", WIDTHS)
+@pytest.mark.parametrize("pack", ["rotated", "values", "int8"])
+def test_other_head_widths(d: int, pack: str) -> None:
+    case = Case(BF16, Hkv=1, G=7, d=d, k=d // 4, N=65, M=20, pack=pack, ragged=True)
+    gap, plain = errors(case, attend_triton, DEVICE)
+    assert passes(case, gap, plain), (gap, plain)

@@ -41,6 +41,16 @@ def test_every_spectrum_gets_an_orthonormal_top_subspace(name: str, k: int) -> N
     assert float(found["residual"].max()) <= (RESIDUAL if k == 32 else RESIDUAL_ELSEWHERE)
 
 
+@pytest.mark.parametrize("d", [64, 80, 96, 256])
+def test_other_head_widths(d: int) -> None:
+    matrices = matrix(spectra(d)["geometric 0.8"], seed=6)[None]
+    found = judge(matrices, subspace(matrices.to(DEVICE), d // 4))
+    assert float(found["slip"].max()) <= ORTHONORMAL
+    assert float(found["residual"].max()) <= RESIDUAL_ELSEWHERE
+    assert covariance_error(DEVICE, d=d) <= 1e-4
+    assert projection_error(DEVICE, d) <= 5e-3
+
+
 def test_both_ways_to_hold_the_matrix_agree() -> None:
     matrices = matrix(spectra()["geometric 0.9"], seed=4)[None].to(DEVICE)
     held, chunked = (subspace(matrices, 32, chunk=chunk).double().cpu() for chunk in (0, 32))

@@ -13,11 +13,9 @@ import torch
 from PIL import Image
 
 from rotatek.cli import evaluate
-from rotatek.cluster import quiet
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
-from rotatek.evaluation.evaluate import on_gpu, versions
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
@@ -439,34 +437,3 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))
-
-
-def test_several_jobs_need_ray(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quiet, "find_spec", lambda name: None)
-    words = ("--model", str(folder), "--questions", "4", "--jobs", "2", "--out", str(tmp_path))
-    with pytest.raises(UserError, match="--jobs needs Ray. Install rotatek"):
-        command(*words)
-
-
-@pytest.mark.parametrize(
-    ("device", "there", "expected"),
-    [
-        (None, True, True),
-        ("auto", True, True),
-        ("cuda", True, True),
-        ("cuda:1", True, True),
-        ("cpu", True, False),
-        (None, False, False),
-        ("auto", False, False),
-    ],
-)
-def test_what_counts_as_a_gpu(
-    device: str | None, there: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
-    assert on_gpu(device) is expected
-    named = f"GPU {device if device == 'cuda:1' else None}" if expected else "cpu"
-    assert versions(device)["ran_on"]["device"] == named

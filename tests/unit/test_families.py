@@ -1,18 +1,25 @@
 """Every family through its adapter: the real processor's prompt, plain transformers' tokens."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from transformers.cache_utils import DynamicCache
 
 from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.columns import matched
+from rotatek.compare.prefill import empty_cache, fill, plan_for
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
+from rotatek.evaluation.question_batch import QuestionBatch
+from rotatek.evaluation.suite import FileSuite
 from rotatek.events import Failed, Finished
 from rotatek.inputs import make_request
-from rotatek.models import VisionLanguageModel, collate
+from rotatek.models import VisionLanguageModel, collate, load
+from rotatek.models.loading import card_line
 from rotatek.settings import BASELINE, Settings
 from tests.families import EVERY, real_processor, tiny_other
 from tests.fixtures import Picture
@@ -155,3 +162,83 @@ def test_a_family_without_an_adapter_runs(picture: Picture) -> None:
     zip_ = {"zip": Settings.of(tokens="visionzip", keep_tokens=0.5)}
     (failed,) = [e for e in Engine(other).compare(request, zip_) if isinstance(e, Failed)]
     assert "Choose a pruner that acts inside it" in failed.message
+
+
+@pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
+def test_the_evaluation_reads_what_the_engine_reads(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path, tokens: str
+) -> None:
+    sizes = {"a.png": (100, 60), "b.png": (60, 150)}
+    for name, size in sizes.items():
+        picture(*size, seed=len(name)).save(tmp_path / name)
+    asked = (("a.png", "Total?"), ("b.png", QUESTION), ("a.png", QUESTION))
+    lines = [json.dumps({"image": i, "question": q, "answers": ["1"]}) for i, q in asked]
+    (tmp_path / "suite.jsonl").write_text("\n".join(lines))
+    suite = FileSuite(tmp_path / "suite.jsonl")
+    batch = QuestionBatch(vlm, suite, suite.items, "", NEW)
+    settings = Settings.of(tokens=tokens, keep_tokens=1 if tokens == "none" else 0.5)
+    embedded, layout = batch.under(settings.pruning)
+    plan = plan_for(vlm, embedded, settings.pruning, layout)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    together, _ = fill(vlm, embedded, plan, [cache], timed=False)
+    for row, item in enumerate(suite.items):
+        request = make_request(suite.image(item.document), item.question, NEW)
+        alone = vlm.embed(vlm.prompt(request), settings.pruning)
+        own, _ = prefill(vlm, alone, RotateKCache(vlm.model, alone.inputs(), settings))
+        assert torch.allclose(together[row], own[0], atol=2e-3), item.question
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_vl"])
+def test_dropped_rows_change_nothing_for_those_that_stay(
+    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropping rows inside the model is hiding them from the layers that follow: DeepStack still
+    reaches the tokens that stay, and pictures still see themselves both ways."""
+    vlm = EVERY[family]()
+    prompt = vlm.prompt(make_request(picture(200, 160), QUESTION, NEW))
+    embedded = vlm.embed(prompt)
+    settings = Settings.of(
+        tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full", keep_channels=1.0
+    )
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    logits, _ = prefill(vlm, embedded, cache)
+    assert cache.plan.kept_rows is not None
+    hidden = ~cache.plan.kept_rows[0]
+    assert 0 < int(hidden.sum()) < prompt.visual_tokens
+
+    def hide(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
+        mask, length = kwargs["attention_mask"], len(hidden)
+        if mask is None:
+            mask = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+        own = torch.eye(length, dtype=torch.bool)
+        return args, {**kwargs, "attention_mask": (mask & ~hidden) | own}
+
+    for layer in vlm.model.get_decoder().layers[1:]:
+        layer.register_forward_pre_hook(hide, with_kwargs=True)
+    masked, _ = prefill(vlm, embedded, DynamicCache())
+    assert torch.allclose(logits, masked, atol=1e-4)
+
+
+def test_a_checkpoint_of_the_family_is_loaded(
+    family: str, vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """From a folder with weights, tokenizer and image processor, as the hub has them."""
+    template, vlm.tokenizer.chat_template = vlm.tokenizer.chat_template, None
+    for part in (vlm.model, vlm.tokenizer, vlm.images):
+        part.save_pretrained(tmp_path)
+    vlm.tokenizer.chat_template = template
+    if template:  # older checkpoints keep it beside their processor
+        text = json.dumps({"chat_template": template})
+        (tmp_path / "chat_template.json").write_text(text)
+    loaded = load(tmp_path, "cpu")
+    assert type(loaded) is type(vlm)
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    prompt = loaded.prompt(request)
+    assert prompt.ids.tolist() == vlm.prompt(request).ids.tolist()
+    assert family in card_line(str(tmp_path))
+    embedded = [one.embed(one.prompt(request)) for one in (vlm, loaded)]
+    expected, found = (
+        prefill(one, seen, DynamicCache())[0]
+        for one, seen in zip((vlm, loaded), embedded, strict=True)
+    )
+    assert torch.allclose(found, expected, atol=1e-4)

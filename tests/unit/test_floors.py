@@ -152,6 +152,8 @@ def test_imports_point_down(path: Path) -> None:
             assert target is not None and target <= own, (
                 f"{relative(path)} imports {name}, above it"
             )
+        elif top == "ray":
+            assert path.is_relative_to(ROOT / "rotatek" / "cluster"), f"Ray is in {relative(path)}"
         elif top in ("viz", "app", "gradio", "plotly"):
             assert own is not None and own >= PAGE_FLOOR, f"{relative(path)} must not import {name}"
 

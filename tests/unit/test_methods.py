@@ -122,6 +122,7 @@ def test_every_channel_kept_is_the_uncompressed_model(
         ({"keep_channels": 1.0, "cache_dtype": "int8"}, 0.02),
         ({"channels": "full", "cache_dtype": "fp8"}, 0.1),
         ({"channels": "full", "cache_dtype": "int8"}, 0.02),
+        ({"bits": 8}, 0.02),
         ({"channels": "kivi"}, 0.3),
         ({"channels": "turboquant"}, 0.3),
     ],

@@ -147,6 +147,23 @@ def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
     assert engine.pictures.hits == 0 and engine.pictures.misses == 17
 
 
+def test_one_look_serves_all_who_come_at_once(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looks = Engine(tiny_qwen()), []
+    real = engine.vlm.features
+
+    def noted(pixels: Any) -> Any:
+        looks.append(1)
+        return real(pixels)
+
+    monkeypatch.setattr(engine.vlm, "features", noted)
+    image = picture(112, 112, seed=7)
+    work = [(make_request(image, f"Number {n}?", 4), {"x": KINDS["rotated"]}) for n in range(6)]
+    at_once(engine, work)
+    assert len(looks) == 1
+
+
 def test_a_warm_picture_is_not_looked_at_again(
     vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,7 +353,7 @@ def test_prefills_let_steps_go_between_their_layers(
     """While a slow prompt is read, an answer that is being written goes on."""
     engine = Engine(tiny_qwen())
     monkeypatch.setattr("rotatek.serving.scheduler.SHARE", 0.0)
-    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", 0.0)
+    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
     events = engine.compare(asked(picture, 1, 200), {"x": KINDS["rotated"]})
     while not isinstance(next(events), Token):
         pass
@@ -369,6 +386,14 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
         cache = empty_cache(vlm, embedded, settings, plan)
         logits, _ = fill(vlm, embedded, plan, [cache])
         yield cache, logits, embedded.next_position
+
+
+def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
+    both = [*caches(vlm, picture), *caches(vlm, picture)]
+    batch = RunningBatch(len(both[0][0].layers))
+    batch.join([cache for cache, *_ in both], 0)
+    assert len(batch.layers[0].groups) == len(KINDS) + 1
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(

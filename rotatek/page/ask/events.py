@@ -13,6 +13,7 @@ from PIL.Image import Image as Picture
 from rotatek.channels import CHANNELS
 from rotatek.compare.columns import titled
 from rotatek.errors import ConversationGone
+from rotatek.inputs import Clip
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.widgets import AskWidgets
@@ -57,16 +58,18 @@ class AskEvents:
         model: str,
         max_new_tokens: int,
         others: Sequence[str],
+        clip: Clip | None = None,
         session: str | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
-        """Stream every column; `form` holds the settings as `settings_of` takes them."""
+        """Stream every column; `form` holds the settings as `settings_of` takes them. The picture
+        may be the first frame of a clip."""
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
         for words in self.site.service.loading(model):
             yield {"status": markup.line(words)}
         runs = self.site.service.ask(
-            model, image, question, columns, max_new_tokens, session, talk=True
+            model, clip or image, question, columns, max_new_tokens, session, talk=True
         )
         yield from self._stream(runs, "Looking at the image…")
 
@@ -152,9 +155,10 @@ class AskEvents:
         self.site.service.stop(session)
 
     @refusing
-    def count(self, image: Picture | None, model: str) -> Shown:
-        """Visual tokens of a new image, or None. Changes: count."""
-        return {"count": None if image is None else self.site.service.visual_tokens(model, image)}
+    def count(self, image: Picture | None, model: str, clip: Clip | None = None) -> Shown:
+        """Visual tokens of a new image or clip, or None. Changes: count."""
+        seen = clip or image
+        return {"count": None if seen is None else self.site.service.visual_tokens(model, seen)}
 
     @refusing
     def choose(self, number: int) -> Shown:
@@ -189,6 +193,7 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
     request = {
         "image": question.image, "question": question.text, "model": controls.model,
         "max_new_tokens": controls.length, "others": controls.others,
+        "clip": question.clip.frames,
     }  # fmt: skip
     asking = [question.ask.click, question.text.submit]
     asked = listen(asking, events.ask, request | controls.inputs, shown, **QUIET, **MODEL_WORK)
@@ -210,7 +215,7 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
 def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
     """Examples fill in image and question; suggestions belong to an example alone."""
     question, model = widgets.question, widgets.controls.model
-    pictured = {"image": question.image, "model": model}
+    pictured = {"image": question.image, "model": model, "clip": question.clip.frames}
     listen(question.image.change, events.count, pictured, {"count": widgets.answers.count}, **QUIET)
     if question.gallery is not None:
         filled = {

@@ -7,6 +7,7 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.clip import can_be_read
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
@@ -23,7 +24,29 @@ LIGHT: Final = (
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
+VIDEOS: Final = [".mp4", ".webm", ".avi"]
+HELD_S: Final = 3600  # for which a visitor's frames are kept
 NOTHING: Final = "There is no answer to take away yet. Ask first."
+
+
+@dataclass(frozen=True)
+class ClipWidgets:
+    """The button, and the frames behind it."""
+
+    upload: gr.UploadButton
+    frames: gr.State
+
+
+def clip_part() -> ClipWidgets:
+    """Below the pictures; unseen where videos cannot be read."""
+    upload = gr.UploadButton(
+        "Or ask about a short video",
+        file_types=VIDEOS,
+        size="sm",
+        visible=can_be_read(),
+        elem_id="clip",
+    )
+    return ClipWidgets(upload, gr.State(time_to_live=HELD_S))
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,7 @@ class Question:
     ask: gr.Button
     stop: gr.Button
     gallery: gr.Gallery | None
+    clip: ClipWidgets
 
 
 def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | None]:
@@ -67,7 +91,7 @@ def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | No
 
 
 def question_part(
-    image: gr.Image, gallery: gr.Gallery | None, examples: Sequence[Example]
+    image: gr.Image, gallery: gr.Gallery | None, clip: ClipWidgets, examples: Sequence[Example]
 ) -> Question:
     """The question and the buttons."""
     offered = list(examples[0].questions) if examples else []
@@ -95,7 +119,7 @@ def question_part(
         visible=bool(offered),
         elem_id="suggestions",
     )
-    return Question(image, text, suggestions, ask, stop, gallery)
+    return Question(image, text, suggestions, ask, stop, gallery, clip)
 
 
 @dataclass(frozen=True)

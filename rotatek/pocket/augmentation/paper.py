@@ -31,7 +31,8 @@ def on_paper(rng: random.Random, document: Document, severity: float = 1.0) -> D
     if severity == 0:
         document.image = page.convert("RGB")
         return document
-    way = rng.choices((_glass, _copier, _photo), (5, 1.2, 3.5))[0]
+    ways = (5, 0 if printer == "fax" else 1.2, 3.5)  # a fax is black or white already
+    way = rng.choices((_glass, _copier, _photo), ways)[0]
     way(rng, document, page, (printer, box, severity))
     if rng.random() < 0.75:
         document.image = compressed(rng, document.image)

@@ -113,8 +113,8 @@ def _inkjet(rng: random.Random, ink: Image.Image, severity: float) -> Image.Imag
 def _fax(rng: random.Random, ink: Image.Image, severity: float) -> Image.Image:
     """Few lines, black or white, and lost ones. Only what measures is sent by fax."""
     w, h = ink.size
-    coarse = ink.resize((round(w * 0.85), round(h * 0.72)), Image.Resampling.BOX)
-    level = rng.randint(70, 125)
+    coarse = ink.resize((round(w * 0.94), round(h * 0.84)), Image.Resampling.BOX)
+    level = rng.randint(60, 95)
     coarse = coarse.point([255 if i > level else 0 for i in range(256)])
     pixels = np.array(coarse.resize((w, h), Image.Resampling.BILINEAR))
     for _ in range(int(3 * severity)):
@@ -126,11 +126,11 @@ def _fax(rng: random.Random, ink: Image.Image, severity: float) -> Image.Image:
 def _ribbon(rng: random.Random, ink: Image.Image, severity: float) -> Image.Image:
     """Struck twice through a dry ribbon. Only what measures is printed so."""
     again = ImageChops.offset(ink, 1, 0)
-    ink = ImageChops.lighter(scaled_levels(ink, rng.uniform(0.6, 0.9)), scaled_levels(again, 0.5))
+    ink = ImageChops.lighter(scaled_levels(ink, rng.uniform(0.8, 1.0)), scaled_levels(again, 0.5))
     comb = np.array([255, 225, 150, 225], np.uint8)[:, None]
     comb = np.tile(comb, (ink.height // 4 + 1, 1))[: ink.height]
     ink = ImageChops.multiply(ink, Image.fromarray(comb).resize(ink.size))
-    return _strength(rng, ink, 1 - 0.35 * severity, 1.0)
+    return _strength(rng, ink, 1 - 0.3 * severity, 1.0)
 
 
 def _bled(rng: random.Random, ink: Image.Image) -> Image.Image:

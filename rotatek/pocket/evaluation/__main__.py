@@ -1,8 +1,9 @@
 """Measure a pocket model: `python -m rotatek.pocket.evaluation [--family llava_next]`.
 
-Greedy answers of the plain transformers model to questions about freshly drawn documents, on four
+Greedy answers of the plain transformers model to questions about freshly drawn documents, on six
 splits: own (the training's renderers and fonts, other seeds), fonts (families never trained on),
-renderers (renderers never trained on) and topics (subjects never trained on). Writes Markdown to
+renderers (renderers never trained on), topics (subjects never trained on), scanned (vouchers in
+type and by printers never trained on) and small (directories in small print). Writes Markdown to
 stdout. Under torchrun the processes share the questions.
 """
 
@@ -23,7 +24,7 @@ from transformers import LlavaNextForConditionalGeneration, Qwen2_5_VLForConditi
 
 from rotatek.pocket.evaluation import llava_next, qwen2_5_vl
 from rotatek.pocket.evaluation.measures import Answered, Pair, markdown, report, summary
-from rotatek.pocket.evaluation.questions import drawn, stored_items
+from rotatek.pocket.evaluation.questions import SIZES, drawn, stored_items
 from rotatek.pocket.generate import SPLITS
 
 ASSETS: Final = Path(__file__).parents[3] / "assets"
@@ -107,8 +108,8 @@ class Measurement:
         if self.world > 1:
             dist.init_process_group("gloo")
         args, began = self.args, time.monotonic()
-        for name in args.sizes or [f"{w}x{h}" for w, h in self.family.sizes]:
-            self.ask(drawn(name, args.splits, args.documents, args.questions))
+        for name, splits in sizes(args.splits, args.sizes, self.family.sizes):
+            self.ask(drawn(name, splits, args.documents, args.questions))
             said = f"{name}: {summary(self.items)} after {time.monotonic() - began:.0f} s"
             print(said, file=sys.stderr, flush=True)
         for pairs in by_shape(args.pages, args.questions) if args.pages else ():
@@ -125,6 +126,19 @@ class Measurement:
         everyone: list[Any] = [None] * self.world
         dist.all_gather_object(everyone, self.items)
         return [item for items in everyone for item in items]
+
+
+def sizes(
+    splits: list[str], wanted: list[str] | None, usual: tuple[tuple[int, int], ...]
+) -> list[tuple[str, list[str]]]:
+    """Sizes, as "448x336", and the splits that are measured at each; `wanted` ones are for all."""
+    if wanted:
+        return [(name, splits) for name in wanted]
+    found: dict[str, list[str]] = defaultdict(list)
+    for split in splits:
+        for w, h in SIZES.get(split, usual):
+            found[f"{w}x{h}"].append(split)
+    return list(found.items())
 
 
 def by_shape(pages: Path, questions: int) -> list[list[Pair]]:

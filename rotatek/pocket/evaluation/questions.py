@@ -12,6 +12,11 @@ from rotatek.pocket.document import Question
 from rotatek.pocket.evaluation.measures import Answered, Pair
 from rotatek.pocket.generate import make_document
 
+# of the splits that are not measured at their family's sizes: tall, or large with small print
+SIZES: Final = {
+    "scanned": ((448, 896), (560, 1120), (616, 1288), (672, 672), (784, 1008)),
+    "small": ((672, 672), (896, 896), (784, 1008), (1120, 700)),
+}
 FIRST_SEED: Final = 1 << 60  # training draws 48-bit seeds
 
 

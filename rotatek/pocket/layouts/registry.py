@@ -16,6 +16,8 @@ from rotatek.pocket.layouts.pillow import (
     cards,
     consoles,
     controls,
+    directories,
+    figures,
     forms,
     grids,
     handsets,
@@ -47,6 +49,7 @@ from rotatek.pocket.layouts.pillow import (
     tickets,
     tills,
     topic_charts,
+    vouchers,
     workboards,
 )
 from rotatek.pocket.layouts.style import PageStyle
@@ -61,7 +64,7 @@ class Renderer:
     held_out: bool = False
     splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
-    camera: str = "screen"  # or "paper": printed, then scanned or photographed; or "lens"
+    camera: str = "screen"  # or "paper": printed, then scanned or photographed; "lens"; "none"
 
 
 REGISTRY: Final[dict[str, Renderer]] = {
@@ -101,7 +104,14 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "scenes": Renderer(scenes.draw, 1.0, splits=(), camera="lens"),
     "packages": Renderer(packages.draw, 1.0, splits=(), camera="lens", smallest=280),
     "handsets": Renderer(handsets.draw, 1.0, splits=(), smallest=280),
+    "figures": Renderer(figures.draw, 1.0, splits=()),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
+    "vouchers": Renderer(
+        vouchers.draw, 1.0, held_out=True, splits=("scanned",), smallest=392, camera="paper"
+    ),
+    "directories": Renderer(
+        directories.draw, 1.0, held_out=True, splits=("small",), smallest=392, camera="none"
+    ),
     "new-topics": Renderer(leaflets.draw_held, 1.0, held_out=True, splits=("topics",)),
 }

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from rotatek.pocket.augmentation.degradation import stretched
 from rotatek.pocket.document import Document
-from rotatek.pocket.generate import ForTraining, make_document, pick_size
+from rotatek.pocket.generate import ForTraining, make_document, pick_size, tall_size
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
 from rotatek.pocket.questions.derived import revised
@@ -23,6 +23,8 @@ from rotatek.pocket.training.packing import Row, pack
 
 STRETCHED_SHARE: Final = 0.15
 STRETCH: Final = 1.2
+USUAL: Final = 1024  # visual tokens of the largest pictures, unless a run is to have larger ones
+MORE: Final = 0.35  # share of the steps that have those
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 
@@ -39,6 +41,7 @@ class BatchOptions:
         echo: Uses that the questions of a picture are packed for; the first is the same whatever
             their number.
         alone: Share of the steps that hide the turns of a sequence from each other.
+        largest: Visual tokens of the largest pictures; beyond 1024, some batches are tall pages.
     """
 
     seed: int
@@ -46,6 +49,7 @@ class BatchOptions:
     pages: Path | None = None
     echo: int = 1
     alone: float = 0.0
+    largest: int = USUAL
 
     def orders(self, first: random.Random, index: int) -> list[random.Random]:
         """What draws the order of the questions, use by use, in batch `index`."""
@@ -105,7 +109,8 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
             waits long for another.
     """
     seed, step = options.seed, index // world
-    size, drawn, names = curriculum(random.Random(f"size/{seed}/{step}"), progress)
+    chance = random.Random(f"size/{seed}/{step}")
+    size, drawn, names = curriculum(chance, progress, options.largest)
     width, height = size
     hidden = random.Random(f"alone/{seed}/{step}").random() < options.alone
     rng = random.Random(f"batch/{seed}/{index}")
@@ -127,12 +132,15 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
     return Batch(torch.from_numpy(images), text, labels, weights, patch, glyph, hidden)
 
 
-def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[str, ...] | None]:
+def curriculum(
+    rng: random.Random, progress: float, largest: int = USUAL
+) -> tuple[Size, Size, tuple[str, ...] | None]:
     """What the next batch is made of. Later on small documents are scaled up, as when served.
 
     Args:
         rng: Says which.
         progress: How far the run is, in [0, 1].
+        largest: Visual tokens at most.
 
     Returns:
         The batch's size, the size its documents are drawn at and, early on, by which renderers.
@@ -145,7 +153,11 @@ def curriculum(rng: random.Random, progress: float) -> tuple[Size, Size, tuple[s
     if progress < 0.4:
         drawn = bucket(*pick_size(rng, 72, 300), 300)
         return drawn, drawn, None
-    least, most = (400, 1024) if rng.random() < 0.7 else (72, 420)
+    if largest > USUAL and rng.random() < MORE:
+        pick = tall_size if rng.random() < 0.5 else pick_size
+        drawn = bucket(*pick(rng, 500, largest), largest)
+        return drawn, drawn, None
+    least, most = (400, USUAL) if rng.random() < 0.7 else (72, 420)
     drawn = bucket(*pick_size(rng, least, most), most)
     return bucket(*scaled(*drawn), most), drawn, None
 
@@ -159,7 +171,10 @@ def bucket(width: int, height: int, most: int) -> tuple[int, int]:
     if w * h < 100:
         return width, height
     near = [(a, b) for a in range(w - 2, w + 3) for b in range(h - 2, h + 3)]
-    fit = [(a, b) for a, b in near if min(a, b) >= 8 and a * b % 6 == 0 and a * b <= most]
+    for step in (24, 6) if w * h > USUAL else (6,):
+        fit = [s for s in near if min(s) >= 8 and s[0] * s[1] % step == 0 and s[0] * s[1] <= most]
+        if fit:
+            break
     a, b = min(fit, key=lambda s: (abs(s[0] - w) + abs(s[1] - h), abs(s[0] * s[1] - w * h)))
     return a * UNIT, b * UNIT
 

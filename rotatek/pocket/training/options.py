@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from rotatek.pocket.training.data import spare_cores
+from rotatek.pocket.training.data import USUAL, spare_cores
 
 FAMILIES: Final = ("qwen2_5_vl", "llava_next")
 
@@ -23,6 +23,7 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--cost", type=int, default=0, help="size of a batch, one GPU")
     p.add_argument("--echo", type=int, default=2, help="uses of a picture; the log counts uses")
     p.add_argument("--alone", type=float, default=0.0, help="steps whose turns are hidden apart")
+    p.add_argument("--largest", type=int, default=USUAL, help="visual tokens of a picture, at most")
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)

@@ -85,7 +85,7 @@ class Trainer:
     def batch_options(self) -> BatchOptions:
         """What all batches of this run have in common."""
         args = self.args
-        return BatchOptions(args.seed, args.cost, args.pages, args.echo, args.alone)
+        return BatchOptions(args.seed, args.cost, args.pages, args.echo, args.alone, args.largest)
 
     def resume(self) -> None:
         """Continue from the checkpoint in the output folder."""

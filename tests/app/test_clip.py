@@ -1,0 +1,41 @@
+"""A short video on the page: its frames are asked about until a picture takes their place."""
+
+from pathlib import Path
+
+import pytest
+
+from rotatek.page.ask import clip as clips
+from rotatek.page.ask.events import AskEvents
+from rotatek.page.form import values_of
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.settings import Settings
+from tests.unit.test_clip import film
+
+
+def test_a_video_is_taken_asked_and_dropped(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "upload"  # a name says nothing
+    file.write_bytes(film(6, size=(224, 160)))
+    shown = clips.take(str(file))
+    clip = shown["clip"]
+    assert len(clip.frames) == 6 and shown["image"] is clip.frames[0]
+    assert "6 frames of 5 seconds" in shown["status"]
+    events, model = AskEvents(Site(service)), service.models[0].name
+    counted = events.count(clip.frames[0], model, clip)["count"]
+    assert counted > events.count(clip.frames[0], model)["count"]
+    form = values_of(Settings.of(keep_channels=0.25))
+    *_, last = events.ask(
+        image=clip.frames[0], question="What happens?", model=model, max_new_tokens=4, others=[],
+        clip=clip, **form,
+    )  # fmt: skip
+    run = last["run"]
+    assert run.chosen.prefilled.visual_tokens == counted
+    assert run.trace.grids[0].label == "frame 1"
+    assert clips.drop() == {"clip": None}
+
+
+def test_a_damaged_video_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "upload.mp4"
+    file.write_bytes(b"\0\0\0\x18ftypisom")
+    with pytest.raises(Exception, match="The video is damaged"):
+        clips.take(str(file))

@@ -1,0 +1,290 @@
+"""Bits a number: what is allotted, by which loss, and what is then stored."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+from kernels.planes import GRANULE, depths_of
+from kernels.reference import Text, Visual, attend_reference, opened
+from rotatek import rotation
+from rotatek.cache.compressed import RotateKCache
+from rotatek.channels import RotateK
+from rotatek.channels.base import LayerStates
+from rotatek.channels.bits import token_shares
+from rotatek.channels.looks import looks
+from rotatek.channels.water_filling import Claim, allot_bits
+from rotatek.compare.columns import matched, title_of
+from rotatek.decode import decode, prefill
+from rotatek.errors import ModeUnsupported, SettingError
+from rotatek.inputs import make_request
+from rotatek.settings import Settings
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+HEADS, GROUP, D, WINDOW = 2, 2, 64, 6
+
+
+def states(layer: int = 0, tokens: tuple[int, ...] = (150, 90), text: int = 20) -> LayerStates:
+    """One layer's random states, of the spectrum that Keys have, and zero beyond each length."""
+    generator = torch.Generator().manual_seed(layer)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    B, N = len(tokens), max(tokens)
+    lengths = torch.tensor(tokens, dtype=torch.int32)
+    alive = rotation.token_mask(lengths, N)[:, None, :, None]
+    fall = 0.9 ** torch.arange(D)
+    keys, values = ((draw(B, HEADS, N, D) * fall + 0.5).masked_fill(~alive, 0.0) for _ in range(2))
+    return LayerStates(
+        keys,
+        values,
+        lengths,
+        draw(B, HEADS * GROUP, WINDOW, D),
+        torch.ones(B, WINDOW, dtype=torch.bool),
+        layer,
+        residual=torch.ones(B),
+        text=Text(draw(B, HEADS, text, D), draw(B, HEADS, text, D), torch.tensor([text] * B)),
+    )
+
+
+def stored(layers: list[LayerStates], **options: Any) -> list[Visual]:
+    """What decoding reads of every layer."""
+    method, stores = RotateK(**options), []
+    for each in layers:
+        stores.append(method.compress(each))
+        method.settle(stores, last=each is layers[-1])
+    return [store.read() for store in stores]
+
+
+def depths(visual: Visual) -> list[Tensor]:
+    """Bits of every Key channel and of every Value channel."""
+    return [depths_of(planes.counts, D) for planes in (visual.key_planes, visual.value_planes)]
+
+
+def spent(visuals: list[Visual]) -> float:
+    """Mean bits of a number of the tokens."""
+    return float(torch.stack([d.float() for v in visuals for d in depths(v)]).mean())
+
+
+# The option
+
+
+def test_bits_stand_for_what_they_replace() -> None:
+    plain = RotateK(bits=0.75)
+    assert RotateK(bits=0.75, keep=0.1, keep_values=0.3, cache_dtype="fp8") == plain
+    assert plain.nominal_share == plain.key_share == plain.value_share == 0.75 / 16
+    assert plain.at(0.125).bits == 2
+    assert plain.within(0.0625).bits == 1
+    assert RotateK(bits=12).nominal_share == 0.5  # nothing is stored between 8 bits and 16
+    assert RotateK(bits=16).nominal_share == 1
+    assert title_of(Settings(channels=plain)) == "RotateK (0.75 bits)"
+    assert plain.of_paper() == RotateK()
+    settings = Settings.of(bits=0.75)
+    assert Settings.from_dict(settings.as_dict()) == settings
+
+
+@pytest.mark.parametrize("bits", [0, 0.1, 17, float("nan"), "two"])
+def test_bits_out_of_range_are_refused(bits: Any) -> None:
+    with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
+        Settings.of(bits=bits)
+
+
+def test_columns_of_a_comparison_keep_the_same_share() -> None:
+    columns = matched(Settings.of(bits=0.75))
+    shares = [one.nominal_kv for name, one in columns.items() if name != "baseline"]
+    assert shares == pytest.approx([0.75 / 16] * len(shares), rel=1e-4)
+    assert columns["rotatek as in its paper"].channels == RotateK()
+
+
+# The loss
+
+
+def test_looks_are_those_of_causal_attention() -> None:
+    """Against one softmax a query; the window is the text's last rows, and sees no row behind."""
+    own = states()
+    seen = looks(own)
+    M = own.text.keys.shape[2]
+    for b, h in ((0, 0), (1, 1)):
+        n = int(own.lengths[b])
+        mass, key_rate, value_rate = torch.zeros(2, n), 0.0, 0.0
+        for kv in range(HEADS):
+            for g, w in [(g, w) for g in range(GROUP) for w in range(WINDOW)]:
+                count = M - WINDOW + w + 1
+                q = own.queries[b, kv * GROUP + g, w]
+                keys = torch.cat([own.keys[b, kv, :n], own.text.keys[b, kv, :count]])
+                values = torch.cat([own.values[b, kv, :n], own.text.values[b, kv, :count]])
+                p = (keys @ q * D**-0.5).softmax(0)
+                mass[kv] += p[:n]
+                away = (values[:n] - p @ values).square().sum(-1)
+                if kv == h:
+                    key_rate += float((p[:n].square() * away).sum())
+                    value_rate += float(p[:n].square().sum())
+        rows = GROUP * WINDOW
+        torch.testing.assert_close(seen.mass[b, :n], mass.mean(0) / rows)
+        assert float(seen.key_rate[b, h]) == pytest.approx(key_rate / rows, rel=1e-4)
+        assert float(seen.value_rate[b, h]) == pytest.approx(value_rate / rows, rel=1e-4)
+
+
+def test_rates_are_what_errors_do_to_the_output() -> None:
+    """Random errors of logits and of Values move the output by what the rates say."""
+    own = states(tokens=(150,))
+    seen, generator = looks(own), torch.Generator().manual_seed(1)
+    text = Text(own.text.keys[..., :0, :], own.text.values[..., :0, :])
+    own = replace(own, text=text, made={})
+    seen, size = looks(own), 1e-2
+    flat = own.queries.unflatten(1, (HEADS, GROUP)).flatten(2, 3)  # [1, Hkv, G W, d]
+    scores = flat @ own.keys.mT * D**-0.5
+    plain = scores.softmax(-1) @ own.values
+    moved = torch.zeros(2, HEADS)
+    for _ in range(64):
+        noise = size * torch.randn(scores.shape, generator=generator)
+        worse = own.values + size * torch.randn(own.values.shape, generator=generator)
+        outs = (scores + noise).softmax(-1) @ own.values, scores.softmax(-1) @ worse
+        for row, out in enumerate(outs):
+            moved[row] += (out - plain).square().sum(-1).mean((0, 2)) / size**2 / 64
+    torch.testing.assert_close(moved[0], seen.key_rate[0], rtol=0.1, atol=0)
+    torch.testing.assert_close(moved[1], D * seen.value_rate[0], rtol=0.1, atol=0)
+
+
+def test_a_token_not_looked_at_still_counts() -> None:
+    mass = torch.tensor([[0.9, 0.1, 0.0, 7.0]])
+    shares = token_shares(mass, torch.tensor([3]))[0, 0]
+    assert float(shares.sum()) == pytest.approx(1)
+    assert shares[3] == 0  # padding
+    assert 0 < float(shares[2]) < float(shares[1]) < float(shares[0])
+
+
+# The allotment
+
+
+@pytest.mark.parametrize("bits", [0.25, 0.75, 2.0, 8.0])
+def test_the_budget_is_spent_and_not_passed(bits: float) -> None:
+    visuals = stored([states(i) for i in range(3)], bits=bits)
+    granule = 8 * GRANULE / (3 * 2 * HEADS * D)  # a group's deepest step, over all numbers
+    assert bits - granule <= spent(visuals) <= bits
+    for visual in visuals:
+        for depth in depths(visual):
+            assert bool((depth.diff(dim=-1) <= 0).all())  # a channel of more energy has no fewer
+
+
+def test_the_scale_of_keys_changes_no_bit() -> None:
+    """Keys over 100 and queries times 100 are the same scores."""
+    layers = [states(i) for i in range(3)]
+    odd = replace(
+        layers[1],
+        keys=layers[1].keys / 100,
+        queries=layers[1].queries * 100,
+        text=layers[1].text._replace(keys=layers[1].text.keys / 100),
+        made={},
+    )
+    plain = stored(layers, bits=1)
+    scaled = stored([replace(layers[0], made={}), odd, replace(layers[2], made={})], bits=1)
+    for one, other in zip(plain, scaled, strict=True):
+        assert all(map(torch.equal, depths(one), depths(other)))
+
+
+def test_more_tokens_earn_no_more_bits() -> None:
+    """Where a layer holds more tokens, a channel's bits cost more bytes there."""
+    loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
+    few, many = (torch.tensor([n]) for n in (256, 1024))
+    found = allot_bits([Claim(loss, few, 0), Claim(loss, many, 0)], 1.0, D)
+    assert int(found[0].sum()) > int(found[1].sum())
+
+
+def test_columns_of_the_basis_are_paid_for() -> None:
+    """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
+    loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
+    free, paid = (allot_bits([Claim(loss, count, d)], 1.5, 512)[0] for d in (0, 512))
+    assert int((paid > 0).sum()) < int((free > 0).sum())
+
+
+# What is stored
+
+
+@pytest.mark.parametrize(("bits", "bar"), [(8, 1e-2), (4, 5e-2), (2, 0.2)])
+def test_attention_over_planes_is_near_the_full_one(bits: float, bar: float) -> None:
+    own = states()
+    (visual,) = stored([own], bits=bits)
+    q = own.queries[:, :, -1:]
+    plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), own.text, D**-0.5)
+    got = attend_reference(q, visual, own.text, D**-0.5)
+    assert float((got - plain).norm() / plain.norm()) <= bar
+
+
+def test_sixteen_bits_are_the_numbers_as_they_are() -> None:
+    own = states()
+    (visual,) = stored([own], bits=16)
+    assert visual.key_planes is None
+    assert torch.equal(visual.keys, own.keys)
+    assert torch.equal(visual.values, own.values)
+
+
+def test_samples_of_a_batch_are_stored_as_alone() -> None:
+    """Padding changes neither bits nor levels."""
+    (both,) = stored([states()], bits=1)
+    own = states()
+    cut = {name: getattr(own, name)[1:] for name in ("lengths", "queries", "window_alive")}
+    text = Text(*(part[1:] for part in own.text))
+    kept = {"keys": own.keys[1:, :, :90], "values": own.values[1:, :, :90]}
+    (alone,) = stored([replace(own, **cut, **kept, text=text, residual=None, made={})], bits=1)
+    assert all(torch.equal(a[1:], b) for a, b in zip(depths(both), depths(alone), strict=True))
+    first, second = opened(both), opened(alone)
+    width = second.keys.shape[-1]
+    assert torch.equal(first.keys[1:, :, :90, :width], second.keys)
+
+
+def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
+    """Live bytes are the tensors' storages; a head's basis has rows for its own channels only."""
+    vlm = tiny_qwen()
+    prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(bits=0.75))
+    logits, _ = prefill(vlm, prompt, cache)
+    plain = DynamicCache()
+    prefill(vlm, prompt, plain)
+    for layer in cache.layers:
+        for planes in (layer.store.visual.key_planes, layer.store.visual.value_planes):
+            assert planes.basis.dtype == torch.int8
+            assert len(planes.basis) == len(planes.steps) == int(planes.counts[..., 0].sum())
+    held = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in cache.tensors()}
+    count = cache.bytes()
+    assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
+    assert len(list(decode(vlm, prompt, cache, logits, 4))) > 1
+    with pytest.raises(ModeUnsupported, match="Beam search"):
+        cache.reorder_cache(torch.tensor([0]))
+
+
+# Adaptive widths, by the same rules
+
+
+def widths(layers: list[LayerStates], **options: Any) -> list[Tensor]:
+    """Key widths of every layer under adaptive widths."""
+    visuals = stored(layers, widths="adaptive", keep=0.25, **options)
+    return [visual.key_widths for visual in visuals]
+
+
+@pytest.mark.parametrize("weighting", ["none", "consistent"])
+def test_the_scale_of_keys_changes_no_width(weighting: str) -> None:
+    """Energies of heads are compared in logits: Keys over 100 and queries times 100 change none."""
+    layers = [states(i) for i in range(3)]
+    plain = widths(layers, weighting=weighting)
+    odd = replace(layers[1], keys=layers[1].keys / 100, queries=layers[1].queries * 100, made={})
+    others = [replace(layers[i], made={}) for i in (0, 2)]
+    scaled = widths([others[0], odd, others[1]], weighting=weighting)
+    assert all(map(torch.equal, plain, scaled))
+
+
+def test_layers_that_keep_every_token_get_no_more_widths_than_they_earn() -> None:
+    """FastV's first layers: the same spectrum over four times the tokens costs four times."""
+    few, many = states(0, (100, 100)), states(0, (400, 400))
+    longer = {name: getattr(few, name).repeat(1, 1, 4, 1) for name in ("keys", "values")}
+    many = replace(few, **longer, lengths=many.lengths, layer=1, made={})
+    found = widths([many, replace(few, made={})])
+    assert bool((found[0] < found[1]).all())
+    tokens = (400, 100)
+    spent = sum(n * int(w.sum()) for n, w in zip(tokens, found, strict=True))
+    assert spent <= 16 * 2 * HEADS * sum(tokens) * 1.05
