@@ -50,16 +50,16 @@ class PlanesWork(NamedTuple):
 
 
 def choose(work: PlanesWork, sms: int) -> PlanesConfig:
-    """Warps by the registers that granules take; one tile at once where there are few tiles."""
-    warps = 1 if work.granules <= 6 else 2 if work.granules <= 16 else 4
-    one = warps == 1 and work.rows * -(-work.N // TILE) <= 2 * sms
-    return PlanesConfig(tiles=1 if one else 2, apart=work.rows <= sms // 8, warps=warps)
+    """Text apart and two warps for few rows; else warps by the registers that granules take."""
+    apart = work.rows <= sms // 8
+    warps = 4 if work.granules > 16 else 2 if apart or work.granules > 6 else 1
+    return PlanesConfig(apart=apart, warps=warps)
 
 
 def plan_planes(
     work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
-    """The visual splits of least modelled time, and the text's.
+    """The visual splits of least modelled time, with text apart all that fit, and the text's.
 
     A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as fast
     as one, and ROOM have registers. Fitted to an H200's times.
@@ -80,7 +80,8 @@ def plan_planes(
             return (-(-groups // count) * group + fixed) * max(1.0, crowd) + MERGED * count
 
         most = max(1, min(groups, ROOM * sms // (config.warps * work.rows)))
-        spread = min(range(1, most + 1), key=cost)
+        few = range(1, most + 1)
+        spread = -(-groups // -(-groups // most)) if config.apart else min(few, key=cost)
     block = config.block_m
     if config.apart:
         text_size = block * (1 if 8 * block >= work.M else 2)
