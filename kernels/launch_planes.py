@@ -61,8 +61,8 @@ def plan_planes(
 ) -> PlanesPlan:
     """The visual splits of least modelled time, with text apart all that fit, and the text's.
 
-    A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as fast
-    as one, and ROOM have registers. Fitted to an H200's times.
+    A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
+    fast as one, and ROOM have registers. Fitted to an H200's times.
 
     Args:
         work: what the call reads.
