@@ -155,7 +155,6 @@ def planes(
                 "over_fp8_dense": {name: us["dense fp8"] / us[name] for name in names},
             }
         )
-        print(shape, {name: round(value, 2) for name, value in us.items()}, flush=True)
         del graphs, keep
         torch.cuda.empty_cache()
     return {"rows": rows}
@@ -179,7 +178,6 @@ def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES, name: str = 
         times = interleaved(graphs, count, rounds, 800)
         us = {name: round(t.us, 2) for name, t in sorted(times.items(), key=lambda x: x[1].us)}
         rows.append({"shape": str(shape), "us": us})
-        print(shape, us, flush=True)
         del graphs, keep
         torch.cuda.empty_cache()
     return {"rows": rows, "refused": [_named(c) for c in tried if c not in good]}
