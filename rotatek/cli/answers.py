@@ -2,12 +2,7 @@
 
 import argparse
 import json
-<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-=======
-from collections.abc import Iterable, Iterator, Mapping, Sequence
->>>>>>> main
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import load_model, progress, rows_of
