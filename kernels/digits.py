@@ -245,14 +245,10 @@ def _group(
             s = _score(b_k2, b_q2, s, WIDEN)
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     if MASK:
-        s0 = _dead(s0, 0, left, R)
-        s1 = _dead(s1, 1, left, R)
-        s2 = _dead(s2, 2, left, R)
-        s3 = _dead(s3, 3, left, R)
-        s4 = _dead(s4, 4, left, R)
-        s5 = _dead(s5, 5, left, R)
-        s6 = _dead(s6, 6, left, R)
-        s7 = _dead(s7, 7, left, R)
+        s0, s1 = _dead(s0, 0, left, R), _dead(s1, 1, left, R)
+        s2, s3 = _dead(s2, 2, left, R), _dead(s3, 3, left, R)
+        s4, s5 = _dead(s4, 4, left, R), _dead(s5, 5, left, R)
+        s6, s7 = _dead(s6, 6, left, R), _dead(s7, 7, left, R)
     b_top = tl.maximum(tl.maximum(s3, s7) * 0.015625, tl.maximum(s2, s6) * 0.0625)
     b_top = tl.maximum(b_top, tl.maximum(tl.maximum(s1, s5) * 0.25, tl.maximum(s0, s4)))
     b_next = tl.maximum(b_m, tl.max(b_top, 0) * b_f)
@@ -381,8 +377,8 @@ def digits_kernel(
         b_top = tl.maximum(b_top, 1e-30)
         b_inverse = 1.0 / b_top
         b_q1 = (b_q1 * b_inverse[None, :]).to(tl.float16)
-        b_bias = tl.sum(b_q1.to(tl.float32), 0)
         b_q2 = (b_q2 * b_inverse[None, :]).to(tl.float16)
+        b_bias = tl.sum(b_q1.to(tl.float32), 0)
         if K2:
             b_bias += tl.sum(b_q2.to(tl.float32), 0)
         b_top = b_top * scale_log2

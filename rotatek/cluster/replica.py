@@ -10,6 +10,7 @@ from PIL.Image import Image
 from ray import serve
 
 from rotatek.cluster.jobs import About, Began, Gone, Job, Kept, Refused
+from rotatek.cluster.ports import stay_inside
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.errors import HistoryInvalid, UserError, public_message
@@ -37,6 +38,7 @@ class Replica:
     def __init__(
         self, source: str, device: str | None = None, graphs: bool = False, answers: int = 8
     ) -> None:
+        stay_inside()
         self.home = serve.get_replica_context().replica_id.unique_id
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()

@@ -221,6 +221,6 @@ class ControlsMaker:
             return gr.Number(value, precision=0, minimum=one.low, info=one.help, **shown)
         low, high = one.low or 0.0, one.high or 1.0
         step = (high - low) / 100
-        if field.is_optional:  # 0 leaves it out
+        if one.is_optional:  # 0 leaves it out
             low, step = 0.0, low
         return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)
