@@ -9,14 +9,18 @@ from PIL import Image
 
 from rotatek.pocket import costs, mixture
 from rotatek.pocket.augmentation import lens, paper, printing, sheets
+from rotatek.pocket.content.slips import RIGHT, Cell, Slip
 from rotatek.pocket.document import Document
 from rotatek.pocket.evaluation.__main__ import sizes
 from rotatek.pocket.evaluation.questions import FIRST_SEED, SIZES
 from rotatek.pocket.generate import SPLITS, ForTraining, make_document, tall_size
 from rotatek.pocket.layouts import fields, fonts
 from rotatek.pocket.layouts.pillow import strips
+from rotatek.pocket.layouts.pillow.canvas import blank_page
+from rotatek.pocket.layouts.pillow.slips import Type, largest, print_slip
 from rotatek.pocket.layouts.registry import REGISTRY
 from rotatek.pocket.layouts.stretched import stretched
+from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models.config import MOST_TOKENS, UNIT, preprocessor, scaled
 from rotatek.pocket.questions.templates import ABSENT
 from rotatek.pocket.training.data import curriculum
@@ -186,3 +190,17 @@ def test_the_cost_of_a_picture_is_told(capsys: pytest.CaptureFixture[str],
     costs.main(["--pictures", "1", "--size", "336x336"])
     rows = capsys.readouterr().out.splitlines()
     assert rows[2].startswith("| signs | 25.0 |") and rows[-1].startswith("| all | 100 |")
+
+
+def test_the_texts_of_a_line_do_not_run_into_each_other() -> None:
+    size, style = 20.0, pick_style(random.Random(0), 400, 100)
+    for wide in (1.0, 2.0):
+        slip = Slip()
+        ends = Cell("RM", 0.72), Cell("1058.00", 1.0, RIGHT)
+        slip.put(Cell("TOTAL"), *ends, tall=2.0, wide=wide)
+        canvas = blank_page(style, (255, 255, 255))
+        type_ = Type("cousine-regular", "cousine-regular")
+        fit = largest(slip, type_, 380, 90, size)
+        print_slip(canvas, slip, type_, fit, (10, 10, 390))
+        x = canvas.document([]).glyphs[:, 1]
+        assert (np.diff(x) > 2).all() and x.min() > 6 and x.max() < 394
