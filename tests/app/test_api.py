@@ -21,7 +21,8 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
-        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
+        "bits", "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values",
+        "recovery", "number_bits",
     ]  # fmt: skip
 
 
