@@ -20,9 +20,9 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
-        "max_new_tokens", "model", "keep_values", "widths", "cache_dtype",
-        "bits", "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values",
-        "recovery", "number_bits",
+        "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
+        "number_bits",
     ]  # fmt: skip
 
 
