@@ -19,9 +19,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from .attention import attend_text
 from .tiles import dot, pair, store_columns
 
-WORDS = tl.constexpr(256)  # of a granule's tile
-RAISED = tl.constexpr(8)  # log2 of what weights are multiplied by, so that small ones stay normal
-
 
 @triton.jit
 def digits(b_w, WIDEN: tl.constexpr):
@@ -148,7 +145,7 @@ def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, WIDEN: t
 def _unit(b_x):
     """(x over its largest in every column, that largest)."""
     b_top = tl.maximum(tl.max(tl.abs(b_x), 0), 1e-30)
-    return b_x / b_top[None, :], b_top
+    return b_x * (1.0 / b_top)[None, :], b_top
 
 
 @triton.jit
@@ -218,7 +215,7 @@ def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
 def _sum_weights(p, R: tl.constexpr, GP: tl.constexpr, WIDEN: tl.constexpr):
     """The sum of the rounded weights [GP], by the same products that weigh the Values."""
     b_sum = tl.zeros([16, GP], tl.float32)
-    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)
+    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8, then what places take off
     b_sum = _multiply(b_one, p[0], b_sum, WIDEN)
     b_sum = _multiply(b_one, p[4], b_sum, WIDEN)
     b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
@@ -248,20 +245,16 @@ def _group(
             s = _score(b_k2, b_q2, s, WIDEN)
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     if MASK:
-        s0 = _dead(s0, 0, left, R)
-        s1 = _dead(s1, 1, left, R)
-        s2 = _dead(s2, 2, left, R)
-        s3 = _dead(s3, 3, left, R)
-        s4 = _dead(s4, 4, left, R)
-        s5 = _dead(s5, 5, left, R)
-        s6 = _dead(s6, 6, left, R)
-        s7 = _dead(s7, 7, left, R)
+        s0, s1 = _dead(s0, 0, left, R), _dead(s1, 1, left, R)
+        s2, s3 = _dead(s2, 2, left, R), _dead(s3, 3, left, R)
+        s4, s5 = _dead(s4, 4, left, R), _dead(s5, 5, left, R)
+        s6, s7 = _dead(s6, 6, left, R), _dead(s7, 7, left, R)
     b_top = tl.maximum(tl.maximum(s3, s7) * 0.015625, tl.maximum(s2, s6) * 0.0625)
     b_top = tl.maximum(b_top, tl.maximum(tl.maximum(s1, s5) * 0.25, tl.maximum(s0, s4)))
     b_next = tl.maximum(b_m, tl.max(b_top, 0) * b_f)
     b_past = tl.exp2(b_m - b_next)
     b_f1, b_f2, b_f3 = b_f * 0.25, b_f * 0.0625, b_f * 0.015625
-    b_d0 = b_next - 8
+    b_d0 = b_next - 8  # weights are raised by 2^8, so that small ones stay normal float16s
     b_d1, b_d2, b_d3 = b_d0 + 2, b_d0 + 4, b_d0 + 6
     p0 = tl.exp2(s0 * b_f[None, :] - b_d0[None, :]).to(tl.float16)
     p1 = tl.exp2(s1 * b_f1[None, :] - b_d1[None, :]).to(tl.float16)
@@ -382,9 +375,10 @@ def digits_kernel(
             )  # fmt: skip
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
         b_top = tl.maximum(b_top, 1e-30)
-        b_q1 = (b_q1 / b_top[None, :]).to(tl.float16)
+        b_inverse = 1.0 / b_top
+        b_q1 = (b_q1 * b_inverse[None, :]).to(tl.float16)
+        b_q2 = (b_q2 * b_inverse[None, :]).to(tl.float16)
         b_bias = tl.sum(b_q1.to(tl.float32), 0)
-        b_q2 = (b_q2 / b_top[None, :]).to(tl.float16)
         if K2:
             b_bias += tl.sum(b_q2.to(tl.float32), 0)
         b_top = b_top * scale_log2

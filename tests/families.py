@@ -5,6 +5,7 @@ Built here from configurations and byte-level tokenizers: nothing is downloaded.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -44,6 +45,8 @@ from transformers import (
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
     SmolVLMProcessor,
+    VipLlavaConfig,
+    VipLlavaForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -293,6 +296,20 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
             image_processor=vlm.images, tokenizer=vlm.tokenizer,
             chat_template=vlm.tokenizer.chat_template, **_told(family, vlm.model.config),
         )  # fmt: skip
+
+
+def save_unknown(folder: Path) -> None:
+    """A checkpoint of a family that has no adapter, with its real processor: VipLLaVA."""
+    known = tiny_llava15()
+    config = VipLlavaConfig(
+        vision_config=CLIPVisionConfig(**SIGLIP),
+        text_config=LlamaConfig(**TEXT, vocab_size=len(known.tokenizer)),
+        image_token_index=known.image_token, vision_feature_layers=[-2, -3],
+    )  # fmt: skip
+    network = scramble(VipLlavaForConditionalGeneration(config), 0)
+    network.generation_config = GenerationConfig(eos_token_id=known.tokenizer.eos_token_id)
+    network.save_pretrained(folder)
+    real_processor("llava", known).save_pretrained(folder)
 
 
 def tiny_other(known: VisionLanguageModel) -> VisionLanguageModel:

@@ -51,7 +51,7 @@ from rotatek.channels.rotated import (
 from rotatek.channels.store import Store
 from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
 from rotatek.channels.widths import allot
-from rotatek.errors import ModeUnsupported
+from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.options import choice, option, options_of
 from rotatek.rotation.bases import load_bases
 
@@ -143,7 +143,7 @@ class RotateK(ChannelMethod):
     bits: float | None = option(
         None,
         "Bits a number",
-        "mean bits of a number of the visual Keys and Values, .25 to 16, in place of "
+        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; in place of "
         "channels left out, widths and cache_dtype (beyond the paper)",
         kind="number",
         low=LEAST_BITS,
@@ -153,7 +153,11 @@ class RotateK(ChannelMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.bits == 0:
+            object.__setattr__(self, "bits", None)
         if self.bits is not None:
+            if self.calibration is not None:
+                raise SettingError("calibration", "nothing where bits is given", self.calibration)
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)

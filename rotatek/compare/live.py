@@ -184,7 +184,8 @@ def matched_live(
         settings by short names.
     """
     pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
-    droppers = [pruner, *(kind() for kind in pruners() if kind.of_paper and kind.name != pruner.name)]
+    others = [kind() for kind in pruners() if kind.of_paper and kind.name != pruner.name]
+    droppers = [pruner, *others]
     alone = met(Full(), droppers, target, weigh)
     columns = {"baseline": BASELINE, f"{alone.tokens.name} only": alone}
     for name, rival in rivals().items():

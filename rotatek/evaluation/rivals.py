@@ -19,6 +19,7 @@ from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import Row, Table, from_file
 from rotatek.inputs import make_request
 from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.options import options_of
 from rotatek.settings import Settings
 
 NAME: Final = "rivals"
@@ -48,9 +49,12 @@ def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
 
 
 def adapting() -> list[ChannelMethod]:
-    """Forms of ours that a preset offers, and whose bytes follow from what a prompt holds."""
-    found = [one.within(0.0) for one in CHANNELS.default.presets().values() if one.adapts]
-    return list(dict.fromkeys(found))
+    """Forms of ours whose bytes follow from what a prompt holds: presets, and bits of a number."""
+    ours = CHANNELS.default
+    found = [one for one in ours.presets().values() if one.adapts]
+    bits = [one.low for one in options_of(ours) if one.key == "bits"]
+    found += [Settings.of(bits=least).channels for least in bits]
+    return list(dict.fromkeys(one.within(0.0) for one in found))
 
 
 def rows_of(scale: Scale) -> Iterator[Row]:

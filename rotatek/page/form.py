@@ -70,11 +70,6 @@ class Field:
         return self.option.place == "beyond" and len(self.option.choices) == 2
 
     @property
-    def is_optional(self) -> bool:
-        """Whether it is a number that may be left out, which its widget shows as 0."""
-        return self.option.kind == "number" and self.option.default is None
-
-    @property
     def idle(self) -> Any:
         """What the widget shows while no chosen method has the option."""
         return 0.0 if self.is_share else self.shown(self.option.default)
@@ -83,7 +78,7 @@ class Field:
         """An option's value as its widget has it."""
         if self.is_share:
             return round(1.0 - value, 6)
-        if self.is_optional and value is None:
+        if self.option.is_optional and value is None:
             return 0.0
         return value == self.option.values[1] if self.is_switch else value
 
@@ -93,7 +88,7 @@ class Field:
             return round(1.0 - value, 6)
         if self.is_switch and isinstance(value, bool):
             return self.option.values[int(value)]
-        return None if self.is_optional and value == 0 else value
+        return None if self.option.is_optional and value == 0 else value
 
 
 def fields() -> dict[str, Field]:

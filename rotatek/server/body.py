@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 from PIL.Image import Image
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from rotatek.errors import BodyTooLarge, BodyTooSlow, BodyUnreadable, QueueFull
 
@@ -14,6 +14,7 @@ MOST_BYTES: Final = 40_000_000  # three pictures of the largest size, as base64
 MOST_TOGETHER: Final = 10 * MOST_BYTES
 MOST_PIXEL_BYTES: Final = 2_000_000_000  # of decoded pictures that are asked about or wait for it
 PATIENCE_S: Final = 60.0
+SPILL_S: Final = 5.0
 
 
 class Bodies:
@@ -62,6 +63,17 @@ class Bodies:
             yield bytes(mine)
         finally:
             self.held -= len(mine)
+
+    async def spill(self, request: Request) -> None:
+        """Read what a refused client is still sending, and forget it: a connection that is closed
+        meanwhile would break before the refusal is read."""
+        spilt = 0
+        with suppress(TimeoutError, RuntimeError, ClientDisconnect):
+            async with asyncio.timeout(SPILL_S):
+                async for chunk in request.stream():
+                    spilt += len(chunk)
+                    if spilt > 2 * self.most:
+                        return
 
     @contextmanager
     def decoded(self, pictures: Sequence[Image]) -> Iterator[None]:

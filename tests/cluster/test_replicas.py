@@ -19,7 +19,7 @@ from tests.cluster.conftest import Nodes, free_port
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.nodes, pytest.mark.unversioned]
+pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 VISITORS = 4
 LENGTH = 80
@@ -94,15 +94,21 @@ def test_the_page_answers_by_both_replicas(
     page = Client(address, verbose=False)
     found: dict[int, list[Any]] = {}
 
-    def ask(seed: int) -> None:
+    wanted = page.view_api(return_format="dict", print_info=False)["named_endpoints"]["/ask"]
+    given = {
+        one["parameter_name"]: None
+        for one in wanted["parameters"]
+        if not one["parameter_has_default"]
+    }
+
+    def ask(seed: int) -> list[Any]:
         path = tmp_path / f"{seed}.png"
         picture(224, 168, seed=seed).save(path)
-        job = page.submit(handle_file(path), "What?", max_new_tokens=20, api_name="/ask")
-        found[seed] = list(job)
+        own = {"image": handle_file(path), "question": "What?", "max_new_tokens": 20}
+        return list(page.submit(**(given | own), api_name="/ask"))
 
-    together([partial(ask, seed) for seed in range(4)])
-    alone = [list(page.submit(handle_file(tmp_path / f"{n}.png"), "What?", max_new_tokens=20,
-                              api_name="/ask"))[-1] for n in range(4)]  # fmt: skip
+    together([partial(lambda n: found.update({n: ask(n)}), seed) for seed in range(4)])
+    alone = [ask(seed)[-1] for seed in range(4)]
     for seed, said in found.items():
         assert said[-1]["answer"] == alone[seed]["answer"] and said[-1]["new_tokens"] <= 20
         assert said[-1]["kv_bytes"] == alone[seed]["kv_bytes"]

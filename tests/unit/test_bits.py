@@ -84,11 +84,14 @@ def test_bits_stand_for_what_they_replace() -> None:
     assert RotateK(bits=16).nominal_share == 1
     assert title_of(Settings(channels=plain)) == "RotateK (0.75 bits)"
     assert plain.of_paper() == RotateK()
+    assert RotateK(bits=0) == RotateK()  # forms and programs that need a number say 0
+    with pytest.raises(SettingError, match="calibration"):
+        RotateK(bits=0.75, calibration="bases.safetensors")
     settings = Settings.of(bits=0.75)
     assert Settings.from_dict(settings.as_dict()) == settings
 
 
-@pytest.mark.parametrize("bits", [0, 0.1, 17, float("nan"), "two"])
+@pytest.mark.parametrize("bits", [-1, 0.1, 17, float("nan"), "two"])
 def test_bits_out_of_range_are_refused(bits: Any) -> None:
     with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
         Settings.of(bits=bits)

@@ -21,7 +21,7 @@ from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel, collate, load
 from rotatek.models.loading import card_line
 from rotatek.settings import BASELINE, Settings
-from tests.families import EVERY, real_processor, tiny_other
+from tests.families import EVERY, real_processor, save_unknown, tiny_other
 from tests.fixtures import Picture
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
@@ -162,6 +162,17 @@ def test_a_family_without_an_adapter_runs(picture: Picture) -> None:
     zip_ = {"zip": Settings.of(tokens="visionzip", keep_tokens=0.5)}
     (failed,) = [e for e in Engine(other).compare(request, zip_) if isinstance(e, Failed)]
     assert "Choose a pruner that acts inside it" in failed.message
+
+
+def test_an_unknown_family_is_loaded_by_its_own_processor(picture: Picture, tmp_path: Path) -> None:
+    save_unknown(tmp_path)
+    vlm = load(tmp_path, "cpu")
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    columns = {"all": BASELINE, "k": Settings.of(keep_channels=1.0)}
+    events = list(Engine(vlm).compare(request, columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    answers = {event.answer for event in events if isinstance(event, Finished)}
+    assert len(answers) == 1 and vlm.prompt(request).visual_tokens == 16
 
 
 @pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
