@@ -59,6 +59,8 @@ def grid() -> list[Case]:
             Case(dtype, d=d, k=k, N=300) for d, k in ((64, 16), (80, 24), (96, 96), (256, 64))
         ]
         cases += [Case(dtype, B=B, Hkv=8, N=700, strided=True) for B in (1, 5, 16)]
+        if dtype == torch.float32:  # planes are for queries of 16 bits
+            continue
         for pack, G, N in product(PLANES, (1, 4, 7, 8), (1, 127, 129, 700)):
             base = Case(dtype, B=3, G=G, N=N, k=48, pack=pack)
             cases += [base, replace(base, M=200, k=16 * (1 + N % 5), ragged=True, strided=True)]

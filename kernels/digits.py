@@ -19,9 +19,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from .attention import attend_text
 from .tiles import dot, pair, store_columns
 
-WORDS = tl.constexpr(256)  # of a granule's tile
-RAISED = tl.constexpr(8)  # log2 of what weights are multiplied by, so that small ones stay normal
-
 
 @triton.jit
 def digits(b_w, WIDEN: tl.constexpr):
@@ -60,21 +57,8 @@ def digits(b_w, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _terms(b_x, TWO: tl.constexpr):
-    """float32 as one float16, or as the sum of two."""
-    b_high = b_x.to(tl.float16)
-    if TWO:
-        return b_high, (b_x - b_high.to(tl.float32)).to(tl.float16)
-    else:
-        return b_high, b_high
-
-
-@triton.jit
-def _multiply(b_a, b_high, b_low, b_acc, TWO: tl.constexpr, WIDEN: tl.constexpr):
-    b_acc = dot(b_a, b_high, b_acc, tl.float16, "ieee", WIDEN)
-    if TWO:
-        b_acc = dot(b_a, b_low, b_acc, tl.float16, "ieee", WIDEN)
-    return b_acc
+def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
+    return dot(b_a, b_b, b_acc, tl.float16, "ieee", WIDEN)
 
 
 @triton.jit
@@ -123,26 +107,20 @@ def _ask_for_rows(
 
 
 @triton.jit
-def _turn(
-    b_rows, b_steps, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
-    TWO: tl.constexpr, EIGHT: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
+def _turn(b_rows, b_steps, b_x, b_even, b_odd, b_scale, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
     """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
     b_zero = tl.zeros([b_rows.shape[0], b_x.shape[1]], tl.float32)
     if EIGHT:
         b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
-        b_y = _multiply(b_r0, b_even, b_even_low, b_zero, TWO, WIDEN)
-        b_y = _multiply(b_r1, b_odd, b_odd_low, b_y, TWO, WIDEN) * b_scale[None, :]
+        b_y = _multiply(b_r0, b_even, b_zero, WIDEN)
+        b_y = _multiply(b_r1, b_odd, b_y, WIDEN) * b_scale[None, :]
     else:
-        b_y = dot(b_rows, b_x, b_zero, tl.float32, PREC, WIDEN)
+        b_y = dot(b_rows, b_x, b_zero, tl.float32, "tf32x3", WIDEN)
     return b_y * b_steps[:, None]
 
 
 @triton.jit
-def _outward(
-    b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, PREC: tl.constexpr,
-    WIDEN: tl.constexpr,
-):  # fmt: skip
+def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
     """Adds a block's sums [16 SLOTS, GP], turned into the output's basis.
 
     Of int8 rows the even channels to b_up0 and the odd ones to b_up1; else all to b_up0.
@@ -151,12 +129,15 @@ def _outward(
     if EIGHT:
         b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
         b_y, b_scale = _unit(b_acc)
-        b_high, b_low = _terms(b_y, True)
+        b_high = b_y.to(tl.float16)
+        b_low = (b_y - b_high.to(tl.float32)).to(tl.float16)
         b_zero = tl.zeros([b_r0.shape[1], b_acc.shape[1]], tl.float32)
-        b_up0 += _multiply(tl.trans(b_r0), b_high, b_low, b_zero, True, WIDEN) * b_scale[None, :]
-        b_up1 += _multiply(tl.trans(b_r1), b_high, b_low, b_zero, True, WIDEN) * b_scale[None, :]
+        b_y = _multiply(tl.trans(b_r0), b_high, b_zero, WIDEN)
+        b_up0 += _multiply(tl.trans(b_r0), b_low, b_y, WIDEN) * b_scale[None, :]
+        b_y = _multiply(tl.trans(b_r1), b_high, b_zero, WIDEN)
+        b_up1 += _multiply(tl.trans(b_r1), b_low, b_y, WIDEN) * b_scale[None, :]
     else:
-        b_up0 = dot(tl.trans(b_rows), b_acc, b_up0, tl.float32, PREC, WIDEN)
+        b_up0 = dot(tl.trans(b_rows), b_acc, b_up0, tl.float32, "tf32x3", WIDEN)
     return b_up0, b_up1
 
 
@@ -164,7 +145,7 @@ def _outward(
 def _unit(b_x):
     """(x over its largest in every column, that largest)."""
     b_top = tl.maximum(tl.max(tl.abs(b_x), 0), 1e-30)
-    return b_x / b_top[None, :], b_top
+    return b_x * (1.0 / b_top)[None, :], b_top
 
 
 @triton.jit
@@ -199,101 +180,96 @@ def _dead(b_s, j: tl.constexpr, left, R: tl.constexpr):
 
 
 @triton.jit
-def _score(b_w, b_high, b_low, s, TWO: tl.constexpr, WIDEN: tl.constexpr):
+def _score(b_w, b_q, s, WIDEN: tl.constexpr):
     """Adds a block's products to the scores of all eight sub-tiles."""
     a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
     return (
-        _multiply(a0, b_high, b_low, s[0], TWO, WIDEN),
-        _multiply(a1, b_high, b_low, s[1], TWO, WIDEN),
-        _multiply(a2, b_high, b_low, s[2], TWO, WIDEN),
-        _multiply(a3, b_high, b_low, s[3], TWO, WIDEN),
-        _multiply(a4, b_high, b_low, s[4], TWO, WIDEN),
-        _multiply(a5, b_high, b_low, s[5], TWO, WIDEN),
-        _multiply(a6, b_high, b_low, s[6], TWO, WIDEN),
-        _multiply(a7, b_high, b_low, s[7], TWO, WIDEN),
+        _multiply(a0, b_q, s[0], WIDEN),
+        _multiply(a1, b_q, s[1], WIDEN),
+        _multiply(a2, b_q, s[2], WIDEN),
+        _multiply(a3, b_q, s[3], WIDEN),
+        _multiply(a4, b_q, s[4], WIDEN),
+        _multiply(a5, b_q, s[5], WIDEN),
+        _multiply(a6, b_q, s[6], WIDEN),
+        _multiply(a7, b_q, s[7], WIDEN),
     )
 
 
 @triton.jit
-def _weigh(b_w, p, r, b_sum, TWO: tl.constexpr, WIDEN: tl.constexpr):
+def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
     """A block's Values [16 SLOTS, 16 R] times the weights, their digits' offset taken off."""
     a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
     b_t = tl.zeros([b_w.shape[0], p[0].shape[1]], tl.float32)
-    b_t = _multiply(a0, p[0], r[0], b_t, TWO, WIDEN)
-    b_t = _multiply(a1, p[1], r[1], b_t, TWO, WIDEN)
-    b_t = _multiply(a2, p[2], r[2], b_t, TWO, WIDEN)
-    b_t = _multiply(a3, p[3], r[3], b_t, TWO, WIDEN)
-    b_t = _multiply(a4, p[4], r[4], b_t, TWO, WIDEN)
-    b_t = _multiply(a5, p[5], r[5], b_t, TWO, WIDEN)
-    b_t = _multiply(a6, p[6], r[6], b_t, TWO, WIDEN)
-    b_t = _multiply(a7, p[7], r[7], b_t, TWO, WIDEN)
+    b_t = _multiply(a0, p[0], b_t, WIDEN)
+    b_t = _multiply(a1, p[1], b_t, WIDEN)
+    b_t = _multiply(a2, p[2], b_t, WIDEN)
+    b_t = _multiply(a3, p[3], b_t, WIDEN)
+    b_t = _multiply(a4, p[4], b_t, WIDEN)
+    b_t = _multiply(a5, p[5], b_t, WIDEN)
+    b_t = _multiply(a6, p[6], b_t, WIDEN)
+    b_t = _multiply(a7, p[7], b_t, WIDEN)
     return b_t * 65536.0 - b_sum[None, :] * 1.5
 
 
 @triton.jit
-def _sum_weights(p, r, R: tl.constexpr, GP: tl.constexpr, TWO: tl.constexpr, WIDEN: tl.constexpr):
+def _sum_weights(p, R: tl.constexpr, GP: tl.constexpr, WIDEN: tl.constexpr):
     """The sum of the rounded weights [GP], by the same products that weigh the Values."""
     b_sum = tl.zeros([16, GP], tl.float32)
-    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)
-    b_sum = _multiply(b_one, p[0], r[0], b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p[4], r[4], b_sum, TWO, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8, then what places take off
+    b_sum = _multiply(b_one, p[0], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[4], b_sum, WIDEN)
     b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
-    b_sum = _multiply(b_one, p[1], r[1], b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p[5], r[5], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[1], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[5], b_sum, WIDEN)
     b_one = tl.full([16, 16 * R], 0.0625, tl.float16)
-    b_sum = _multiply(b_one, p[2], r[2], b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p[6], r[6], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[2], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[6], b_sum, WIDEN)
     b_one = tl.full([16, 16 * R], 0.25, tl.float16)
-    b_sum = _multiply(b_one, p[3], r[3], b_sum, TWO, WIDEN)
-    b_sum = _multiply(b_one, p[7], r[7], b_sum, TWO, WIDEN)
+    b_sum = _multiply(b_one, p[3], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[7], b_sum, WIDEN)
     return tl.max(b_sum, 0)
 
 
 @triton.jit
 def _group(
-    b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_r1, b_r2, b_f, b_m, b_l,
+    b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
     b_a1, b_a2, K1: tl.constexpr, K2: tl.constexpr, V1: tl.constexpr, V2: tl.constexpr,
-    GP: tl.constexpr, R: tl.constexpr, TWO: tl.constexpr, MASK: tl.constexpr,
+    GP: tl.constexpr, R: tl.constexpr, MASK: tl.constexpr,
     WIDEN: tl.constexpr,
 ):  # fmt: skip
     """R tiles of one head: scores, online softmax, weighted Values."""
     s = (tl.zeros([16 * R, GP], tl.float32),) * 8
-    s = _score(b_k1, b_q1, b_r1, s, TWO, WIDEN)
+    s = _score(b_k1, b_q1, s, WIDEN)
     if K2:  # noqa: SIM102 (decided when compiling)
         if k_count > K1:
-            s = _score(b_k2, b_q2, b_r2, s, TWO, WIDEN)
+            s = _score(b_k2, b_q2, s, WIDEN)
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     if MASK:
-        s0 = _dead(s0, 0, left, R)
-        s1 = _dead(s1, 1, left, R)
-        s2 = _dead(s2, 2, left, R)
-        s3 = _dead(s3, 3, left, R)
-        s4 = _dead(s4, 4, left, R)
-        s5 = _dead(s5, 5, left, R)
-        s6 = _dead(s6, 6, left, R)
-        s7 = _dead(s7, 7, left, R)
+        s0, s1 = _dead(s0, 0, left, R), _dead(s1, 1, left, R)
+        s2, s3 = _dead(s2, 2, left, R), _dead(s3, 3, left, R)
+        s4, s5 = _dead(s4, 4, left, R), _dead(s5, 5, left, R)
+        s6, s7 = _dead(s6, 6, left, R), _dead(s7, 7, left, R)
     b_top = tl.maximum(tl.maximum(s3, s7) * 0.015625, tl.maximum(s2, s6) * 0.0625)
     b_top = tl.maximum(b_top, tl.maximum(tl.maximum(s1, s5) * 0.25, tl.maximum(s0, s4)))
     b_next = tl.maximum(b_m, tl.max(b_top, 0) * b_f)
     b_past = tl.exp2(b_m - b_next)
     b_f1, b_f2, b_f3 = b_f * 0.25, b_f * 0.0625, b_f * 0.015625
-    b_d0 = b_next - 8
+    b_d0 = b_next - 8  # weights are raised by 2^8, so that small ones stay normal float16s
     b_d1, b_d2, b_d3 = b_d0 + 2, b_d0 + 4, b_d0 + 6
-    p0, r0 = _terms(tl.exp2(s0 * b_f[None, :] - b_d0[None, :]), TWO)
-    p1, r1 = _terms(tl.exp2(s1 * b_f1[None, :] - b_d1[None, :]), TWO)
-    p2, r2 = _terms(tl.exp2(s2 * b_f2[None, :] - b_d2[None, :]), TWO)
-    p3, r3 = _terms(tl.exp2(s3 * b_f3[None, :] - b_d3[None, :]), TWO)
-    p4, r4 = _terms(tl.exp2(s4 * b_f[None, :] - b_d0[None, :]), TWO)
-    p5, r5 = _terms(tl.exp2(s5 * b_f1[None, :] - b_d1[None, :]), TWO)
-    p6, r6 = _terms(tl.exp2(s6 * b_f2[None, :] - b_d2[None, :]), TWO)
-    p7, r7 = _terms(tl.exp2(s7 * b_f3[None, :] - b_d3[None, :]), TWO)
+    p0 = tl.exp2(s0 * b_f[None, :] - b_d0[None, :]).to(tl.float16)
+    p1 = tl.exp2(s1 * b_f1[None, :] - b_d1[None, :]).to(tl.float16)
+    p2 = tl.exp2(s2 * b_f2[None, :] - b_d2[None, :]).to(tl.float16)
+    p3 = tl.exp2(s3 * b_f3[None, :] - b_d3[None, :]).to(tl.float16)
+    p4 = tl.exp2(s4 * b_f[None, :] - b_d0[None, :]).to(tl.float16)
+    p5 = tl.exp2(s5 * b_f1[None, :] - b_d1[None, :]).to(tl.float16)
+    p6 = tl.exp2(s6 * b_f2[None, :] - b_d2[None, :]).to(tl.float16)
+    p7 = tl.exp2(s7 * b_f3[None, :] - b_d3[None, :]).to(tl.float16)
     p = (p0, p1, p2, p3, p4, p5, p6, p7)
-    r = (r0, r1, r2, r3, r4, r5, r6, r7)
-    b_sum = _sum_weights(p, r, R, GP, TWO, WIDEN)
-    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, r, b_sum, TWO, WIDEN)
+    b_sum = _sum_weights(p, R, GP, WIDEN)
+    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, b_sum, WIDEN)
     if V2:  # noqa: SIM102
         if v_count > V1:
-            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, r, b_sum, TWO, WIDEN)
+            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, b_sum, WIDEN)
     return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
@@ -305,17 +281,16 @@ def digits_kernel(
     s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
     N, M, spread, text_size, Hkv, G, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
-    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr, PREC: tl.constexpr,
-    TWO: tl.constexpr, EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
+    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr, 
+    EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
     SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
 
     The first `spread` splits read visual tokens, and text is shared out from the last split on.
     K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
-    heads that need only the first skip the second. R: tiles a group. TWO: operands
-    of two float16 terms, for float32. EIGHT: the bases are int8. SINGLE: the share is everything,
-    and p_acc is the output.
+    heads that need only the first skip the second. R: tiles a group. EIGHT:
+    the bases are int8. SINGLE: the share is everything, and p_acc is the output.
     """
     if PDL:
         gdc_launch_dependents()
@@ -385,37 +360,34 @@ def digits_kernel(
         b_x = b_x.to(tl.float32)
         b_y, b_scale = _unit(b_x)
         b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
-        b_even, b_even_low = _terms(b_even, TWO)
-        b_odd, b_odd_low = _terms(b_odd, TWO)
+        b_even = b_even.to(tl.float16)
+        b_odd = b_odd.to(tl.float16)
         b_q1 = _turn(
-            b_rows1, b_steps1, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
-            TWO, EIGHT, PREC, WIDEN,
+            b_rows1, b_steps1, b_x, b_even, b_odd, b_scale,
+            EIGHT, WIDEN,
         )  # fmt: skip
         b_q2 = b_q1
         b_top = tl.max(tl.abs(b_q1), 0)
         if K2:
             b_q2 = _turn(
-                b_rows2, b_steps2, b_x, b_even, b_odd, b_even_low, b_odd_low, b_scale,
-                TWO, EIGHT, PREC, WIDEN,
+                b_rows2, b_steps2, b_x, b_even, b_odd, b_scale,
+                EIGHT, WIDEN,
             )  # fmt: skip
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
         b_top = tl.maximum(b_top, 1e-30)
-        b_q1, b_r1 = _terms(b_q1 / b_top[None, :], TWO)
+        b_inverse = 1.0 / b_top
+        b_q1 = (b_q1 * b_inverse[None, :]).to(tl.float16)
+        b_q2 = (b_q2 * b_inverse[None, :]).to(tl.float16)
         b_bias = tl.sum(b_q1.to(tl.float32), 0)
-        if TWO:
-            b_bias += tl.sum(b_r1.to(tl.float32), 0)
-        b_q2, b_r2 = _terms(b_q2 / b_top[None, :], TWO)
         if K2:
             b_bias += tl.sum(b_q2.to(tl.float32), 0)
-            if TWO:
-                b_bias += tl.sum(b_r2.to(tl.float32), 0)
         b_top = b_top * scale_log2
         b_f = b_top * 16777216.0
         b_a1 = tl.zeros([16 * V1, GP], tl.float32)
         b_a2 = tl.zeros([16 * V2 if V2 else 16, GP], tl.float32)
         b_m, b_l, b_a1, b_a2 = _group(
-            b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_r1, b_r2, b_f, b_m, b_l,
-            b_a1, b_a2, K1, K2, V1, V2, GP, R, TWO, True, WIDEN,
+            b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
+            b_a1, b_a2, K1, K2, V1, V2, GP, R, True, WIDEN,
         )  # fmt: skip
         for i_t in tl.range(i_s, last, spread, num_stages=STAGES):
             p_kt, p_vt = p_k + i_t * k_step, p_v + i_t * v_step
@@ -427,8 +399,8 @@ def digits_kernel(
             if V2:
                 b_v2 = _fetch(p_vt, v_count, R, V1, V2, R, True, False)
             b_m, b_l, b_a1, b_a2 = _group(
-                b_k1, b_k2, b_v1, b_v2, k_count, v_count, 128 * R, b_q1, b_q2, b_r1, b_r2, b_f,
-                b_m, b_l, b_a1, b_a2, K1, K2, V1, V2, GP, R, TWO, False, WIDEN,
+                b_k1, b_k2, b_v1, b_v2, k_count, v_count, 128 * R, b_q1, b_q2, b_f,
+                b_m, b_l, b_a1, b_a2, K1, K2, V1, V2, GP, R, False, WIDEN,
             )  # fmt: skip
         b_m += -1.5 * b_bias * b_top
         b_rows1, b_steps1 = _load_rows(
@@ -440,9 +412,9 @@ def digits_kernel(
                 p_value_basis, p_value_steps, v_start, v_count, v0, v1, v2, V1, V2, D, DP, EIGHT
             )  # fmt: skip
         b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
-        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, PREC, WIDEN)
+        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, WIDEN)
         if V2:
-            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, EIGHT, PREC, WIDEN)
+            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, EIGHT, WIDEN)
         if EIGHT:
             b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
         else:

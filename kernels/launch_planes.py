@@ -16,7 +16,7 @@ from .reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-CROWD, ROOM = 5, 8  # programs a multiprocessor: see `plan_planes`
+CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
 
@@ -50,19 +50,19 @@ class PlanesWork(NamedTuple):
 
 
 def choose(work: PlanesWork, sms: int) -> PlanesConfig:
-    """One tile at once where every program has a tile or two, or a head has many granules."""
-    programs = work.rows * -(-work.N // TILE)
-    one = programs <= 2 * sms or work.granules > 6
-    return PlanesConfig(tiles=1 if one else 2, apart=work.rows <= sms // 8)
+    """Text apart and two warps for few rows; else warps by the registers that granules take."""
+    apart = work.rows <= sms // 8
+    warps = 4 if work.granules > 16 else 2 if apart or work.granules > 6 else 1
+    return PlanesConfig(apart=apart, warps=warps)
 
 
 def plan_planes(
     work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
-    """The visual splits of least modelled time, and the text's.
+    """The visual splits of least modelled time, with text apart all that fit, and the text's.
 
-    A program's time is its instructions; up to CROWD programs of one warp a multiprocessor run side
-    by side as fast as one, and ROOM have registers. Fitted to an H200's times.
+    A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
+    fast as one, and ROOM have registers. Fitted to an H200's times.
 
     Args:
         work: what the call reads.
@@ -76,11 +76,12 @@ def plan_planes(
         fixed = 2300 + 370 * work.granules
 
         def cost(count: int) -> float:
-            crowd = work.rows * count / (CROWD * sms)
+            crowd = config.warps * work.rows * count / (CROWD * sms)
             return (-(-groups // count) * group + fixed) * max(1.0, crowd) + MERGED * count
 
-        most = max(1, min(groups, ROOM * sms // work.rows))
-        spread = min(range(1, most + 1), key=cost)
+        most = max(1, min(groups, ROOM * sms // (config.warps * work.rows)))
+        few = range(1, most + 1)
+        spread = -(-groups // -(-groups // most)) if config.apart else min(few, key=cost)
     block = config.block_m
     if config.apart:
         text_size = block * (1 if 8 * block >= work.M else 2)
@@ -131,7 +132,6 @@ def attend_planes(
     parts = (out, None, None)
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
-    wide = q.dtype == torch.float32
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
@@ -142,10 +142,8 @@ def attend_planes(
         N, M, plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
-        TT=TYPES[q.dtype], PREC="ieee" if wide else "tf32x3", TWO=wide,
-        EIGHT=eight,
-        BLOCK_M=config.block_m, STAGES=config.stages, SINGLE=splits == 1, PDL=early,
-        WIDEN=arch == 0, num_warps=config.warps, **extra,
+        TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
+        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         _merge(q, out, parts, splits, early)

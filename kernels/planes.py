@@ -77,7 +77,7 @@ def counts_of(depths: Tensor) -> Tensor:
 def depths_of(counts: Tensor, width: int) -> Tensor:
     """Bits [B, Hkv, width] of every channel, 0 where it is not stored; `counts_of` undone."""
     channel = torch.arange(width, device=counts.device)
-    return 2 * (channel < counts[..., None]).sum(2)
+    return 2 * (channel < counts[..., None]).sum(-2)
 
 
 def granules(counts: Tensor) -> Tensor:

@@ -153,9 +153,13 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
 
 
 def spectra(trace: Trace, method: ChannelMethod) -> Floats:
-    """Eigenvalues of every head's (weighted) covariance, falling, [layers, kv heads, d]."""
+    """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d]."""
     layers, heads = trace.shape
-    rows = [[_axes(trace, la, h, method).spectrum for h in range(heads)] for la in range(layers)]
+    counts = [max(1, layer.count) for layer in trace.layers]
+    rows = [
+        [_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)]
+        for la in range(layers)
+    ]
     return torch.stack([torch.stack(row) for row in rows]).numpy()
 
 
@@ -166,7 +170,7 @@ def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
 
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
-    energies = np.stack([layer.value_energy for layer in trace.layers])
+    energies = np.stack([layer.value_energy / max(1, layer.count) for layer in trace.layers])
     return method.value_widths(torch.from_numpy(energies)).numpy()
 
 

@@ -5,11 +5,12 @@ prefill attention: the layer travels on the Key tensor that `update` returned. W
 the function is plain SDPA, so one loaded model serves baseline and compressed columns alike.
 """
 
+import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial, wraps
-from types import MethodType
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
@@ -215,7 +216,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
     if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
-        model.forward = MethodType(_run_by_cache(type(model).forward), model)
+        model.forward = _RunByCache(model)
     return model
 
 
@@ -253,17 +254,28 @@ class Narrowing(NamedTuple):
     mask: Tensor | None
 
 
-def _run_by_cache(forward: Callable) -> Callable:
-    """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does."""
+class _RunByCache:
+    """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does.
 
-    @wraps(forward)
-    def run(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+    It holds the model weakly, so that nothing keeps it alive, and goes along with its copies.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = weakref.ref(model)
+        self.__name__ = "forward"
+        own = inspect.signature(type(model).forward)  # `generate` asks what the model takes
+        self.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = self._model()
+        assert model is not None
+        forward = partial(type(model).forward, model)
         own = getattr(kwargs.get("past_key_values"), "run", None)
-        if own is None:
-            return forward(self, *args, **kwargs)
-        return own(partial(forward, self), args, kwargs)
+        return forward(*args, **kwargs) if own is None else own(forward, args, kwargs)
 
-    return run
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_RunByCache":
+        model = self._model()
+        return _RunByCache(memo.get(id(model), model))
 
 
 def _narrowing_hook(index: int) -> Callable:

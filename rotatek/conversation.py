@@ -8,6 +8,7 @@ tokens; each column goes on from its own compressed cache, and the image is not 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from PIL import Image
@@ -179,7 +180,9 @@ class Conversation:
         (column,) = self.columns
         if not isinstance(column.cache, RotateKCache):
             raise CacheNotStorable
-        own = {one.name: getattr(column, one.name, None) for one in fields(KeptBeside)}
+        own: dict[str, Any] = {
+            one.name: getattr(column, one.name, None) for one in fields(KeptBeside)
+        }
         beside = KeptBeside(**own | {"prompt": self.prompt, "turns": self.turns})
         return column.cache.save(path, beside)
 

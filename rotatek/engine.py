@@ -352,7 +352,7 @@ class Engine:
         pixels = None if warm is None else warm.pixels
         if pixels is None:
             with self.scheduler.preprocessing:
-                pixels = self.vlm.preprocess(request.images)
+                pixels = self.vlm.look(request, self.limits.max_prompt_tokens)
         with self.scheduler.preparing:
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
         return _Asked(prompt, key, warm or Looked(prompt.pixels))

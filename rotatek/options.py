@@ -54,12 +54,18 @@ class Option:
         return tuple(value for value, _ in self.choices)
 
     @property
+    def is_optional(self) -> bool:
+        """Whether it is a number that may be left out: None, or 0 where a number must stand."""
+        return self.kind == "number" and self.default is None
+
+    @property
     def expected(self) -> str:
         """What a refusal asks for."""
         if self.kind == "fraction":
             return "a number above 0 and at most 1"
         if self.kind == "number":
-            return f"a number in [{self.low:g}, {self.high:g}]"
+            off = ", or 0 to leave it out" if self.is_optional else ""
+            return f"a number in [{self.low:g}, {self.high:g}]{off}"
         if self.kind == "integer":
             return f"a whole number of {self.low:g} or more"
         if self.kind == "choice":
@@ -70,7 +76,7 @@ class Option:
         """Whether the option may be set to `value`."""
         if self.kind == "choice":
             return value in self.values
-        if value is None:
+        if value is None or (value == 0 and self.is_optional):
             return self.default is None
         if self.kind == "path":
             return isinstance(value, str)

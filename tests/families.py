@@ -5,6 +5,7 @@ Built here from configurations and byte-level tokenizers: nothing is downloaded.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -44,6 +45,8 @@ from transformers import (
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
     SmolVLMProcessor,
+    VipLlavaConfig,
+    VipLlavaForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -239,36 +242,43 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     "internvl": tiny_internvl,
     "gemma3": tiny_gemma3,
 }
-PROCESSORS: dict[str, tuple[type, Callable[[VisionLanguageModel], dict[str, Any]]]] = {
-    "qwen2_vl": (Qwen2VLProcessor, lambda vlm: {"video_processor": None}),
-    "qwen2_5_vl": (Qwen2_5_VLProcessor, lambda vlm: {"video_processor": None}),
-    "qwen3_vl": (Qwen3VLProcessor, lambda vlm: {"video_processor": None}),
-    "llava": (
-        LlavaProcessor,
-        lambda vlm: {
-            "patch_size": 14, "vision_feature_select_strategy": "default",
+PROCESSORS: dict[str, type] = {
+    "qwen2_vl": Qwen2VLProcessor,
+    "qwen2_5_vl": Qwen2_5_VLProcessor,
+    "qwen3_vl": Qwen3VLProcessor,
+    "llava": LlavaProcessor,
+    "llava_next": LlavaNextProcessor,
+    "llava_onevision": LlavaOnevisionProcessor,
+    "smolvlm": SmolVLMProcessor,
+    "idefics3": Idefics3Processor,
+    "internvl": InternVLProcessor,
+    "gemma3": Gemma3Processor,
+}
+
+
+def _told(family: str, config: Any) -> dict[str, Any]:
+    """What a family's processor is told beside its parts, as its checkpoints' files do."""
+    vision = config.vision_config
+    no_clips = {"video_processor": None}
+    if family.startswith("qwen"):
+        return no_clips
+    if family in ("llava", "llava_next"):
+        return {
+            "patch_size": vision.patch_size, "vision_feature_select_strategy": "default",
             "num_additional_image_tokens": 1,
-        },
-    ),
-    "llava_next": (
-        LlavaNextProcessor,
-        lambda vlm: {
-            "patch_size": 14, "vision_feature_select_strategy": "default",
-            "num_additional_image_tokens": 1,
-        },
-    ),
-    "llava_onevision": (
-        LlavaOnevisionProcessor,
-        lambda vlm: {
-            "video_processor": None, "num_image_tokens": 16,
-            "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_4",
-        },
-    ),
-    "smolvlm": (SmolVLMProcessor, lambda vlm: {"video_processor": None, "image_seq_len": 4}),
-    "idefics3": (Idefics3Processor, lambda vlm: {"image_seq_len": 4}),
-    "internvl": (InternVLProcessor, lambda vlm: {"video_processor": None, "image_seq_length": 4}),
-    "gemma3": (Gemma3Processor, lambda vlm: {"image_seq_length": 4}),
-}  # fmt: skip
+        }  # fmt: skip
+    if family == "llava_onevision":
+        return no_clips | {
+            "num_image_tokens": (vision.image_size // vision.patch_size) ** 2,
+            "vision_feature_select_strategy": "full",
+            "vision_aspect_ratio": config.vision_aspect_ratio,
+        }
+    if family == "internvl":
+        return no_clips | {"image_seq_length": config.image_seq_length}
+    if family == "gemma3":
+        return {"image_seq_length": config.mm_tokens_per_image}
+    side = vision.image_size // vision.patch_size // config.scale_factor
+    return {"image_seq_len": side**2} | (no_clips if family == "smolvlm" else {})
 
 
 def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
@@ -276,7 +286,7 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
 
     Several want torchvision's video processor, which is not here; only pictures are asked of them.
     """
-    kind, more = PROCESSORS[family]
+    kind = PROCESSORS[family]
     module = "transformers.models.smolvlm.processing_smolvlm.num2words"
     with (
         mock.patch.object(kind, "check_argument_for_proper_class", lambda *_: None),
@@ -284,8 +294,22 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
     ):
         return kind(
             image_processor=vlm.images, tokenizer=vlm.tokenizer,
-            chat_template=vlm.tokenizer.chat_template, **more(vlm),
+            chat_template=vlm.tokenizer.chat_template, **_told(family, vlm.model.config),
         )  # fmt: skip
+
+
+def save_unknown(folder: Path) -> None:
+    """A checkpoint of a family that has no adapter, with its real processor: VipLLaVA."""
+    known = tiny_llava15()
+    config = VipLlavaConfig(
+        vision_config=CLIPVisionConfig(**SIGLIP),
+        text_config=LlamaConfig(**TEXT, vocab_size=len(known.tokenizer)),
+        image_token_index=known.image_token, vision_feature_layers=[-2, -3],
+    )  # fmt: skip
+    network = scramble(VipLlavaForConditionalGeneration(config), 0)
+    network.generation_config = GenerationConfig(eos_token_id=known.tokenizer.eos_token_id)
+    network.save_pretrained(folder)
+    real_processor("llava", known).save_pretrained(folder)
 
 
 def tiny_other(known: VisionLanguageModel) -> VisionLanguageModel:

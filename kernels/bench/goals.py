@@ -125,6 +125,29 @@ def _prefill(found: Row) -> str:
     return _lines(["prefill, N = 2,880", "ms", *found["rows"][0]["share"]], rows)
 
 
+def _planes(found: Row) -> str:
+    rows = []
+    for row in found["rows"]:
+        us = {name: timing["us"] for name, timing in row["times"].items()}
+        for name, gain in row["over_best_dense"].items():
+            rows.append(
+                [_shape(row["shape"]), name, f"{us[name]:.1f}", f"{gain:.2f}",
+                 f"{row['over_fp8_dense'][name]:.2f}"]
+            )  # fmt: skip
+        rivals = [f"{name} {us[name]:.1f}" for name in us if name not in row["over_best_dense"]]
+        rows.append([_shape(row["shape"]), ", ".join(rivals), *["-"] * 3])
+    head = ["shape", "bytes a token and head", "us", "over best bf16 dense", "over fp8 dense"]
+    return "Channels of a few bits\n\n" + _lines(head, rows)
+
+
+def _packing(found: Row) -> str:
+    rows = [
+        [row["model"], f"{row['us']:.0f}", f"{100 * row['words_that_differ']:.2f} %"]
+        for row in found["rows"]
+    ]
+    return _lines(["packing, N = 2,880", "us", "words that differ from plain PyTorch's"], rows)
+
+
 RENDER: dict[str, Callable[[Row], str]] = {
     "attention": _attention,
     "latency": _times("One call at B = 1"),
@@ -135,6 +158,8 @@ RENDER: dict[str, Callable[[Row], str]] = {
     "prefill": _prefill,
     "step": _step,
     "capacity": _capacity,
+    "planes": _planes,
+    "packing": _packing,
 }
 
 
@@ -276,6 +301,31 @@ def _judge_solver(found: Row) -> Judged:
         yield f"prefill overhead, {row['model']}, N = 2,880: <= 1 %", text, share <= 0.01
 
 
+def _judge_planes(found: Row) -> Judged:
+    """At 24 bytes a token and head."""
+    over_dense = {(32, 16384): 5.0, (8, 16384): 4.5, (1, 16384): 2.5}
+    for row in found.get("planes", {}).get("rows", []):
+        shape = row["shape"]
+        goal = over_dense.get((shape["B"], shape["N"]))
+        if goal:
+            value = row["over_best_dense"]["24"]
+            text = f"24 bytes over the best bf16 dense, {_shape(shape)}: >= {goal}"
+            yield text, f"{value:.2f}", value >= goal
+        if goal == 5.0:
+            value = row["over_fp8_dense"]["24"]
+            text = f"24 bytes over the fp8 dense, {_shape(shape)}: >= 2.5"
+            yield text, f"{value:.2f}", value >= 2.5
+        if (shape["B"], shape["N"], shape["Hq"]) == (1, 2880, 32):
+            us = row["times"]["24"]["us"]
+            yield "24 bytes, B = 1, N = 2,880: <= 6.0 us", f"{us:.2f} us", us <= 6.0
+    prefills = {r["model"]: r["us"]["prefill"] for r in found.get("prefill", {}).get("rows", [])}
+    for row in found.get("packing", {}).get("rows", []):
+        if row["model"] in prefills:
+            share = row["us"] / prefills[row["model"]]
+            text = f"packing of a prefill, {row['model']}, N = 2,880: <= 2 %"
+            yield text, f"{100 * share:.2f} %", share <= 0.02
+
+
 JUDGES: tuple[Callable[[Row], Judged], ...] = (
     _judge_bandwidth,
     _judge_dense,
@@ -284,4 +334,5 @@ JUDGES: tuple[Callable[[Row], Judged], ...] = (
     _judge_quant,
     _judge_step,
     _judge_solver,
+    _judge_planes,
 )

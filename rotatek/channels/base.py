@@ -174,6 +174,11 @@ class ChannelMethod(Method):
         return False
 
     @property
+    def bits_a_number(self) -> float | None:
+        """Mean bits of a stored number, where a method hands out bits and not channels."""
+        return None
+
+    @property
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it."""
         return (self.key_share + self.value_share) / 2
@@ -288,6 +293,10 @@ class ChannelMethod(Method):
         """Value channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
         kept = channels_kept(spectra.shape[-1], self.value_share)
         return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def key_bits(self, spectra: Tensor) -> Tensor | None:
+        """Bits of every rotated Key channel, int [layers, heads, d], where they differ."""
+        return None
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int

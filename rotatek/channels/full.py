@@ -4,6 +4,7 @@ cache_dtype="fp8" or "int8" is the plain dense cache in 8 bits that serving syst
 unrotated, with a scale for each Key channel and each token's Values (`rotatek.channels.quantise`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +38,11 @@ class Full(ChannelMethod):
         ],
         place="beyond",
     )
+
+    @classmethod
+    def variants(cls) -> Mapping[str, ChannelMethod]:
+        """The forms in 8 bits: as they are, it is the reference of every table."""
+        return {f"Dense {kind}": cls(cache_dtype=kind) for kind in ("fp8", "int8")}
 
     @property
     def stores_everything(self) -> bool:

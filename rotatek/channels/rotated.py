@@ -127,11 +127,12 @@ def adapt(stores: Sequence[RotateKStore], how: Rotation) -> None:
     """Trim every head of every layer to the widths that one budget allots."""
     d = held(stores[0].visual.mean).shape[-1]
     budget = channels_kept(d, how.keep)
-    for_keys = allot([held(store.key_energy) for store in stores], budget)
+    tokens = [held(store.visual.lengths) for store in stores]
+    for_keys = allot([held(store.key_energy) for store in stores], budget, tokens)
     for_values: list[Tensor | None] = [None] * len(stores)
     if how.values == "rotate":
         budget = channels_kept(d, how.keep_values)
-        for_values[:] = allot([held(store.value_energy) for store in stores], budget)
+        for_values[:] = allot([held(store.value_energy) for store in stores], budget, tokens)
     for store, keys, values in zip(stores, for_keys, for_values, strict=True):
         store.visual = _narrowed(store.visual, keys, values, how.cache_dtype)
         store.key_energy = store.value_energy = None
@@ -144,7 +145,7 @@ def _rotated_keys(layers: LikeLayers, how: Rotation) -> dict[str, Tensor]:
     forward, back, energy = _key_bases(layers, how, covariance)
     kept = rotation.project(keys, mean, forward, lengths)
     found = {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
-    return found if energy is None else found | {"key_energy": energy}
+    return found if energy is None else found | {"key_energy": energy * _logit_unit(layers, how)}
 
 
 def _rotated_values(layers: LikeLayers, how: Rotation) -> dict[str, Tensor]:
@@ -166,7 +167,9 @@ def _rotated_values(layers: LikeLayers, how: Rotation) -> dict[str, Tensor]:
         "value_basis": (basis.transpose(-1, -2) @ inverse).to(values.dtype),
         "value_mean": mean,
     }
-    return found if energy is None else found | {"value_energy": energy}
+    if energy is None:
+        return found
+    return found | {"value_energy": energy / lengths.clamp(min=1)[:, None, None]}
 
 
 def _in_eight_bits(layers: LikeLayers, found: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
@@ -201,6 +204,16 @@ def _weights(layers: LikeLayers, how: Rotation) -> Tensor | None:
     return layers.once(
         "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
     )
+
+
+def _logit_unit(layers: LikeLayers, how: Rotation) -> Tensor:
+    """[L * B, Hkv, 1]: from an energy in normalised weights to the variance of a token's logit."""
+    keys, alive = layers.of("keys"), layers.of("window_alive")
+    real = layers.of("queries").shape[1] // keys.shape[1] * alive.sum(1)
+    sigma = rotation.query_weights(layers.of("queries"), keys.shape[1], alive)
+    mean = sigma.mean(-1) if how.weighting != "none" else sigma.square().mean(-1).sqrt()
+    count = (real * layers.of("lengths")).clamp(min=1) * keys.shape[-1]
+    return (mean.square() / count[:, None])[..., None]
 
 
 def _top_basis(

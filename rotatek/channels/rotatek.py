@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, Self
 import torch
 from torch import Tensor
 
+from kernels.planes import GRANULE, TILE
 from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.base import (
@@ -48,7 +49,9 @@ from rotatek.channels.rotated import (
     rotate,
 )
 from rotatek.channels.store import Store
+from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
 from rotatek.channels.widths import allot
+from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.options import choice, option, options_of
 from rotatek.rotation.bases import load_bases
 
@@ -140,7 +143,7 @@ class RotateK(ChannelMethod):
     bits: float | None = option(
         None,
         "Bits a number",
-        "mean bits of a number of the visual Keys and Values, .25 to 16, in place of "
+        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; in place of "
         "channels left out, widths and cache_dtype (beyond the paper)",
         kind="number",
         low=LEAST_BITS,
@@ -150,7 +153,11 @@ class RotateK(ChannelMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.bits == 0:
+            object.__setattr__(self, "bits", None)
         if self.bits is not None:
+            if self.calibration is not None:
+                raise SettingError("calibration", "nothing where bits is given", self.calibration)
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)
@@ -167,6 +174,12 @@ class RotateK(ChannelMethod):
             return RotateKStore(full_visual(states), states)
         if self.bits >= PLAIN:
             return Store(full_visual(states))
+        width = states.keys.shape[-1]
+        if width % GRANULE:
+            raise ModeUnsupported(
+                f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
+                f"{width}. Leave out `bits`."
+            )
         store = BitStore(full_visual(states), states)
         find_axes(store, self.weighting)
         return store
@@ -210,6 +223,11 @@ class RotateK(ChannelMethod):
         """Share of the Value channels, or of their bits, that stays."""
         return self.keep_values if self.bits is None else _bit_share(self.bits)
 
+    @property
+    def bits_a_number(self) -> float | None:
+        """`bits`, where they are given."""
+        return self.bits
+
     def at(self, keep: float) -> Self:
         """The same method keeping another share of the channels; of the bits, where it has them."""
         if self.bits is None:
@@ -245,6 +263,7 @@ class RotateK(ChannelMethod):
         return {
             "62 %: channels only": cls(keep=0.25),
             "19 %: Keys + Values": cls(keep=0.13, widths="adaptive", keep_values=0.25),
+            "5 %: twenty-fold": cls(bits=0.75),
         }
 
     @classmethod
@@ -269,9 +288,13 @@ class RotateK(ChannelMethod):
         return rotation.query_weights(queries[None], 1, mean_one=True)[0, 0]
 
     def axes(self, head: HeadStates) -> Axes:
-        """The head's full basis, in the metric of the options."""
+        """The head's full basis, in the metric of the options; its spectrum is that of logits."""
         sigma = None if self.weighting == "none" else self.weights(head.queries)
         basis, spectrum = rotation.full_basis(head.covariance, sigma)
+        raw = rotation.logit_weights(head.queries[None], 1)[0, 0]
+        spectrum = (
+            spectrum * (raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5) ** 2
+        )
         if sigma is None or self.weighting != "consistent":
             return Axes(basis, basis, spectrum)
         return Axes(sigma[:, None] * basis, basis / sigma[:, None], spectrum)
@@ -281,14 +304,33 @@ class RotateK(ChannelMethod):
         return running_share(self.axes(head).spectrum)
 
     def key_widths(self, spectra: Tensor) -> Tensor:
-        """One budget for all heads where widths adapt."""
-        return self._allotted(spectra, self.keep, self.widths)
+        """One budget for all heads where widths adapt; with bits, channels that get any."""
+        return (
+            self._with_bits(spectra)
+            if self.bits is not None
+            else self._allotted(spectra, self.keep, self.widths)
+        )
 
     def value_widths(self, spectra: Tensor) -> Tensor:
         """As `key_widths`, of the Values."""
+        if self.bits is not None:
+            return self._with_bits(spectra)
         return self._allotted(
             spectra, self.keep_values, self.widths if self.values == "rotate" else "uniform"
         )
+
+    def key_bits(self, spectra: Tensor) -> Tensor | None:
+        """Bits of every rotated channel, as its spectrum alone would earn them."""
+        if self.bits is None or self.bits >= PLAIN:
+            return None
+        some = torch.tensor([TILE])
+        claims = [Claim(layer[None], some, 0) for layer in spectra]
+        return torch.cat(allot_bits(claims, min(self.bits, DEEPEST), spectra.shape[-1]))
+
+    def _with_bits(self, spectra: Tensor) -> Tensor:
+        depths = self.key_bits(spectra)
+        whole = torch.full(spectra.shape[:-1], spectra.shape[-1], dtype=torch.int32)
+        return whole if depths is None else (depths > 0).sum(-1, dtype=torch.int32)
 
     @staticmethod
     def _allotted(spectra: Tensor, keep: float, widths: str) -> Tensor:
@@ -303,6 +345,8 @@ class RotateK(ChannelMethod):
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
         """Keys, Values, bases, means and scales; where widths adapt, where each block begins."""
+        if self.bits is not None:
+            return self._bit_bytes(keys + values, tokens, d, itemsize)
         eight = self.cache_dtype != "model"
         total = super().head_bytes(keys, values, tokens, d, 1 if eight else itemsize)
         for widths, rotated in ((keys, True), (values, self.values == "rotate")):
@@ -312,6 +356,14 @@ class RotateK(ChannelMethod):
         if eight:  # a scale for each Key channel, each token's Values, and the head
             total = total + 4 * keys.amax(1, keepdim=True).long() + 2 * tokens.long() + 4
         return total
+
+    def _bit_bytes(self, columns: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
+        """Bytes of heads with the mean bits, and so many columns of their bases."""
+        if held(self.bits) >= PLAIN:
+            return (2 * itemsize * d * tokens.long()).expand_as(columns)
+        rows = -(-tokens.long() // TILE) * TILE  # planes end with whole tiles
+        numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
+        return numbers + columns.long() * (d + COLUMN_EXTRA) + 2 * itemsize * d
 
 
 def _bit_share(bits: float) -> float:

@@ -8,21 +8,37 @@ from torch import Tensor
 STEP = 4  # channels are handed out in fours, so that rows stay aligned for the kernels
 
 
-def allot(energies: Sequence[Tensor], budget: int) -> list[Tensor]:
+def allot(
+    energies: Sequence[Tensor], budget: int, tokens: Sequence[Tensor] | None = None
+) -> list[Tensor]:
     """Widths per layer, int32 [B, Hkv], from energies [B, Hkv, cap] in falling order.
 
-    The largest eigenvalues of all heads of all layers win, in groups of four, until a mean of
-    `budget` channels a head is spent; every head gets at least one group.
+    Groups of four channels of all heads of all layers compete: those of most energy for a byte win,
+    until a mean of `budget` channels a head, every token counted, is spent. Every head gets at
+    least one group.
+
+    Args:
+        energies: of each layer, what a channel's loss costs a token, in one unit for all heads.
+        budget: mean channels of a head.
+        tokens: [B] of each layer, which a channel's bytes grow with; the same for all by default.
     """
     device = energies[0].device
     groups = torch.cat([e.to(device).unflatten(-1, (-1, STEP)).sum(-1) for e in energies], 1)
-    heads, per_head = groups.shape[1:]
-    groups[..., 0] = float("inf")
-    share = min(max(heads, round(budget * heads / STEP)), heads * per_head)
-    best = groups.flatten(1).topk(share, dim=-1).indices
-    owned = torch.zeros_like(groups.flatten(1), dtype=torch.int32).scatter_(1, best, STEP)
+    counts = [e.shape[1] for e in energies]
+    if tokens is None:
+        price = torch.ones(groups.shape[:2], device=device)
+    else:
+        each = zip(tokens, counts, strict=True)
+        price = torch.cat([n.to(device).float()[:, None].expand(-1, count) for n, count in each], 1)
+    gains = groups / price.clamp(min=1)[..., None]
+    gains[..., 0] = float("inf")
+    order = gains.flatten(1).argsort(dim=-1, descending=True, stable=True)
+    cost = price[..., None].expand_as(groups).flatten(1).gather(1, order)
+    fits = cost.cumsum(1) <= budget / STEP * price.sum(1, keepdim=True) + cost / 2
+    fits |= torch.arange(fits.shape[1], device=device) < groups.shape[1]  # one for every head
+    owned = torch.zeros_like(order, dtype=torch.int32).scatter_(1, order, STEP * fits.int())
     widths = owned.view_as(groups).sum(-1, dtype=torch.int32)
-    parts = widths.split([e.shape[1] for e in energies], dim=1)
+    parts = widths.split(counts, dim=1)
     return [part.contiguous().to(e.device) for part, e in zip(parts, energies, strict=True)]
 
 

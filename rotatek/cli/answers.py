@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import load_model, progress, rows_of
@@ -20,10 +20,17 @@ DIGITS: Final = {
 Report = dict[str, Any]
 
 
-def reports(args: argparse.Namespace, columns: Mapping[str, Settings]) -> Iterator[list[Report]]:
+def reports(
+    args: argparse.Namespace,
+    columns: "Mapping[str, Settings] | Callable[[Engine, Request], Mapping[str, Settings]]",
+) -> Iterator[list[Report]]:
     """Per question, one report per column in their order. The model loads after the first check.
 
     In a batch a bad row becomes a report with "error" and the others go on.
+
+    Args:
+        args: of the command.
+        columns: settings by name, or what makes them for a question.
 
     Raises:
         UserError: for a question that is refused; in a batch, when all others are answered.
@@ -37,7 +44,8 @@ def reports(args: argparse.Namespace, columns: Mapping[str, Settings]) -> Iterat
         try:
             request = make_request(row.opened(), row.question, args.max_new_tokens)
             engine = engine or Engine(load_model(args), graphs=args.graph)
-            yield [place | one for one in answers(engine, request, columns)]
+            made = columns(engine, request) if callable(columns) else columns
+            yield [place | one for one in answers(engine, request, made)]
         except UserError as error:
             if not batch:
                 raise

@@ -1,8 +1,8 @@
-"""`rotatek compare`: every method side by side, at the nominal budget of the given settings."""
+"""`rotatek compare`: every method side by side, at the budget of the given settings."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, reports, table
 from rotatek.cli.request_arguments import add_request
@@ -11,17 +11,31 @@ from rotatek.compare.columns import matched
 from rotatek.errors import UserError
 from rotatek.settings import Settings
 
+if TYPE_CHECKING:
+    from rotatek.engine import Engine
+    from rotatek.inputs import Request
+
+EQUAL: Final = ("nominal", "live")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is asked, under which settings, and how the comparison is printed."""
     add_request(parser)
+    parser.add_argument(
+        "--equal",
+        choices=EQUAL,
+        default=EQUAL[0],
+        help="what every column has alike: the nominal share, as the paper counts it, or the live "
+        "bytes of the cache, bases, scales and masks included. Default: nominal",
+    )
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per method")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print a table for each question, or a line of JSON for each method; a batch is JSON."""
-    for found in reports(args, columns(given(args))):
+    made = columns(given(args)) if args.equal == EQUAL[0] else live_columns(given(args))
+    for found in reports(args, made):
         if not (args.json or args.batch is not None):
             print(table(found), flush=True)
             continue
@@ -39,12 +53,41 @@ def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
         UserError: where nothing is compressed.
         SettingError: for a value out of range, or an option that no column has.
     """
-    chosen, others = split(options)
-    if chosen.is_baseline:
-        raise UserError("There is nothing to compare: these settings compress nothing.")
+    chosen, others = _compressing(options)
     made = matched(chosen, **others)
     held = [settings.as_dict() for settings in made.values()]
     for key, value in others.items():
         if not any(key in one and one[key] == value for one in held):
             Settings.from_dict(options)  # says which method would have it
     return made
+
+
+def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dict[str, Settings]]":
+    """What makes the comparison at equal live bytes, once a question is there to be weighed.
+
+    Raises:
+        UserError: where nothing is compressed.
+        SettingError: for a value out of range.
+    """
+    from rotatek.compare import live  # noqa: PLC0415  # keeps --help quick
+
+    chosen, others = _compressing(options)
+
+    def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
+        prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
+        (target,) = live.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
+        return live.matched_live(chosen, target, live.Scale(engine.vlm, prompt), **others)
+
+    return made
+
+
+def _compressing(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """The chosen settings, and what is for the others.
+
+    Raises:
+        UserError: where nothing is compressed.
+    """
+    chosen, others = split(options)
+    if chosen.is_baseline:
+        raise UserError("There is nothing to compare: these settings compress nothing.")
+    return chosen, others

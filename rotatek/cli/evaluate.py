@@ -9,6 +9,7 @@ from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_option, given
 from rotatek.cluster import quiet
 from rotatek.errors import SettingError
+from rotatek.evaluation import rivals
 from rotatek.evaluation.suite import (
     EMBEDDED,
     LONG_TOKENS,
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tables == "list":
         for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
+        print(f"{rivals.NAME:<20}   solved  {rivals.TITLE}; not among all")
         return 0
     chosen = tables_of(args)
     if args.jobs < 1:
@@ -108,12 +110,12 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         kept = args.out / QUESTIONS
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
-        print(evaluation_of(args, chosen, suite).write_report())
+        print(evaluation_of(args, chosen + solved_table(args), suite).write_report())
         return 0
-    evaluation = evaluation_of(args, chosen, open_suite(args))
+    suite = open_suite(args)
     if args.draw:
         return 0
-    return answer_all(args, evaluation)
+    return answer_all(args, evaluation_of(args, chosen + solved_table(args, suite), suite))
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
@@ -148,9 +150,30 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
     Raises:
         UserError: for a name, a file or an option that there is not.
     """
-    chosen = [from_file(Path(args.settings))] if args.settings else named(args.tables)
+    names = [name for name in args.tables.split(",") if name != rivals.NAME]
+    if args.settings:
+        chosen = [from_file(Path(args.settings))]
+    else:
+        chosen = named(",".join(names)) if names else []
     options: dict[str, Any] = given(args)
     return [with_options(table, options) for table in chosen] if options else chosen
+
+
+def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[Table]:
+    """The table that is solved for a model, where it was asked for: from --out, or solved now.
+
+    Args:
+        args: of the command.
+        suite: on which it may be solved; None where nothing is to be run.
+    """
+    if args.settings or rivals.NAME not in args.tables.split(","):
+        return []
+    kept = rivals.stored(args.out)
+    if kept is None and suite is not None:
+        from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+
+        kept = rivals.solve(models.load(args.model, args.device), suite, args.out)
+    return [] if kept is None else [kept]
 
 
 def open_suite(args: argparse.Namespace) -> Suite:

@@ -17,6 +17,7 @@ def run(args: argparse.Namespace) -> None:
     from kernels.dispatch import backend  # noqa: PLC0415
     from rotatek.channels import CHANNELS  # noqa: PLC0415
     from rotatek.models import CHECKPOINTS  # noqa: PLC0415
+    from rotatek.models.families import FAMILIES  # noqa: PLC0415
     from rotatek.models.loading import card_line  # noqa: PLC0415
     from rotatek.tokens import TOKENS  # noqa: PLC0415
 
@@ -30,6 +31,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"tokens        {', '.join(TOKENS)}")
     print(f"channels      {', '.join(CHANNELS)}")
     print(f"models        {', '.join(CHECKPOINTS)}, a folder, or a hub id")
+    print(f"families      {', '.join(FAMILIES)}; others without an overlay on the picture")
     print(f"model         {card_line(args.model)}")
 
 

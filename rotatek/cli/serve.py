@@ -83,6 +83,7 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     from rotatek.server.keys import VARIABLE, keys_here  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("rotatek").setLevel(logging.INFO)  # Ray quietens the root
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:
         os.environ[VARIABLE] = ",".join(args.api_keys.read_text(encoding="utf-8").split())

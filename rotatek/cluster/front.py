@@ -14,6 +14,7 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
+from rotatek.cluster.ports import stay_inside
 from rotatek.cluster.remote import RemoteEngine
 from rotatek.cluster.replica import Replica
 from rotatek.cluster.router import HomeRouter
@@ -68,6 +69,7 @@ class Front:
     """
 
     def __init__(self, plan: Plan, *handles: DeploymentHandle) -> None:
+        stay_inside()
         by_source = dict(zip(plan.models, handles, strict=True))
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
         service.conversations = Conversations(MOST * plan.most, MOST_BYTES * plan.most)

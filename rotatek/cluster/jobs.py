@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from PIL.Image import Image
+
 from rotatek.errors import UserError
 from rotatek.inputs import Request
 from rotatek.settings import Settings
@@ -11,11 +13,13 @@ from rotatek.status import Health
 
 @dataclass(frozen=True)
 class Asked:
-    """A question of a conversation; answer: what was said to it, where there is one column."""
+    """A question of a conversation; answer: what was said to it, where there is one column;
+    images: pictures that came with it, after the first question's."""
 
     question: str
     max_new_tokens: int
     answer: str = ""
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs import Request, clean_question, whole_tokens
+from rotatek.inputs import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
 from rotatek.settings import Settings
 from rotatek.status import Health
@@ -101,8 +101,11 @@ class Talk:
     grown = 0  # the replica counts a conversation's tokens
 
     def bytes(self) -> ByteCount:
-        """Live bytes, as the replica counted them when they were put aside."""
-        return ByteCount(total=self.kv_bytes)
+        """Live bytes of the caches, as the replica counted them, and of the pictures held here."""
+        later = [image for asked in self.past for image in asked.images]
+        held = (*self.request.images, *later)
+        pixels = sum(3 * image.width * image.height for image in held)
+        return ByteCount(total=self.kv_bytes + pixels)
 
     def close(self) -> None:
         """Let the replica free them."""
@@ -283,9 +286,12 @@ class RemoteEngine(Engine):
         question: str,
         max_new_tokens: int = 64,
         stop: Flag | None = None,
+        images: Image | Sequence[Image] = (),
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
-        asked = Asked(clean_question(question), whole_tokens(max_new_tokens))
+        question, length = clean_question(question), whole_tokens(max_new_tokens)
+        pictures = make_request(images, question).images if images else ()
+        asked = Asked(question, length, images=pictures)
         if not conversation.is_open:
             raise ConversationGone
         if conversation.turns >= self.limits.turns:

@@ -9,7 +9,8 @@ from typing import Final
 from PIL.Image import Image
 from ray import serve
 
-from rotatek.cluster.jobs import About, Began, Gone, Job, Kept, Refused
+from rotatek.cluster.jobs import About, Asked, Began, Gone, Job, Kept, Refused
+from rotatek.cluster.ports import stay_inside
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.errors import HistoryInvalid, UserError, public_message
@@ -37,6 +38,7 @@ class Replica:
     def __init__(
         self, source: str, device: str | None = None, graphs: bool = False, answers: int = 8
     ) -> None:
+        stay_inside()
         self.home = serve.get_replica_context().replica_id.unique_id
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
@@ -116,7 +118,7 @@ class Replica:
             else:
                 return self._compare(job, read, talk, stop), read
         if asked is not None:
-            return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop), None
+            return self._follow(asked, talk, stop), None
         assert given is not None
         return self._compare(job, given, talk, stop), None
 
@@ -131,13 +133,19 @@ class Replica:
         for _ in self._compare(job, request, talk, stop):
             pass
         for turn in job.past[1:]:
-            for _ in self.engine.follow(talk, turn.question, turn.max_new_tokens, stop):
+            for _ in self._follow(turn, talk, stop):
                 pass
+
+    def _follow(self, asked: Asked, talk: Conversation, stop: Switch) -> Iterator[Event]:
+        return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop, asked.images)
 
 
 def _as_text(job: Job, request: Request) -> Request | None:
-    """The whole conversation as one request, or None where it is too long for one."""
+    """The whole conversation as one request; None where it is too long for one, or where later
+    questions brought pictures."""
     assert job.asked is not None
+    if any(turn.images for turn in (*job.past, job.asked)):
+        return None
     turns = [(turn.question, turn.answer) for turn in job.past]
     history, asked = (*request.history, *turns), job.asked
     try:

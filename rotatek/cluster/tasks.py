@@ -31,7 +31,7 @@ from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Item, Suite
 from rotatek.evaluation.tables import wanted
 from rotatek.evaluation.units import Unit, batches, missing, size
-from rotatek.inputs import make_request, open_image
+from rotatek.inputs import Clip, make_request, open_image
 from rotatek.models import VisionLanguageModel, load
 
 TRIES: Final = 8  # nodes that one task may lose
@@ -82,7 +82,7 @@ def answer(source: Source, suite: SentSuite, owed: Sequence[Any]) -> tuple[list[
     return list(notes.answers.values()), runner.refused
 
 
-Prompt = tuple[Image.Image, str]
+Prompt = tuple[Image.Image | Clip, str]  # a picture or clip, and a question
 
 
 def sums(source: Source, prompts: Sequence[Prompt]) -> tuple[Calibrator, str]:

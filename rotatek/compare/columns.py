@@ -1,6 +1,6 @@
 """Settings side by side: every method at one nominal budget, and what a column is called."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rotatek.budget import matched_keep_tokens
@@ -66,14 +66,25 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
 
 def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
-    budget, known = chosen.nominal_kv, {one.key for one in options_of(CHANNELS.find(method))}
-    own = {name: value for name, value in options.items() if name in known}
-    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
-    made = chosen.with_channels(method, **own).channels.of_paper().at(keep)
+    budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
     if not made.narrows or made.nominal_share < budget:  # dropping tokens is for what is left
         made = made.within(budget)
     kept = _share(budget, made.nominal_share)
     return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
+
+
+def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> ChannelMethod:
+    """A channel method as its paper has it, with the share of Key channels that `chosen` keeps.
+
+    Args:
+        chosen: whose share it is; a quarter where it leaves none out.
+        method: by its name.
+        options: flat options, of which the method takes its own.
+    """
+    known = {one.key for one in options_of(CHANNELS.find(method))}
+    own = {name: value for name, value in options.items() if name in known}
+    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
+    return chosen.with_channels(method, **own).channels.of_paper().at(keep)
 
 
 def _share(budget: float, channel_share: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from PIL import Image
@@ -21,6 +21,7 @@ from rotatek.models.tap import AttentionTap
 from rotatek.prompt import encode_chat, encode_text, expand_images
 from rotatek.tokens.base import TokenPruner, View
 
+CLIP_SHARE: Final = 0.75  # of a context: what a clip may fill of it
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
 
@@ -164,11 +165,17 @@ class VisionLanguageModel:
         seen = self.preprocess(clip.frames)
         return replace(seen, grids=of_frames(seen.grids, len(clip.frames)))
 
-    def look(self, request: Request) -> Pixels:
-        """A request's pictures, or its clip, as the vision tower takes them."""
-        if request.times:
-            return self.preprocess_clip(Clip(request.images, request.times))
-        return self.preprocess(request.images)
+    def look(self, request: Request, limit: int | None = None) -> Pixels:
+        """A request's pictures, or its clip, as the vision tower takes them; of a clip as many
+        frames as fit in most of the context, or in most of `limit` tokens."""
+        if not request.times:
+            return self.preprocess(request.images)
+        clip, room = Clip(request.images, request.times), self.context(limit)
+        pixels = self.preprocess_clip(clip)
+        while room is not None and sum(pixels.runs) > CLIP_SHARE * room and len(clip.frames) > 1:
+            clip = Clip(clip.frames[::2], clip.times[::2])
+            pixels = self.preprocess_clip(clip)
+        return pixels
 
     def features(self, pixels: Pixels) -> Tensor:
         """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
@@ -269,7 +276,7 @@ class VisionLanguageModel:
         Raises:
             RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
         """
-        pixels = pixels or self.look(request)
+        pixels = pixels or self.look(request, limit)
         template = self.tokenizer.chat_template or self.template
         ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
         ids = expand_images(ids, self.visual_ids, pixels.runs)

@@ -22,7 +22,8 @@ class Generic(VisionLanguageModel):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         super().__init__(model, tokenizer, images, name)
-        self.template = getattr(images, "chat_template", None)
+        if not tokenizer.chat_template:
+            tokenizer.chat_template = getattr(images, "chat_template", None)
 
     @property
     def placeholder(self) -> str:

@@ -97,7 +97,7 @@ class Llava(VisionLanguageModel):
         return states.flatten(0, 1), kept.flatten()
 
 
-def vision_layers(tower: Any) -> nn.ModuleList:
+def vision_layers(tower: Any) -> Sequence[Any]:
     """The vision transformer's layers, wherever this release keeps them.
 
     Raises:
@@ -107,4 +107,4 @@ def vision_layers(tower: Any) -> nn.ModuleList:
     layers = getattr(getattr(inner, "encoder", inner), "layers", None)
     if not isinstance(layers, nn.ModuleList):
         raise ModeUnsupported("This model's vision tower has no layers that RotateK can read.")
-    return layers
+    return list(layers)

@@ -19,6 +19,7 @@ from transformers import (
 from rotatek.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
+    ModelUnsupported,
     ModeUnsupported,
     OutOfMemory,
     SettingError,
@@ -155,6 +156,12 @@ def load(
         )
         tokenizer = AutoTokenizer.from_pretrained(source)
         images = family.images.from_pretrained(source)
+    except ImportError as exc:
+        raise ModelUnsupported(
+            f"The processor of {checkpoint.label} needs a package that is not installed, most "
+            "often torchvision. Install it, or choose one of the families that "
+            "`python -m rotatek info` lists."
+        ) from exc
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:

@@ -154,7 +154,7 @@ def _widget(field: Field) -> Any:
     one = field.option
     if one.kind == "choice":
         return _menu(one.key, list(one.values), one.default)
-    return gr.Number(one.default, label=one.key)
+    return gr.Number(field.shown(one.default) if one.is_optional else one.default, label=one.key)
 
 
 def _menu(label: str, values: Sequence[str], value: Any, **options: Any) -> gr.Dropdown:

@@ -78,6 +78,8 @@ class Field:
         """An option's value as its widget has it."""
         if self.is_share:
             return round(1.0 - value, 6)
+        if self.option.is_optional and value is None:
+            return 0.0
         return value == self.option.values[1] if self.is_switch else value
 
     def read(self, value: Any) -> Any:
@@ -86,7 +88,7 @@ class Field:
             return round(1.0 - value, 6)
         if self.is_switch and isinstance(value, bool):
             return self.option.values[int(value)]
-        return value
+        return None if self.option.is_optional and value == 0 else value
 
 
 def fields() -> dict[str, Field]:

@@ -13,8 +13,10 @@ Each package imports only from those above it:
 - `models`: the models' shapes, their tokenizer, and the forwards that training runs
 - `questions`: what is asked, and in which words
 - `layouts`: how contents are drawn: by Pillow, a browser (HTML), matplotlib and plotly.js
-- `augmentation`: what cameras and scanners do to a picture, and what stands beside its text
-- `shards`, `generate`: documents kept in files; the document of a seed
+- `augmentation`: what printers, scanners and cameras do to a picture, and what stands beside its
+  text
+- `shards`, `mixture`: documents kept in files; how often training draws what
+- `generate`, `costs`: the document of a seed; what one takes to draw
 - `training`: batches, the training itself, and what is made of several weights
 - `evaluation`: measured splits, and the suites that the library asks
 
@@ -24,6 +26,7 @@ Commands, each with --help:
 - `python -m rotatek.pocket.training`: train one of the two models, or go on training
 - `python -m rotatek.pocket.training.averaging`: one model of several
 - `python -m rotatek.pocket.evaluation`: measure a model
+- `python -m rotatek.pocket.costs`: the mixture, and what a picture of each kind takes to draw
 - `python -m rotatek.pocket.examples`: the gallery's images
 - `python -m rotatek.pocket.layouts.subset_fonts`: the fonts, cut to the letters that are used
 """

@@ -17,7 +17,6 @@ from rotatek.pocket.layouts.registry import REGISTRY
 from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models.config import UNIT
 
-STORED_SHARE: Final = 0.18
 DISTRACTED_SHARE: Final = 0.2
 SMALL_PRINT_SHARE: Final = 0.12  # of the documents to train on are set small
 SPLITS: Final = ("own", "fonts", "renderers", "topics", "scanned", "small")
@@ -29,7 +28,7 @@ class ForTraining:
     """What is different for training: documents are degraded fast, as `degrade` says.
 
     Attributes:
-        pages: A folder of stored documents, mixed in at `STORED_SHARE`, or none.
+        pages: A folder of stored documents, mixed in at `mixture.STORED`, or none.
     """
 
     pages: Path | None = None
@@ -64,7 +63,7 @@ def make_document(
     """
     pages, fast = (training.pages, True) if training else (None, False)
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
-    if pages is not None and rng.random() < STORED_SHARE:
+    if pages is not None and rng.random() < mixture.STORED:
         document = shards.draw(rng, pages, width, height)
         if document is not None:
             return degrade(rng, document, severity, fast) if severity > 0 else document

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from PIL.Image import Image
+
 from rotatek import errors, inputs
 from rotatek.inputs import MAX_FILE_BYTES, MAX_IMAGES, Request, make_request, open_image
 from rotatek.limits import Limits
@@ -86,9 +88,7 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     if given.get("model") not in models:
         raise errors.ModelNotServed
     first, turns, files = read_messages(given.get("messages"))
-    request = make_request(
-        [open_image(file) for file in files], turns[-1], _length_of(given), first
-    )
+    request = make_request(_decoded(files), turns[-1], _length_of(given), first)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):
         raise errors.SettingError("stream_options", "an object", options)
@@ -190,6 +190,16 @@ def _file_of(given: Any) -> bytes:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise errors.ImageDamaged from error
+
+
+def _decoded(files: Sequence[bytes]) -> list[Image]:
+    """The pictures, whose headers are added up before any is decoded."""
+    sizes = [inputs.check_header(file) for file in files]
+    if sum(width * height for width, height in sizes) > inputs.MAX_PIXELS:
+        raise errors.ImageTooManyPixels(
+            "The pictures have more than 50 million pixels together. Scale them down and try again."
+        )
+    return [open_image(file) for file in files]
 
 
 def _object_of(body: bytes) -> dict[str, Any]:

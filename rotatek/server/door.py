@@ -136,14 +136,15 @@ class Door:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/v1/chat/completions`. Whoever goes away is not answered any further."""
-        status = GONE
+        status, request = GONE, Request(scope, receive)
         try:
-            status = await self._chat(Request(scope, receive), receive, send)
+            status = await self._chat(request, receive, send)
         except (ClientDisconnect, Gone):
             pass
         except Exception as error:
             refusal = _refusal(error)
             status = str(refusal.status_code)
+            await self.bodies.spill(request)
             with contextlib.suppress(OSError):
                 await refusal(scope, receive, send)
         finally:
@@ -158,7 +159,8 @@ class Door:
         async with self.bodies.read(request) as body:
             call = await asyncio.to_thread(read_call, body, names, self.usual)
             del body
-        return await attended(receive, self._answer(call, owner, send))
+        with self.bodies.decoded(call.request.images):
+            return await attended(receive, self._answer(call, owner, send))
 
     async def _answer(self, call: Call, owner: str, send: Send) -> str:
         reply = Reply(call)

@@ -13,6 +13,7 @@ from rotatek.server.door import Door
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 3  # for running answers to end and be sent
+KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: who closes first must not be us
 RESTART_S: Final = 1.0  # for a client to be told that the accelerator is lost
 
 
@@ -53,6 +54,7 @@ def serve(door: Door, host: str = "127.0.0.1", port: int = 8000) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=65_536,
     )
     Server(config, door).run()

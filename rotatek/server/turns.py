@@ -12,7 +12,7 @@ from typing import Final
 
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
-from rotatek.errors import ConversationOver
+from rotatek.errors import TIGHTER, ConversationOver
 from rotatek.events import Event, Restarted, Token
 from rotatek.inputs import clean_text
 from rotatek.page.conversations import Conversations, Waiting
@@ -71,8 +71,9 @@ class Turns:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     if isinstance(event, Restarted):
-                        self.waiting.clear()
                         text = ""
+                        if event.message == TIGHTER:  # memory is short
+                            self.waiting.clear()
                     text += event.text if isinstance(event, Token) else ""
                     yield event
             if waiting.conversation.is_open:

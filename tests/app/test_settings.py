@@ -48,7 +48,9 @@ def test_settings_survive_widgets_and_text(settings: Settings) -> None:
 def test_presets_switch_off_what_is_beyond_the_paper() -> None:
     for label, settings in presets().items():
         shown = settings_events.preset(label)
-        beyond = (0.75, True) if settings.channels.beyond else (0.0, False)
+        bits = settings.channels.bits_a_number
+        beyond = (0.75, True) if settings.channels.beyond and bits is None else (0.0, False)
+        assert shown["bits"] == (bits or 0)  # 0 leaves it out
         assert (shown["keep_values"], shown["widths"], shown["cache_dtype"]) == (*beyond, "model")
         assert settings_of(values_of(settings)) == settings
 
@@ -112,7 +114,26 @@ def test_columns_are_kept_listed_and_taken_off() -> None:
     assert shown["choices"][0][0] == "FastV + RotateK, 25 %"
     assert settings_events.unpin([])["others"]["visible"] is False
     full = settings_events.every(**first)["others"]["value"]
-    assert len(full) == 3 and len(pin([*full, "keep_channels:0.1"], second)["value"]) == 4
+    more = [f"keep_channels:0.{digit}" for digit in range(1, 9)]
+    assert len(full) == 3 and len(pin([*full, *more], second)["value"]) == most_others()
+
+
+def test_every_method_at_the_live_bytes_of_an_answer(service: Service, image: Image.Image) -> None:
+    chosen = SETTINGS[1]
+    *_, run = service.ask("tiny", image, "Which?", titled(chosen, []), 4)
+    budget = present(settings_events.predicted(run, chosen))[0]
+    codes = settings_events.alike(run, **values_of(chosen))["others"]["value"]
+    others = [decode(code) for code in codes]
+    assert {"think", "spark", "kivi", "turboquant"} <= {one.channels.name for one in others}
+    for one in others:
+        assert present(settings_events.predicted(run, one))[0] <= 1.05 * budget
+
+
+def test_live_bytes_need_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(settings_events.gr, "Info", lambda text, **_: said.append(text))
+    assert settings_events.alike(None, **values_of(SETTINGS[1])) == {}
+    assert said == ["Ask first: what live bytes come to follows from the image."]
 
 
 def test_many_columns_answer_from_one_page(service: Service, image: Image.Image) -> None:
@@ -163,5 +184,5 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     assert f"{least} to {most} on this image" in beyond and "64 of 128 Value channels" in beyond
     assert "beyond the paper: K + V, adaptive" in readings.budget_reading(settings)
     assert "beyond" not in readings.budget_reading(Settings())
-    assert "with RotateK only" in readings.beyond_reading(BASELINE)
+    assert "with RotateK and Full Keys only" in readings.beyond_reading(SETTINGS[2])
     assert "keeps all 128 Value channels" in readings.beyond_reading(Settings())

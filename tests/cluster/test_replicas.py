@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio_client import Client, handle_file
 
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
@@ -18,7 +19,7 @@ from tests.cluster.conftest import Nodes, free_port
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.nodes, pytest.mark.unversioned]
+pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 VISITORS = 4
 LENGTH = 80
@@ -27,14 +28,14 @@ SETTINGS = {"keep_channels": 0.25, "tokens": "fastv", "keep_tokens": 0.6}
 
 @pytest.fixture(scope="module")
 def address(nodes: Nodes, folder: Path) -> Iterator[str]:
-    """The API in front of two replicas."""
+    """The page and the API in front of two replicas."""
     from ray import serve
 
     from rotatek.cluster.front import Plan, build
 
     port = free_port()
     serve.start("HeadOnly", http_options={"host": "127.0.0.1", "port": port})
-    plan = Plan(models=(str(folder),), least=2, most=2, answers=8, page=False, device="cpu")
+    plan = Plan(models=(str(folder),), least=2, most=2, answers=8, device="cpu")
     serve.run(build(plan), name="rotatek")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
@@ -84,6 +85,49 @@ def alone(engine: Engine, image: Any, questions: list[str]) -> list[str]:
         events = engine.follow(talk, question, LENGTH) if question else ()
     talk.close()
     return said
+
+
+def test_the_page_answers_by_both_replicas(
+    address: str, picture: Picture, tmp_path: Path, together: Together
+) -> None:
+    """Four programs at the page's own API at once: everybody gets what they asked for."""
+    page = Client(address, verbose=False)
+    found: dict[int, list[Any]] = {}
+
+    wanted = page.view_api(return_format="dict", print_info=False)["named_endpoints"]["/ask"]
+    given = {
+        one["parameter_name"]: None
+        for one in wanted["parameters"]
+        if not one["parameter_has_default"]
+    }
+
+    def ask(seed: int) -> list[Any]:
+        path = tmp_path / f"{seed}.png"
+        picture(224, 168, seed=seed).save(path)
+        own = {"image": handle_file(path), "question": "What?", "max_new_tokens": 20}
+        return list(page.submit(**(given | own), api_name="/ask"))
+
+    together([partial(lambda n: found.update({n: ask(n)}), seed) for seed in range(4)])
+    alone = [ask(seed)[-1] for seed in range(4)]
+    for seed, said in found.items():
+        assert said[-1]["answer"] == alone[seed]["answer"] and said[-1]["new_tokens"] <= 20
+        assert said[-1]["kv_bytes"] == alone[seed]["kv_bytes"]
+
+
+def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
+    """Those of Ray, of Serve and of the replicas: nobody outside can reach them."""
+    import psutil
+
+    family = psutil.Process().children(recursive=True)
+    found = [
+        (process.name(), place.laddr.ip)
+        for process in family
+        for place in process.net_connections("tcp")
+        if place.status == psutil.CONN_LISTEN
+    ]
+    assert len(found) > 10, "they listen somewhere"
+    loopback = ("127.", "::1", "::ffff:127.")
+    assert not [one for one in found if not one[1].startswith(loopback)]
 
 
 def test_a_node_killed_in_mid_stream(

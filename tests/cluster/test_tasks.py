@@ -19,7 +19,7 @@ from rotatek.errors import UserError
 from tests.cluster.conftest import Nodes
 from tests.fixtures import Picture
 
-pytestmark = [pytest.mark.slow, pytest.mark.nodes, pytest.mark.unversioned]
+pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(autouse=True)

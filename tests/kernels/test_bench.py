@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import goals, prefill, tune
+from kernels.bench import goals, planes, prefill, tune
 from kernels.bench.arms import Shape
 from kernels.bench.linear import TILES, Tile, overlaps, streamed
 from kernels.bench.model import LLAMA, QWEN, ROPE_BASE, Decoder, Sizes
@@ -160,3 +160,33 @@ def test_both_kinds_of_keys_are_judged_and_both_ways_of_a_step_shown() -> None:
     text = goals.table(found)
     assert "| m B=1 N=5 | 4.00 | 4.10 | 4.25 / 4.30 overlapped | 0.78 |" in text
     assert "noise: together" in text and "| 1.05 % |" in text
+
+
+@pytest.mark.parametrize("name", planes.MIXES)
+def test_a_mix_has_the_bytes_it_is_called_after(name: str) -> None:
+    shape = Shape(8, 4, B=2, N=256)
+    _, visual, _ = planes.make(shape, planes.MIXES[name], 0, "cpu")
+    assert visual.key_planes is not None and visual.value_planes is not None
+    sides = (visual.key_planes, visual.value_planes)
+    tokens = shape.B * shape.Hkv * shape.N
+    assert sum(side.data.nbytes for side in sides) == int(name.split()[0]) * tokens
+    assert all(side.widest * 16 == int(side.counts.sum(-1).max()) for side in sides)
+
+
+def test_goals_of_planes_are_judged() -> None:
+    shape = {"Hq": 32, "Hkv": 8, "B": 32, "N": 16384, "M": 64, "k": 32}
+    times = {"24": {"us": 50.0}, "dense fp8": {"us": 250.0}}
+    row = {"shape": shape, "times": times}
+    row |= {"over_best_dense": {"24": 9.3}, "over_fp8_dense": {"24": 2.4}}
+    small = {**row, "shape": {**shape, "B": 1, "N": 2880}}
+    packed = {"model": "m", "us": 800.0, "words_that_differ": 0.004}
+    found = {
+        "planes": {"rows": [row, small]},
+        "packing": {"rows": [packed]},
+        "prefill": {"rows": [{"model": "m", "us": {"prefill": 8e4}, "share": {}}]},
+    }
+    text = goals.goals({name: found[name] for name in ("planes", "packing")})
+    assert "| 9.30 | yes |" in text and "| 2.40 | no |" in text and "| 50.00 us | no |" in text
+    assert goals.table({"planes": found["planes"], "packing": found["packing"]}).count("9.30") == 2
+    judged = list(goals._judge_planes(found))
+    assert judged[-1][1:] == ("1.00 %", True)

@@ -19,13 +19,13 @@ from kernels.launch_planes import (
 )
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+F16, BF16 = torch.float16, torch.bfloat16
 CASES = [
     Case(BF16, B=2, G=4, N=200, k=48, pack="planes", ragged=True, strided=True),
     Case(BF16, B=3, Hkv=1, G=7, N=129, M=40, k=80, d=80, pack="planes"),
     Case(F16, B=1, G=8, N=128, M=1, k=16, d=64, pack="planes, whole rows"),
-    Case(F32, B=1, G=1, N=17, k=32, d=64, pack="planes"),
-    Case(F32, B=1, Hkv=3, G=2, N=150, k=48, d=96, pack="planes, whole rows"),
+    Case(F16, B=1, G=1, N=17, k=32, d=64, pack="planes"),
+    Case(BF16, B=1, Hkv=3, G=2, N=150, k=48, d=96, pack="planes, whole rows"),
 ]
 
 
@@ -47,7 +47,7 @@ def test_every_split_of_tiles_and_text(tiles: int, splits: int, apart: bool) -> 
 
 def test_tables_may_be_views_that_requests_share() -> None:
     """Two requests that share counts, rows and steps, as calibrated bases do."""
-    q, visual, text = make(Case(F32, B=2, N=140, k=32, d=64, pack="planes"), DEVICE)
+    q, visual, text = make(Case(F16, B=2, N=140, k=32, d=64, pack="planes"), DEVICE)
     assert visual is not None and visual.key_planes and visual.value_planes
     sides = []
     for planes in (visual.key_planes, visual.value_planes):
@@ -60,27 +60,25 @@ def test_tables_may_be_views_that_requests_share() -> None:
     visual = visual._replace(key_planes=sides[0], value_planes=sides[1])
     got = attend_triton(q, visual, text, 0.1)
     truth = attend_plain(q, visual, text, 0.1, torch.float64)
-    assert float((got - truth).abs().max()) < 2e-5
+    assert float((got - truth).abs().max()) < 5e-3
 
 
 def test_flat_attention_keeps_its_small_outputs() -> None:
     """Every token weighs about the same: outputs are far smaller than the digits' offset."""
-    q, visual, text = make(Case(BF16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)
+    q, visual, text = make(Case(F16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)
     assert visual is not None and visual.value_mean is not None
     visual = visual._replace(value_mean=torch.zeros_like(visual.value_mean), mean=None)
     q = q / 1000
     truth = attend_plain(q, visual, text, 1.0, torch.float64)
-    got = attend_triton(q.float(), visual, text._replace(
-        keys=text.keys.float(), values=text.values.float()
-    ), 1.0)  # fmt: skip
-    assert float((got - truth).norm() / truth.norm()) < 1e-3
+    got = attend_triton(q, visual, text, 1.0)
+    assert float((got - truth).norm() / truth.norm()) < 2e-3
 
 
 def test_the_grid_has_every_granule_count_and_group() -> None:
     cases = [case for case in grid() if case.pack in PLANES]
     assert {case.G for case in cases} >= {1, 4, 7, 8}
     assert {case.d for case in cases} >= {64, 80, 96, 128, 256}
-    assert {case.dtype for case in cases} == {F32, F16, BF16}
+    assert {case.dtype for case in cases} == {F16, BF16}
     widest = set()
     for case in {(c.k, c.B, c.pack): c for c in cases if c.N < 200}.values():
         _, visual, _ = make(case, "cpu")
@@ -89,12 +87,14 @@ def test_the_grid_has_every_granule_count_and_group() -> None:
     assert len(widest) >= 5
 
 
-def test_more_granules_than_a_program_holds_go_to_the_reference() -> None:
+def test_what_the_kernel_cannot_read_goes_to_the_reference() -> None:
     q, visual, text = make(Case(BF16, k=16, pack="planes"), "cpu")
     assert supported(q, visual, text) is None
     assert visual is not None and visual.key_planes is not None
     wide = visual._replace(key_planes=visual.key_planes._replace(widest=WIDEST + 1))
     assert supported(q, wide, text)
+    text = text._replace(keys=text.keys.float(), values=text.values.float())
+    assert "float32" in (supported(q.float(), visual, text) or "")
 
 
 @pytest.mark.parametrize("widest", range(1, WIDEST + 1))

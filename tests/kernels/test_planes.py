@@ -26,7 +26,9 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def planes_of(coordinates: Tensor, counts: Tensor, steps: Tensor, basis: Tensor, values: bool):
+def planes_of(
+    coordinates: Tensor, counts: Tensor, steps: Tensor, basis: Tensor, values: bool
+) -> Planes:
     """Planes of coordinates [B, Hkv, N, w] in rows [B, Hkv, w, d]."""
     data, offsets = pack(coordinates, counts, steps, values)
     own = counts[..., 0]

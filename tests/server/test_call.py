@@ -16,6 +16,7 @@ from tests.server.conftest import asked, uri
 
 PICTURE = uri(Image.new("RGB", (64, 48), "white"))
 CHAT = asked(PICTURE)
+LARGE = uri(Image.new("1", (3000, 3000)))
 USUAL = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
 
 
@@ -102,6 +103,9 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     ),
     "nine pictures": (
         body(messages=parts(*[CHAT[0]["content"][1]] * 9)), errors.TooManyImages
+    ),
+    "pictures too large together": (
+        body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 6)), errors.ImageTooManyPixels
     ),
     "warm": (body(temperature=0.7), errors.SettingError),
     "two answers": (body(n=2), errors.SettingError),

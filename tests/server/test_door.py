@@ -236,7 +236,7 @@ def test_a_process_that_leaves_says_so(slow: tuple[Door, str], picture: Picture)
 
 def test_bodies_are_bounded_together(vlm: VisionLanguageModel) -> None:
     door = tiny_door(vlm)
-    door.bodies = Bodies(most=1000, together=1500, patience_s=0.3)
+    door.bodies = Bodies(most=1000, together=1500, patience_s=0.4)
     typed = {"content-type": "application/json"}
     with served(door) as address:
         chat = f"{address}/v1/chat/completions"
@@ -261,8 +261,12 @@ def test_bodies_are_bounded_together(vlm: VisionLanguageModel) -> None:
 
         def stall() -> Iterator[bytes]:
             yield b"{"
-            time.sleep(0.5)
+            time.sleep(0.8)
             yield b"}"
 
+        door.bodies.pixel_bytes = 3 * 64 * 48 - 1
+        with pytest.raises(openai.RateLimitError):
+            ask(client_of(address), asked(Image.new("RGB", (64, 48))))
+        assert door.bodies.pixels_held == 0
         slow = httpx.post(chat, content=stall(), headers=typed)
         assert slow.status_code == 408 and json.loads(slow.text)["error"]["code"] == "body_too_slow"

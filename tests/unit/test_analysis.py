@@ -24,6 +24,7 @@ from rotatek.channels.base import (
 from rotatek.channels.store import Store
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
+from rotatek.grids import Grid
 from rotatek.inputs import make_request
 from rotatek.options import option
 from rotatek.settings import Settings
@@ -86,7 +87,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     )
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
-    return recorder.finish(((6, 4),), prompt.visual_tokens, None), cache
+    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache
 
 
 @pytest.fixture(scope="module")

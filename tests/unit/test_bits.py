@@ -84,11 +84,14 @@ def test_bits_stand_for_what_they_replace() -> None:
     assert RotateK(bits=16).nominal_share == 1
     assert title_of(Settings(channels=plain)) == "RotateK (0.75 bits)"
     assert plain.of_paper() == RotateK()
+    assert RotateK(bits=0) == RotateK()  # forms and programs that need a number say 0
+    with pytest.raises(SettingError, match="calibration"):
+        RotateK(bits=0.75, calibration="bases.safetensors")
     settings = Settings.of(bits=0.75)
     assert Settings.from_dict(settings.as_dict()) == settings
 
 
-@pytest.mark.parametrize("bits", [0, 0.1, 17, float("nan"), "two"])
+@pytest.mark.parametrize("bits", [-1, 0.1, 17, float("nan"), "two"])
 def test_bits_out_of_range_are_refused(bits: Any) -> None:
     with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
         Settings.of(bits=bits)
@@ -256,3 +259,35 @@ def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
     assert len(list(decode(vlm, prompt, cache, logits, 4))) > 1
     with pytest.raises(ModeUnsupported, match="Beam search"):
         cache.reorder_cache(torch.tensor([0]))
+
+
+# Adaptive widths, by the same rules
+
+
+def widths(layers: list[LayerStates], **options: Any) -> list[Tensor]:
+    """Key widths of every layer under adaptive widths."""
+    visuals = stored(layers, widths="adaptive", keep=0.25, **options)
+    return [visual.key_widths for visual in visuals]
+
+
+@pytest.mark.parametrize("weighting", ["none", "consistent"])
+def test_the_scale_of_keys_changes_no_width(weighting: str) -> None:
+    """Energies of heads are compared in logits: Keys over 100 and queries times 100 change none."""
+    layers = [states(i) for i in range(3)]
+    plain = widths(layers, weighting=weighting)
+    odd = replace(layers[1], keys=layers[1].keys / 100, queries=layers[1].queries * 100, made={})
+    others = [replace(layers[i], made={}) for i in (0, 2)]
+    scaled = widths([others[0], odd, others[1]], weighting=weighting)
+    assert all(map(torch.equal, plain, scaled))
+
+
+def test_layers_that_keep_every_token_get_no_more_widths_than_they_earn() -> None:
+    """FastV's first layers: the same spectrum over four times the tokens costs four times."""
+    few, many = states(0, (100, 100)), states(0, (400, 400))
+    longer = {name: getattr(few, name).repeat(1, 1, 4, 1) for name in ("keys", "values")}
+    many = replace(few, **longer, lengths=many.lengths, layer=1, made={})
+    found = widths([many, replace(few, made={})])
+    assert bool((found[0] < found[1]).all())
+    tokens = (400, 100)
+    spent = sum(n * int(w.sum()) for n, w in zip(tokens, found, strict=True))
+    assert spent <= 16 * 2 * HEADS * sum(tokens) * 1.05

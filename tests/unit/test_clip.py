@@ -207,3 +207,10 @@ def test_the_command_line_asks_a_video(
     assert command.main(asked) == 2
     out = capsys.readouterr()
     assert out.err.splitlines()[-1] == errors.ClipUnreadable.sentence
+
+
+def test_a_clip_is_thinned_to_fit_the_context(half_minute: Clip) -> None:
+    vlm = EVERY["llava"]()
+    request = make_request(half_minute, "What happens?", 4)
+    whole, part = vlm.prompt(request), vlm.prompt(request, 200)
+    assert whole.visual_tokens == 30 * 16 and part.visual_tokens == 8 * 16

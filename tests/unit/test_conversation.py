@@ -244,7 +244,8 @@ def test_a_stored_conversation_goes_on_as_if_it_had_stayed(
         assert _said(loaded, name) == _said(stayed, name)
         fed = [next(e for e in events if isinstance(e, Prefilled)) for events in (stayed, loaded)]
         assert fed[0].grids == fed[1].grids and fed[0].visual_kept == fed[1].visual_kept
-        assert np.array_equal(*(np.asarray(event.kept) for event in fed))
+        before, after = (np.asarray(event.kept) for event in fed)
+        assert np.array_equal(before, after)
         kept.save(paths[1])
         stored.close()
     refused = Conversation.load(paths[1], engine.vlm)

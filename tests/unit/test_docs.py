@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -150,3 +151,24 @@ def test_the_example_of_a_method_works() -> None:
     states = LayerStates(keys, keys, torch.tensor([10]), torch.randn(1, 4, 32, 16), alive, 0)
     stored = settings.channels.compress(states).read()
     assert settings.nominal_kv == 0.625 and stored.keys.shape == (1, 2, 10, 4)
+
+
+def test_the_frontier_is_drawn_from_the_committed_results() -> None:
+    """A panel a model, a line a method, every point inside; the committed picture is this one."""
+    from docs import frontier
+
+    results = frontier.committed()
+    picture = frontier.drawn(results)
+    root = ElementTree.fromstring(picture)
+    said = [node.text or "" for node in root.iter() if node.tag.endswith("text")]
+    for built in results:
+        assert any(text.startswith(f"{built['model']['name']} on") for text in said)
+        for line in frontier.bests(frontier.built_files(built)):
+            assert line.name in said
+    for node in root.iter():
+        if node.tag.endswith("circle"):
+            assert (
+                frontier.LEFT - 1 <= float(node.attrib["cx"]) <= frontier.WIDE - frontier.RIGHT + 1
+            )
+            assert 0 < float(node.attrib["cy"]) < frontier.HIGH * len(results)
+    assert (ROOT / "docs" / "frontier.svg").read_text(encoding="utf-8") == picture

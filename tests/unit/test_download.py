@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 
 from rotatek import errors
 from rotatek.models import download, load
@@ -126,7 +127,7 @@ def test_a_full_disk_is_told_before_a_byte_is_fetched(
     hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=50_000_000)
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(errors.StorageFull, match="set HF_HOME to a folder of another disk"):
         fetch("org/small")
 
@@ -134,11 +135,9 @@ def test_a_full_disk_is_told_before_a_byte_is_fetched(
 def test_a_disk_that_fills_meanwhile_is_told(
     hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = download.snapshot_download
-
-    def full(**options: object) -> object:
+    def full(**options: Any) -> Any:
         if options.get("dry_run") or options.get("local_files_only"):
-            return real(**options)
+            return snapshot_download(**options)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(download, "snapshot_download", full)

@@ -18,9 +18,10 @@ from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import FileSuite
 from rotatek.events import Failed, Finished
 from rotatek.inputs import make_request
-from rotatek.models import VisionLanguageModel, collate
+from rotatek.models import VisionLanguageModel, collate, load
+from rotatek.models.loading import card_line
 from rotatek.settings import BASELINE, Settings
-from tests.families import EVERY, real_processor, tiny_other
+from tests.families import EVERY, real_processor, save_unknown, tiny_other
 from tests.fixtures import Picture
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
@@ -163,6 +164,17 @@ def test_a_family_without_an_adapter_runs(picture: Picture) -> None:
     assert "Choose a pruner that acts inside it" in failed.message
 
 
+def test_an_unknown_family_is_loaded_by_its_own_processor(picture: Picture, tmp_path: Path) -> None:
+    save_unknown(tmp_path)
+    vlm = load(tmp_path, "cpu")
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    columns = {"all": BASELINE, "k": Settings.of(keep_channels=1.0)}
+    events = list(Engine(vlm).compare(request, columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    answers = {event.answer for event in events if isinstance(event, Finished)}
+    assert len(answers) == 1 and vlm.prompt(request).visual_tokens == 16
+
+
 @pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
 def test_the_evaluation_reads_what_the_engine_reads(
     vlm: VisionLanguageModel, picture: Picture, tmp_path: Path, tokens: str
@@ -216,3 +228,28 @@ def test_dropped_rows_change_nothing_for_those_that_stay(
         layer.register_forward_pre_hook(hide, with_kwargs=True)
     masked, _ = prefill(vlm, embedded, DynamicCache())
     assert torch.allclose(logits, masked, atol=1e-4)
+
+
+def test_a_checkpoint_of_the_family_is_loaded(
+    family: str, vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """From a folder with weights, tokenizer and image processor, as the hub has them."""
+    template, vlm.tokenizer.chat_template = vlm.tokenizer.chat_template, None
+    for part in (vlm.model, vlm.tokenizer, vlm.images):
+        part.save_pretrained(tmp_path)
+    vlm.tokenizer.chat_template = template
+    if template:  # older checkpoints keep it beside their processor
+        text = json.dumps({"chat_template": template})
+        (tmp_path / "chat_template.json").write_text(text)
+    loaded = load(tmp_path, "cpu")
+    assert type(loaded) is type(vlm)
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    prompt = loaded.prompt(request)
+    assert prompt.ids.tolist() == vlm.prompt(request).ids.tolist()
+    assert family in card_line(str(tmp_path))
+    embedded = [one.embed(one.prompt(request)) for one in (vlm, loaded)]
+    expected, found = (
+        prefill(one, seen, DynamicCache())[0]
+        for one, seen in zip((vlm, loaded), embedded, strict=True)
+    )
+    assert torch.allclose(found, expected, atol=1e-4)

@@ -1,8 +1,10 @@
 """`generate` with replayed steps says what it says without them; on the CPU, recorded steps."""
 
 import gc
+import inspect
 import weakref
 from collections.abc import Iterator
+from copy import deepcopy
 from threading import Thread
 from typing import Any
 
@@ -228,6 +230,24 @@ def test_nothing_keeps_a_cache_alive(qwen: VisionLanguageModel, picture: Picture
         assert seen() is None
     finally:
         gc.enable()
+
+
+def test_nothing_keeps_a_model_alive_and_copies_run_by_their_caches(
+    picture: Picture, recorded: list
+) -> None:
+    vlm = tiny_qwen()
+    copied = deepcopy(vlm.model)
+    assert "input_ids" in inspect.signature(copied.forward).parameters
+    gc.collect()
+    gc.disable()
+    try:
+        seen, inputs = weakref.ref(vlm.model), given(vlm, picture, "what is it?")
+        wanted = said(vlm, inputs, False)[0]
+        vlm.model = copied
+        assert seen() is None
+    finally:
+        gc.enable()
+    assert torch.equal(said(vlm, inputs, True)[0], wanted) and len(recorded) == 1
 
 
 def test_training_and_other_caches_are_left_alone(

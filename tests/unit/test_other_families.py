@@ -1,7 +1,8 @@
-"""The library form on model classes that have no adapter here: `generate` with a `RotateKCache`.
+"""The library form on bare model classes, without adapter or processor: `generate` with a
+`RotateKCache`.
 
 Random tiny models of each class. k = d must give the plain model's tokens, and a compressed run
-must hold fewer bytes. The README's table of families is this file's list.
+must hold fewer bytes. `test_families.py` has the same models behind their adapters.
 """
 
 from collections.abc import Callable

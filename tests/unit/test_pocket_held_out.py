@@ -6,6 +6,7 @@ import random
 import pytest
 
 from rotatek.pocket.evaluation.questions import FIRST_SEED
+from rotatek.pocket.evaluation.questions import SIZES as OWN_SIZES
 from rotatek.pocket.generate import make_document
 from rotatek.pocket.layouts.html import templates
 from rotatek.pocket.layouts.html.parts import style_sheet
@@ -13,6 +14,7 @@ from rotatek.pocket.layouts.style import pick_style
 
 SIZES = ((224, 224), (336, 588), (448, 448))
 DRAWN = {"own": "357298d256dbf837", "fonts": "ec319dc72c27fdae", "renderers": "c0b802ee64c602ef"}
+PRINTED = {"scanned": "e1331e9cf85c2a21", "small": "8f4036539eda9e11"}
 PAGES = {"tiles": "b337cc101eb9e076", "shop": "d5df4cc8f536eed4"}
 
 
@@ -29,6 +31,16 @@ def test_the_documents_of_a_split_stay_as_they_are(split: str) -> None:
             made = make_document(FIRST_SEED + i, *size, split=split, severity=0)
             parts.append((made.renderer, made.questions, made.content, len(made.glyphs)))
     assert digest(*parts) == DRAWN[split]
+
+
+@pytest.mark.parametrize("split", list(PRINTED))
+def test_what_measures_print_stays_as_it_is(split: str) -> None:
+    parts: list[object] = []
+    for i in range(6):
+        for size in OWN_SIZES[split]:
+            made = make_document(FIRST_SEED + i, *size, split=split, severity=0)
+            parts.append((made.renderer, made.questions, made.content, len(made.glyphs)))
+    assert digest(*parts) == PRINTED[split]
 
 
 @pytest.mark.parametrize("name", list(PAGES))

@@ -9,6 +9,7 @@ from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.events import Finished
+from rotatek.grids import Grid
 from rotatek.inputs import make_request
 from rotatek.settings import BASELINE, Settings
 from rotatek.trace import MAX_STEPS, Trace, TraceRecorder
@@ -34,7 +35,7 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     list(decode(engine.vlm, embedded, cache, logits, tokens))
     rows = cache.plan.kept_rows
     kept = None if rows is None else rows[0][prompt.visual[0]].numpy()
-    return recorder.finish(((4, 6),), prompt.visual_tokens, kept), cache
+    return recorder.finish((Grid(4, 6),), prompt.visual_tokens, kept), cache
 
 
 def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> None:

@@ -40,7 +40,8 @@ class Controls:
         model: which model answers.
         length: how long an answer may be.
         others: further columns, as text of `links.encode`.
-        every: the button that adds a column of every method.
+        every: the button that adds a column of every method, at one nominal budget.
+        alike: the one that adds them at the live bytes that these settings take.
         pin: the button that adds the present settings as one.
         readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
         checkpoint: where a checkpoint is loaded, if the host allows it.
@@ -54,6 +55,7 @@ class Controls:
     length: gr.Slider
     others: gr.CheckboxGroup
     every: gr.Button
+    alike: gr.Button
     pin: gr.Button
     readings: Mapping[str, gr.HTML]
     checkpoint: CheckpointWidgets | None = None
@@ -104,7 +106,7 @@ def drawers_part(
         brings: whether visitors may load checkpoints.
     """
     with gr.Row(elem_id="drawers"):
-        budgets, every, pin, others = _setup_drawer(maker)
+        budgets, every, alike, pin, others = _setup_drawer(maker)
         with gr.Accordion("Beyond the paper", open=False, elem_id="beyond"):
             gr.HTML(markup.aside(BEYOND))
             with gr.Column(elem_classes="rk-panel"):
@@ -116,14 +118,14 @@ def drawers_part(
             maker.place("more")
             length = _length_slider()
     return Controls(
-        maker.methods, maker.options, maker.fields, budgets, model, length, others, every, pin,
-        maker.readings, checkpoint,
+        maker.methods, maker.options, maker.fields, budgets, model, length, others, every,
+        alike, pin, maker.readings, checkpoint,
     )  # fmt: skip
 
 
 def _setup_drawer(
     maker: "ControlsMaker",
-) -> tuple[gr.Radio, gr.Button, gr.Button, gr.CheckboxGroup]:
+) -> tuple[gr.Radio, gr.Button, gr.Button, gr.Button, gr.CheckboxGroup]:
     """Budgets of the paper, the methods, and what is answered beside them."""
     with gr.Accordion("Budgets and methods", open=False, elem_id="setup"):
         budgets = gr.Radio(
@@ -138,11 +140,12 @@ def _setup_drawer(
         maker.place("main")
         with gr.Row(elem_id="columns"):
             every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
+            alike = gr.Button("Compare all methods at these live bytes", size="sm", elem_id="alike")
             pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
         others = gr.CheckboxGroup(
             [], label="Also answered side by side", visible=False, elem_id="others"
         )
-    return budgets, every, pin, others
+    return budgets, every, alike, pin, others
 
 
 def _length_slider() -> gr.Slider:
@@ -221,4 +224,6 @@ class ControlsMaker:
             return gr.Number(value, precision=0, minimum=one.low, info=one.help, **shown)
         low, high = one.low or 0.0, one.high or 1.0
         step = (high - low) / 100
+        if one.is_optional:  # 0 leaves it out
+            low, step = 0.0, low
         return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)

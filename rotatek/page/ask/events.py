@@ -37,8 +37,8 @@ Shown = dict[str, Any]  # what changes, by the names of the outputs
 
 def most_others() -> int:
     """Columns beside the uncompressed one and the visitor's settings: four, or as many as it takes
-    to compare every method."""
-    return max(4, len(CHANNELS))
+    to compare every method at equal live bytes, where 8-bit caches stand beside."""
+    return max(4, len(CHANNELS) + 2)
 
 
 class AskEvents:

@@ -27,6 +27,8 @@ def channel_reading(settings: Settings, width: int = WIDTH) -> str:
     method = settings.channels
     if method.stores_everything:
         return _reading(f"keeps all {width} channels")
+    if method.bits_a_number is not None:
+        return _reading(f"stores {method.bits_a_number:g} bits a number on average")
     mean = " on average" if method.adapts else ""
     return _reading(f"keeps {channels_kept(width, method.key_share)} of {width} channels{mean}")
 
@@ -45,6 +47,10 @@ def beyond_reading(
     if not has_beyond(type(method)):
         able = [one.label for one in CHANNELS.values() if has_beyond(one)]
         return _reading(f"works with {' and '.join(able)} only")
+    if method.bits_a_number is not None:
+        return _reading(
+            f"every channel gets the bits it earns, {method.bits_a_number:g} on average"
+        )
     parts = [f"keeps all {width} Value channels"]
     if method.value_share < 1:
         kept = channels_kept(width, method.value_share)
@@ -74,6 +80,11 @@ def storage(method: ChannelMethod) -> list[str]:
 
 def dropped(settings: Settings) -> str:
     """`60 % of tokens dropped, 75 % of Key channels dropped`."""
+    bits = settings.channels.bits_a_number
+    if bits is not None:
+        share = settings.tokens.kept_share
+        first = [f"{percent(1 - share)} of tokens dropped"] if share < 1 else []
+        return ", ".join([*first, f"{bits:g} bits a number"])
     shares = {
         "tokens": settings.tokens.kept_share,
         "Key channels": settings.channels.key_share,

@@ -8,6 +8,7 @@ import gradio as gr
 from rotatek import analysis
 from rotatek.channels import CHANNELS
 from rotatek.compare.columns import matched, title_of
+from rotatek.compare.live import matched_live
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
 from rotatek.page.ask.events import Shown, most_others
@@ -86,6 +87,24 @@ def every(**form: Any) -> Shown:
 
 
 @refusing
+def alike(run: Run | None, **form: Any) -> Shown:
+    """Every method at the live bytes of the settings on the last image. Changes: others."""
+    chosen = settings_of(form)
+
+    def weigh(settings: Settings) -> float:
+        found = predicted(run, settings)
+        return 0.0 if found is None else found[0]
+
+    target = weigh(chosen)
+    if not target:
+        gr.Info("Ask first: what live bytes come to follows from the image.", duration=4)
+        return {}
+    found = dict.fromkeys(matched_live(chosen, target, weigh).values())
+    others = [one for one in found if not one.is_baseline and one != chosen]
+    return {"others": columns_shown(others[-most_others() :])}
+
+
+@refusing
 def pin(others: Sequence[str], **form: Any) -> Shown:
     """The present settings beside those already kept. Changes: others."""
     kept = [*map(decode, others), settings_of(form)]
@@ -136,5 +155,7 @@ def wire_columns(widgets: AskWidgets) -> None:
     """Further settings are put beside the present ones, and taken off again."""
     controls, others = widgets.controls, {"others": widgets.controls.others}
     listen(controls.every.click, every, controls.inputs, others, **AT_ONCE)
+    state = {"run": widgets.answers.run}
+    listen(controls.alike.click, alike, state | controls.inputs, others, **AT_ONCE)
     listen(controls.pin.click, pin, others | controls.inputs, others, **AT_ONCE)
     listen(controls.others.input, unpin, others, others, **AT_ONCE)

@@ -6,6 +6,8 @@ from typing import Any, Final
 from rotatek.channels import CHANNELS
 from rotatek.channels.base import ChannelMethod
 from rotatek.compare.columns import pruners, reducers
+from rotatek.options import options_of
+from rotatek.settings import Settings
 from rotatek.tokens import TOKENS, TokenPruner
 from viz.theme import UNCOMPRESSED, PlainStyle, Style
 
@@ -37,7 +39,9 @@ def _of_settings(label: str, settings: Mapping[str, Any]) -> Style:
     if channels not in CHANNELS or tokens not in TOKENS:
         return PlainStyle(label)
     method: type[ChannelMethod] = CHANNELS[channels]
-    if not method().stores_everything:
+    own = {one.key for one in options_of(method)}
+    made = Settings.of(channels=channels, **{k: v for k, v in settings.items() if k in own})
+    if not made.channels.stores_everything:
         return method
     pruner = TOKENS[tokens]
     return UNCOMPRESSED if pruner.stage == "nowhere" else _of_pruner(pruner)

@@ -125,8 +125,10 @@ def _tick(
     """Ticks beside lines."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         x, y = _target(rng, document, box)
+        same = document.glyphs[np.abs(document.glyphs[:, 2] - y) < 5]
+        end = float(same[:, 1].max()) if len(same) else x  # behind its line, not on it
         x, s = (
-            min(box[2] - 8.0, x + rng.uniform(10, 50)),
+            min(box[2] - 8.0, end + rng.uniform(8, 40)),
             rng.uniform(0.02, 0.05) * (box[2] - box[0]),
         )
         pen.line(

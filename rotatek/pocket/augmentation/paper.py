@@ -31,7 +31,7 @@ def on_paper(rng: random.Random, document: Document, severity: float = 1.0) -> D
     if severity == 0:
         document.image = page.convert("RGB")
         return document
-    ways = (5, 0 if printer == "fax" else 1.2, 3.5)  # a fax is black or white already
+    ways = (5, 0 if printer == "fax" or severity < 0.4 else 1.2, 3.5)  # a fax is like a copy
     way = rng.choices((_glass, _copier, _photo), ways)[0]
     way(rng, document, page, (printer, box, severity))
     if rng.random() < 0.75:
@@ -113,8 +113,8 @@ def _copier(rng: random.Random, document: Document, page: Image.Image, job: Job)
     """Black or white only: ragged strokes, lost ones, pepper."""
     _, box, severity = job
     seen, _ = _bent(rng, document, page, sheets.scanned(rng, page.size, severity), box)
-    seen = fields.grained(rng, seen, 14 * severity)
-    level = rng.randint(120, 205)
+    seen = fields.grained(rng, seen, 9 * severity)
+    level = rng.randint(150, 222)
     seen = seen.point([255 if i > level else 0 for i in range(256)])
     document.image = seen.convert("RGB")
     marks.marked(rng, document, _inside(box, page.size))

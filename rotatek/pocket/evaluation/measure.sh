@@ -15,6 +15,8 @@ for sizes in "896x896" "728x728 224x224" "672x448 336x588 448x448"; do
         one --splits $split --sizes $sizes
     done
 done
+one --splits scanned
+one --splits small
 one --splits --pages "$pages"
 for job in $jobs; do wait "$job" || { tail -n 5 /tmp/"$name"-*.log; exit 1; }; done
 python3 -m rotatek.pocket.evaluation --merge /tmp/"$name"-[0-9]*.json --json "$result/$name.json" \

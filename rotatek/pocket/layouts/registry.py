@@ -17,6 +17,7 @@ from rotatek.pocket.layouts.pillow import (
     consoles,
     controls,
     directories,
+    figures,
     forms,
     grids,
     handsets,
@@ -103,6 +104,7 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "scenes": Renderer(scenes.draw, 1.0, splits=(), camera="lens"),
     "packages": Renderer(packages.draw, 1.0, splits=(), camera="lens", smallest=280),
     "handsets": Renderer(handsets.draw, 1.0, splits=(), smallest=280),
+    "figures": Renderer(figures.draw, 1.0, splits=()),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
     "vouchers": Renderer(

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from rotatek.pocket.layouts.fonts import Face, slugs
 
-STEP: Final = 0.08  # faces are kept for widths in steps of this
+STEP: Final = 0.1  # faces are kept for widths in steps of this
 
 
 class Stretched(Face):

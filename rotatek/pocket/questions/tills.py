@@ -90,7 +90,7 @@ ASKED: Final[dict[str, tuple[str, ...]]] = {
                "Read the last line."),
 }  # fmt: skip
 KINDS: Final = {
-    "company": "title", "legal": "title", "brand": "title", "total": "total", "price": "value",
+    "company": "fact", "legal": "fact", "brand": "fact", "total": "total", "price": "value",
     "unit": "value", "quantity": "value", "items": "count", "dearest": "highest",
     "cheapest": "lowest", "first": "nth", "last": "nth", "heading": "find", "footer": "find",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from rotatek.pocket.glyphs import N_CLASSES
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import save_model
 from rotatek.pocket.models.forward import Forward
-from rotatek.pocket.training.data import BatchOptions, loader, make_batch, spare_cores
+from rotatek.pocket.training.data import USUAL, BatchOptions, loader, make_batch, spare_cores
 
 SEED: Final = 1_000_003  # no training's
 
@@ -69,9 +69,9 @@ def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict
     return chosen, losses
 
 
-def fresh(n: int, cost: int, pages: Path | None, seed: int) -> list[Batch]:
+def fresh(n: int, options: BatchOptions) -> list[Batch]:
     """`n` batches as the end of a training draws them, half of them with turns hidden apart."""
-    make = partial(make_batch, BatchOptions(seed, cost, pages, alone=0.5))
+    make = partial(make_batch, options)
     data, progress = loader(make, 0, 0, 1, min(n, spare_cores()))
     progress.value = 1.0
     return list(islice(data, n))
@@ -88,6 +88,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--batches", type=int, default=24, help="fresh batches that decide")
     p.add_argument("--cost", type=int, default=20_000, help="size of a batch")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
+    p.add_argument("--largest", type=int, default=USUAL, help="visual tokens of a picture, at most")
     p.add_argument("--seed", type=int, default=SEED, help="of the batches")
     args = p.parse_args(argv)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -97,7 +98,8 @@ def main(argv: list[str] | None = None) -> None:
         models[str(folder)] = [p.detach().to(device, copy=True) for p in model.parameters()]
     chosen, losses = list(models), dict[str, float]()
     if not args.all:
-        batches = fresh(args.batches, args.cost, args.pages, args.seed)
+        options = BatchOptions(args.seed, args.cost, args.pages, alone=0.5, largest=args.largest)
+        batches = fresh(args.batches, options)
         chosen, losses = greedy(models, Judge(model.to(device), batches))
     for own, given in zip(model.parameters(), mean([models[m] for m in chosen]), strict=True):
         own.data.copy_(given)

@@ -86,16 +86,22 @@ def _cells(
 ) -> None:  # fmt: skip
     """The texts of one line; one that would run into the text before it moves on."""
     left, y, right = area
-    end, gap = left - 9e9, GAP * face.width("0") * 0.5
-    for cell in line.cells:
-        width, x = face.width(cell.text), left + cell.place * (right - left)
+    gap = GAP * face.width("0") * 0.5
+    widths = [face.width(cell.text) for cell in line.cells]
+    starts, end = list[float](), left - 2 - gap
+    for cell, width in zip(line.cells, widths, strict=True):
+        x = left + cell.place * (right - left)
         x -= width if cell.align == RIGHT else width / 2 if cell.align == CENTRE else 0
-        x = min(max(x, end + gap), right - width + 1)
-        x = max(x, left - 2)
+        starts.append(max(x, end + gap))
+        end = starts[-1] + width
+    limit = right + 1  # whatever runs over the right end moves all before it
+    for i in reversed(range(len(starts))):
+        starts[i] = min(starts[i], limit - widths[i])
+        limit = starts[i] - gap
+    for cell, x in zip(line.cells, starts, strict=True):
         canvas.text(x, y, cell.text, face, ink)
         if twice:
             canvas.strike_again(x + 1, y, cell.text, face, ink)
-        end = x + width
 
 
 def _rule(

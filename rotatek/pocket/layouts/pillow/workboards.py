@@ -161,7 +161,7 @@ def _feed(rng: random.Random, screen: Screen) -> None:
     style, canvas = screen.style, screen.canvas
     face, small = screen.body(1.05, bold=rng.random() < 0.6), screen.body(0.8)
     x, y, right, foot = screen.box
-    link = hsv(0.61, 0.75, 0.75 if not style.theme.dark else 0.95)
+    link = hsv(0.61, 0.45, 1.0) if style.theme.dark else hsv(0.61, 0.75, 0.75)
     if rng.random() < 0.5:
         n = str(rng.randint(2, 900))
         label = rng.choice(("Unread", "Inbox", "Results", "Entries", "All", "New"))

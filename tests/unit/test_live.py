@@ -1,0 +1,140 @@
+"""Equal live bytes: what is predicted is what is held, and every method meets the budget."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rotatek.channels import CHANNELS, Kivi, RotateK, ThinK
+from rotatek.channels.full import Full
+from rotatek.cli import main as command
+from rotatek.compare.live import NEAR, SLACK, Scale, Shape, matched_live, measured, met, predicted
+from rotatek.evaluation import rivals
+from rotatek.evaluation.suite import FileSuite
+from rotatek.inputs import make_request
+from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.settings import BASELINE, Settings
+from rotatek.tokens import FastV, KeepAll, VisionZip
+from tests.fixtures import Picture
+from tests.tiny import TINY
+
+BIG = Shape(layers=28, kv_heads=4, width=128, visual=2880, text=60, itemsize=2)
+FORMS: list[dict[str, Any]] = [
+    {"channels": "kivi", "number_bits": "2"}, {"channels": "turboquant", "number_bits": "3"},
+    {"channels": "full", "cache_dtype": "fp8"}, {"channels": "think"}, {"channels": "spark"},
+    {"channels": "spark", "recovery": "mean"}, {"keep_channels": 0.25},
+    {"keep_channels": 0.25, "keep_values": 0.5, "cache_dtype": "int8"},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=TINY)
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
+
+
+def prompt_of(vlm: VisionLanguageModel, picture: Picture) -> Prompt:
+    return vlm.prompt(make_request(picture(260, 220, seed=2), "what is the total?", 3))
+
+
+@pytest.mark.parametrize("pruner", [KeepAll(), FastV(keep=0.5)], ids=repr)
+def test_bytes_are_predicted_exactly(
+    vlm: VisionLanguageModel, picture: Picture, pruner: Any
+) -> None:
+    prompt = prompt_of(vlm, picture)
+    shape, methods = Shape.of(vlm, prompt), [Settings.of(**form).channels for form in FORMS]
+    found = measured(vlm, prompt, pruner, methods)
+    for method, held in zip(methods, found, strict=True):
+        assert abs(predicted(Settings(pruner, method), shape) - held) <= 16, method
+    assert predicted(BASELINE, shape) == vlm.full_bytes(prompt.ids.shape[1])
+
+
+def test_adapting_forms_are_weighed_between_measured_points(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    prompt = prompt_of(vlm, picture)
+    form = RotateK(keep=0.2, keep_values=0.25, widths="adaptive")
+    scale = Scale(vlm, prompt, [form])
+    (held,) = measured(vlm, prompt, KeepAll(), [form])
+    assert scale(Settings(channels=form)) == pytest.approx(held, rel=0.05)
+    assert scale(Settings(channels=ThinK())) == predicted(Settings(channels=ThinK()), scale.shape)
+
+
+@pytest.mark.parametrize("times", [2, 4, 8, 16, 32])
+def test_every_method_meets_a_budget(times: int) -> None:
+    def weigh(settings: Settings) -> float:
+        return predicted(settings, BIG)
+
+    target = BIG.budget(times)
+    for name, kind in CHANNELS.items():
+        least = kind().within(0.0) if not kind.narrows else kind().at(0.25)
+        found = met(least, [FastV(), VisionZip()], target, weigh)
+        assert weigh(found) <= NEAR * target, name
+        if found.prunes_tokens or kind.narrows:  # only what has steps may stay well below
+            assert weigh(found) >= 0.9 * target, name
+        assert found.prunes_tokens == (weigh(Settings(channels=least)) > SLACK * target)
+
+
+def test_what_has_steps_keeps_the_nearest_below() -> None:
+    def weigh(settings: Settings) -> float:
+        return predicted(settings, BIG)
+
+    for bits in ("2", "3", "4"):
+        exact = weigh(Settings(channels=Kivi(bits=bits)))
+        for target in (exact, exact * 1.05, exact / 1.01):
+            found = met(Kivi(bits="2"), [FastV()], target, weigh)
+            assert found == Settings(channels=Kivi(bits=bits))
+    assert met(Full(cache_dtype="fp8"), [FastV()], BIG.full, weigh).channels.form == "fp8"
+
+
+def test_columns_of_equal_live_bytes(vlm: VisionLanguageModel, picture: Picture) -> None:
+    prompt = prompt_of(vlm, picture)
+    chosen = Settings.of(keep_channels=0.25, keep_values=0.25, widths="adaptive")
+    (target,) = measured(vlm, prompt, KeepAll(), [chosen.channels])
+    columns = matched_live(chosen, target, Scale(vlm, prompt), recovery="mean")
+    assert columns["rotatek"] == chosen and columns["baseline"] == BASELINE
+    assert columns["spark"].as_dict()["recovery"] == "mean"
+    assert {"kivi", "turboquant", "full fp8", "full int8", "think"} < columns.keys()
+    assert columns["rotatek as in its paper"].channels.beyond == ""
+    for name, settings in columns.items():
+        if name != "baseline":
+            (held,) = measured(vlm, prompt, settings.pruning, [settings.channels])
+            assert held <= 1.1 * target, name
+
+
+def test_the_command_compares_at_equal_live_bytes(
+    vlm: VisionLanguageModel,
+    picture: Picture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("rotatek.models.load", lambda *_, **__: vlm)
+    picture(260, 220, seed=2).save(tmp_path / "picture.png")
+    words = ["compare", str(tmp_path / "picture.png"), "what?", "--equal", "live", "--json"]
+    assert command.main([*words, "--max-new-tokens", "2", "--keep-channels", "0.25"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    ours = next(row["kv_bytes"] for row in rows if row["method"] == "rotatek")
+    assert len(rows) >= 8
+    assert all(row["kv_bytes"] <= 1.05 * ours for row in rows if row["method"] != "baseline")
+    assert command.main([*words, "--channels", "full"]) == 2
+    assert "nothing to compare" in capsys.readouterr().err
+
+
+def test_the_table_of_rivals_is_solved_once_and_kept(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    picture(260, 220, seed=2).save(tmp_path / "picture.png")
+    row = {"image": "picture.png", "question": "what?", "answer": "that"}
+    (tmp_path / "suite.jsonl").write_text(json.dumps(row) + "\n")
+    suite = FileSuite(tmp_path / "suite.jsonl")
+    assert rivals.stored(tmp_path) is None
+    table = rivals.solve(vlm, suite, tmp_path)
+    assert rivals.stored(tmp_path) == table and table.rows[0].settings == BASELINE
+    scale = Scale(vlm, rivals.typical(vlm, suite), rivals.adapting())
+    for one in table.rows[1:]:
+        times = float(one.label.rpartition(", ")[2].rstrip("x"))
+        assert scale(one.settings) <= NEAR * scale.shape.budget(times), one.label
+    kept = {one.settings.channels.name for one in table.rows}
+    assert set(CHANNELS.own) <= kept
+    assert len({one.settings for one in table.rows}) == len(table.rows)
