@@ -131,7 +131,7 @@ def test_every_method_at_the_live_bytes_of_an_answer(service: Service, image: Im
 
 def test_live_bytes_need_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(settings_events.gr, "Info", lambda text, **_: said.append(text))
+    monkeypatch.setattr(gr, "Info", lambda text, **_: said.append(text))
     assert settings_events.alike(None, **values_of(SETTINGS[1])) == {}
     assert said == ["Ask first: what live bytes come to follows from the image."]
 

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from kernels.cases import PLANES, Case, attend_plain, make
-from kernels.check import errors, grid, passes
+from kernels.cases import PLANES, Case, attend_plain, grid, make
+from kernels.check import errors, passes
 from kernels.launch import attend_triton, supported
 from kernels.launch_planes import (
     WIDEST,

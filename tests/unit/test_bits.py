@@ -16,6 +16,7 @@ from rotatek.channels import RotateK
 from rotatek.channels.base import LayerStates
 from rotatek.channels.bits import token_shares
 from rotatek.channels.looks import looks
+from rotatek.channels.rotated import held
 from rotatek.channels.water_filling import Claim, allot_bits
 from rotatek.compare.columns import matched, title_of
 from rotatek.decode import decode, prefill
@@ -63,7 +64,9 @@ def stored(layers: list[LayerStates], **options: Any) -> list[Visual]:
 
 def depths(visual: Visual) -> list[Tensor]:
     """Bits of every Key channel and of every Value channel."""
-    return [depths_of(planes.counts, D) for planes in (visual.key_planes, visual.value_planes)]
+    return [
+        depths_of(held(planes).counts, D) for planes in (visual.key_planes, visual.value_planes)
+    ]
 
 
 def spent(visuals: list[Visual]) -> float:
@@ -111,7 +114,7 @@ def test_looks_are_those_of_causal_attention() -> None:
     """Against one softmax a query; the window is the text's last rows, and sees no row behind."""
     own = states()
     seen = looks(own)
-    M = own.text.keys.shape[2]
+    M = held(own.text).keys.shape[2]
     for b, h in ((0, 0), (1, 1)):
         n = int(own.lengths[b])
         mass, key_rate, value_rate = torch.zeros(2, n), 0.0, 0.0
@@ -119,8 +122,8 @@ def test_looks_are_those_of_causal_attention() -> None:
             for g, w in [(g, w) for g in range(GROUP) for w in range(WINDOW)]:
                 count = M - WINDOW + w + 1
                 q = own.queries[b, kv * GROUP + g, w]
-                keys = torch.cat([own.keys[b, kv, :n], own.text.keys[b, kv, :count]])
-                values = torch.cat([own.values[b, kv, :n], own.text.values[b, kv, :count]])
+                keys = torch.cat([own.keys[b, kv, :n], held(own.text).keys[b, kv, :count]])
+                values = torch.cat([own.values[b, kv, :n], held(own.text).values[b, kv, :count]])
                 p = (keys @ q * D**-0.5).softmax(0)
                 mass[kv] += p[:n]
                 away = (values[:n] - p @ values).square().sum(-1)
@@ -137,7 +140,7 @@ def test_rates_are_what_errors_do_to_the_output() -> None:
     """Random errors of logits and of Values move the output by what the rates say."""
     own = states(tokens=(150,))
     seen, generator = looks(own), torch.Generator().manual_seed(1)
-    text = Text(own.text.keys[..., :0, :], own.text.values[..., :0, :])
+    text = Text(held(own.text).keys[..., :0, :], held(own.text).values[..., :0, :])
     own = replace(own, text=text, made={})
     seen, size = looks(own), 1e-2
     flat = own.queries.unflatten(1, (HEADS, GROUP)).flatten(2, 3)  # [1, Hkv, G W, d]
@@ -182,7 +185,7 @@ def test_the_scale_of_keys_changes_no_bit() -> None:
         layers[1],
         keys=layers[1].keys / 100,
         queries=layers[1].queries * 100,
-        text=layers[1].text._replace(keys=layers[1].text.keys / 100),
+        text=held(layers[1].text)._replace(keys=held(layers[1].text).keys / 100),
         made={},
     )
     plain = stored(layers, bits=1)
@@ -214,8 +217,8 @@ def test_attention_over_planes_is_near_the_full_one(bits: float, bar: float) -> 
     own = states()
     (visual,) = stored([own], bits=bits)
     q = own.queries[:, :, -1:]
-    plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), own.text, D**-0.5)
-    got = attend_reference(q, visual, own.text, D**-0.5)
+    plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), held(own.text), D**-0.5)
+    got = attend_reference(q, visual, held(own.text), D**-0.5)
     assert float((got - plain).norm() / plain.norm()) <= bar
 
 
@@ -231,9 +234,11 @@ def test_samples_of_a_batch_are_stored_as_alone() -> None:
     """Padding changes neither bits nor levels."""
     (both,) = stored([states()], bits=1)
     own = states()
-    cut = {name: getattr(own, name)[1:] for name in ("lengths", "queries", "window_alive")}
-    text = Text(*(part[1:] for part in own.text))
-    kept = {"keys": own.keys[1:, :, :90], "values": own.values[1:, :, :90]}
+    cut: dict[str, Any] = {
+        name: getattr(own, name)[1:] for name in ("lengths", "queries", "window_alive")
+    }
+    text = Text(*(part[1:] for part in held(own.text)))
+    kept: dict[str, Any] = {"keys": own.keys[1:, :, :90], "values": own.values[1:, :, :90]}
     (alone,) = stored([replace(own, **cut, **kept, text=text, residual=None, made={})], bits=1)
     assert all(torch.equal(a[1:], b) for a, b in zip(depths(both), depths(alone), strict=True))
     first, second = opened(both), opened(alone)
@@ -267,7 +272,7 @@ def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
 def widths(layers: list[LayerStates], **options: Any) -> list[Tensor]:
     """Key widths of every layer under adaptive widths."""
     visuals = stored(layers, widths="adaptive", keep=0.25, **options)
-    return [visual.key_widths for visual in visuals]
+    return [held(visual.key_widths) for visual in visuals]
 
 
 @pytest.mark.parametrize("weighting", ["none", "consistent"])

@@ -223,7 +223,7 @@ def test_a_row_that_fails_takes_nobody_with_it(
     found: list[list[Event]] = [[], [], [], []]
     work = [*others, (long, {"x": KINDS["rotated"]})]
     threads = [
-        threading.Thread(target=lambda n=n: found[n].extend(engine.compare(*work[n])))  # type: ignore[misc]
+        threading.Thread(target=lambda n=n: found[n].extend(engine.compare(*work[n])))
         for n in range(4)
     ]
     for thread in threads:
