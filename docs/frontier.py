@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from rotatek.page.results.opening import Best, bests, reference
+from rotatek.page.results.opening import Best, reference
+from rotatek.page.results.opening import bests as bests
 
 ROOT: Final = Path(__file__).resolve().parent
 RESULTS: Final = ROOT.parent / "assets" / "results"

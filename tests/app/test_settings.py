@@ -1,5 +1,6 @@
 """Settings as a form, as short text and as columns; what goes beyond the paper; agreement."""
 
+import gradio as gr
 import numpy as np
 import pytest
 import torch
