@@ -149,17 +149,19 @@ def checked(given: Mapping[str, Any]) -> Settings:
     Raises:
         SettingError: for a name or a value that there is not, or that cannot be shared.
     """
-    known, usual = fields(), Settings()
+    known, usual, plain = fields(), Settings(), dict(given)
     for key, value in given.items():
         field = known.get(key)
         if field is None:
             continue
+        if field.option.is_optional and value == 0:
+            plain[key] = None  # as programs leave a number out
         if not field.is_shared:
             raise SettingError("the setting", "one that can be shared", key)
         chosen = given.get(field.kind, getattr(usual, field.kind).name)
         if chosen not in field.owners and not field.option.accepts(value):
             raise SettingError(key, field.option.expected, value)
-    return Settings.from_dict(given)
+    return Settings.from_dict(plain)
 
 
 def changed(settings: Settings) -> dict[str, Any]:

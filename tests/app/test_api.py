@@ -41,6 +41,7 @@ def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
     assert 0 < got["new_tokens"] <= 6
     assert got["settings"] == {
         "tokens": "fastv", "keep_tokens": 0.5, "fastv_layer": 2, "channels": "full",
+        "cache_dtype": "model",
     }  # fmt: skip
 
 
