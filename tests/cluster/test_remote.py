@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,12 @@ class Handle:
         return Call(self.replicas, self.home, name)
 
 
+def finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """A coroutine's result, from a thread of its own: browser tests leave a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 class Call:
     """`handle.method.remote(...)` and its response in one."""
 
@@ -84,7 +91,7 @@ class Call:
         replica = self.replicas.find(self.home)
         if self.name == "run":
             return Stream(self.replicas, replica, given[0])
-        value = asyncio.run(getattr(replica, self.name)(*given))
+        value = finished(getattr(replica, self.name)(*given))
         return type("Response", (), {"result": lambda self: value})()
 
 
