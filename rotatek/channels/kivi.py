@@ -34,7 +34,7 @@ def channels_of_group(width: int) -> int:
 class Groups(NamedTuple):
     """Quantised numbers.
 
-    Args:
+    Attributes:
         codes: uint8, in the shape of the numbers.
         scale: float16, one a group.
         zero: float16, one a group.

@@ -35,7 +35,7 @@ HALVINGS: Final = 16  # of a search: shares are then exact to 2e-5
 class Shape(NamedTuple):
     """What a cache's bytes follow from, beside its settings.
 
-    Args:
+    Attributes:
         layers: of the language model.
         kv_heads: of each layer.
         width: channels of a head.
