@@ -12,6 +12,7 @@ from rotatek.pocket.models.config import build_model, model_config, save_model
 from tests.tiny import scramble
 
 ROOT = Path(__file__).resolve().parents[2]
+quiet.prepare()  # before a test's module imports Ray, which reads it then
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,7 +41,6 @@ class Nodes:
     """Two nodes of one CPU each; the first one is this process's and the front's."""
 
     def __init__(self) -> None:
-        quiet.prepare()
         os.environ["PYTHONPATH"] = str(ROOT)
         import ray
         from ray.cluster_utils import Cluster

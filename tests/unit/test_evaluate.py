@@ -424,7 +424,10 @@ def test_the_command_stops_and_goes_on(
 
 def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--tables", "list") == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {*tables(), "rivals"}
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {
+        *tables(),
+        "rivals",
+    }
 
 
 def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
