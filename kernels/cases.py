@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .planes import GRANULE, Planes, granules, rows_of, unpack
 from .planes import pack as pack_planes
-from .reference import Text, Visual, pad_heads, value_scales
+from .reference import MULTIPLE, Text, Visual, pad_heads, value_scales
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 FP8 = torch.float8_e4m3fn
@@ -19,6 +19,8 @@ FULL = (  # (pack, k, r) of batches that fill the GPU
 )  # fmt: skip
 WIDTHS = (64, 80, 96, 256)  # of heads, besides the 128 that configurations were measured at
 PACKS = ("rotated", "dense", "index", "values", "flat", "fp8", "int8", "fp8 values")
+FLAT = ("flat", "flat keys", "flat fp8", "flat int8")  # every head has a width of its own
+TURNED = ("values", "flat", "flat fp8", "flat int8")  # Values are rotated, too
 PLANES = ("planes", "planes, whole rows")  # rows of int8, and of the case's type
 
 
@@ -102,12 +104,18 @@ def branches() -> list[Case]:
 
 
 def widths() -> list[Case]:
-    """Every way to store a cache at every other head width, ragged and not; k a quarter or more."""
+    """Every way to store a cache at every other head width, ragged and not; k a quarter or more.
+
+    Then heads of many widths side by side, at every head width.
+    """
     found = []
     for d, pack in product(WIDTHS, PACKS):
         base = Case(torch.bfloat16, d=d, k=d // 4, N=300, M=40, pack=pack)
         found += [base, replace(base, dtype=torch.float32, k=3 * d // 8, N=65, M=7, ragged=True)]
         found += [replace(base, Hkv=8, G=7, B=8, N=864, k=d // 4 + 8, ragged=True)]
+    for d, pack in product(sorted({128, *WIDTHS}), FLAT):
+        for k, N in ((d // 4, 65), (d // 2 + 4, 301), (d, 864)):
+            found += [Case(torch.bfloat16, B=3, Hkv=4, d=d, k=k, N=N, pack=pack, ragged=N == 301)]
     return found
 
 
@@ -138,7 +146,7 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     lengths = (N - rows * (N // 2)).clamp(min=0).to(torch.int32) if case.ragged else None
     if case.pack == "dense":
         k = d
-    r = case.r or (d // 2 if case.pack in ("values", "flat") else d)
+    r = case.r or (d // 2 if case.pack in TURNED else d)
     if case.pack in PLANES:
         mean, shift = send(draw(B, Hkv, d) / 4), send(draw(B, Hkv, d))
         sides = [
@@ -158,13 +166,13 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
         return send(q), visual._replace(index=index), text
     if case.pack != "dense":
         visual = visual._replace(basis=send(basis), mean=send(draw(B, Hkv, d) / 4))
-    if case.pack in ("values", "flat"):
+    if case.pack in TURNED:
         up = torch.linalg.qr(draw(B, Hkv, d, d))[0][..., :r, :]
         visual = visual._replace(value_basis=send(up), value_mean=send(draw(B, Hkv, d)))
-    if case.pack == "flat":
-        visual = _flatten(visual, keys, values, case)
-    if case.pack in ("fp8", "int8", "fp8 values"):
-        visual = _quantise(visual, case.pack, lengths)
+    if "8" in case.pack:
+        visual = _quantise(visual, case.pack.removeprefix("flat "), lengths)
+    if case.pack in FLAT:
+        visual = _flatten(visual, generator)
     return send(q), visual, text
 
 
@@ -176,26 +184,35 @@ def _dead(tensor: Tensor, lengths: Tensor | None) -> Tensor:
     return tensor.masked_fill((slot >= lengths[:, None])[:, None, :, None], float("nan"))
 
 
-def _flatten(visual: Visual, keys: Tensor, values: Tensor, case: Case) -> Visual:
-    """Per-head widths: multiples of 8, cycling up to the full width, in one 1-D buffer each."""
-    B, Hkv, N, k = keys.shape
-    r = values.shape[-1]
-    slot = torch.arange(B * Hkv, device=keys.device).view(B, Hkv)
+def _flatten(visual: Visual, generator: torch.Generator) -> Visual:
+    """A width for every head, drawn from all multiples of `MULTIPLE`, in one 1-D buffer a side.
+
+    Values keep their one width where they are not rotated.
+    """
+    B, Hkv, N, _ = visual.keys.shape
     fields: dict[str, Tensor] = {}
-    for name, tensor, width in (("key", keys, k), ("value", values, r)):
-        widths = (width - 8 * (slot % max(width // 8, 1))).clamp(min=8)
+    sides = [("key", visual.keys)]
+    if visual.value_basis is not None:
+        sides.append(("value", visual.values))
+    for name, tensor in sides:
+        most = tensor.shape[-1] // MULTIPLE
+        draw = torch.randint(most, (B, Hkv), generator=generator, device=tensor.device)
+        draw[0, 0] = most - 1
+        widths = MULTIPLE * (draw + 1)
         blocks = [tensor[b, h, :, : widths[b, h]] for b in range(B) for h in range(Hkv)]
-        sizes = torch.tensor([block.numel() for block in blocks])
-        fields[f"{name}_offsets"] = (sizes.cumsum(0) - sizes).view(B, Hkv).to(keys.device)
+        sizes = N * widths.flatten()
+        fields[f"{name}_offsets"] = (sizes.cumsum(0) - sizes).view(B, Hkv)
         fields[f"{name}_widths"] = widths.to(torch.int32)
-        flat = torch.cat([block.reshape(-1) for block in blocks])
-        fields[f"{name}s"] = flat.to(case.dtype)
-    assert visual.basis is not None and visual.value_basis is not None
-    alive = torch.arange(k, device=keys.device) < fields["key_widths"][..., None, None]
-    basis = visual.basis.masked_fill(~alive, 0.0)
-    dead = torch.arange(r, device=keys.device) >= fields["value_widths"][..., None]
-    up = visual.value_basis.masked_fill(dead[..., None], 0.0)
-    return visual._replace(**fields, basis=basis, value_basis=up, tokens=N, width_multiple=8)
+        fields[f"{name}s"] = torch.cat([block.reshape(-1) for block in blocks])
+        slot = torch.arange(tensor.shape[-1], device=tensor.device)
+        fields[f"{name} gone"] = slot >= widths[..., None]
+    gone = fields.pop("key gone")
+    assert visual.basis is not None
+    fields["basis"] = visual.basis.masked_fill(gone[:, :, None], 0.0)
+    if visual.value_basis is not None:
+        gone = fields.pop("value gone")
+        fields["value_basis"] = visual.value_basis.masked_fill(gone[..., None], 0.0)
+    return visual._replace(**fields, tokens=N)
 
 
 def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side: int) -> Planes:

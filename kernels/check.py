@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make, widths
+from .reference import misaligned
 
 Attend = Callable[..., Tensor]
 
@@ -45,6 +46,8 @@ def poisoned_memory() -> Iterator[None]:
 def errors(case: Case, attend: Attend, device: str, seed: int = 0) -> tuple[float, float]:
     """(largest error of `attend`, largest error of plain PyTorch in the case's type)."""
     q, visual, text = make(case, device, seed)
+    if visual is not None and misaligned(visual):
+        raise ValueError(f"{case} breaks what kernels rely on: {misaligned(visual)}")
     scale = case.d**-0.5
     truth = attend_plain(q, visual, text, scale, torch.float64)
     plain = attend_plain(q, visual, text, scale, case.dtype)

@@ -17,7 +17,7 @@ from .attention import joined_kernel, split_kernel
 from .launch_planes import LOG2_E, TYPES, WIDEST, attend_planes
 from .merge import merge_kernel
 from .plan import Config, Plan, Work, device_facts, layout
-from .reference import Text, Visual
+from .reference import MULTIPLE, Text, Visual
 
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
@@ -69,6 +69,8 @@ def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
         stored += [visual.keys, visual.values]
     if any(t.dtype not in TYPES and t.dtype not in QUANTISED for t in [q, *stored]):
         return "a type the kernel does not read"
+    if 0 < device_facts(q.device)[0] < 89 and any(t.dtype == torch.float8_e4m3fn for t in stored):
+        return "8-bit floats, which this GPU does not know"
     if any(t.dtype != q.dtype for t in stored if t.dtype in TYPES):
         return "cache and query of different types"
     return None
@@ -278,7 +280,7 @@ def _shared(call: _Call) -> _Shared:
         "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
         "TEXT_STAGES": 2, "KEY_PAIRS": key_pairs, "PACKED": packed,
-        "ALIGN": visual.width_multiple, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
+        "ALIGN": MULTIPLE, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
         "num_warps": config.warps, **call.extra,
     }  # fmt: skip
     if config.regs is not None:

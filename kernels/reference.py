@@ -4,19 +4,21 @@ Symbols: B batch, Hq query heads, Hkv key heads, G = Hq // Hkv, T queries of thi
 tokens, M text slots, d head width, k kept Key channels, r kept Value channels.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .planes import Planes, rows_of, unpack
+from .planes import GRANULE, Planes, rows_of, unpack
+
+MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what kernels load at once
 
 
 class Visual(NamedTuple):
     """The visual part of one layer's cache, as the attention reads it.
 
     keys: [B, Hkv, N, k]; or 1-D when heads differ in width: head (b, h) then holds a row-major
-        [N, key_widths[b, h]] block at element key_offsets[b, h].
+        [N, key_widths[b, h]] block at element key_offsets[b, h], both multiples of `MULTIPLE`.
     values: [B, Hkv, N, r]; or 1-D with value_widths and value_offsets.
     lengths: [B] int32, valid visual tokens; None when all N are.
     basis: [B, Hkv, d, k]; the projected query is q @ basis (zero columns beyond a head's width).
@@ -50,7 +52,6 @@ class Visual(NamedTuple):
     value_widths: Tensor | None = None
     value_offsets: Tensor | None = None
     tokens: int | None = None  # N, needed only when keys are 1-D or planes
-    width_multiple: int = 1  # every width and offset of 1-D blocks is a multiple of it (a hint)
     fresh: bool = False
     key_planes: Planes | None = None
     value_planes: Planes | None = None
@@ -62,6 +63,22 @@ class Text(NamedTuple):
     keys: Tensor
     values: Tensor
     lengths: Tensor | None = None
+
+
+def misaligned(visual: Visual) -> list[str]:
+    """Names of the fields that break what kernels rely on, which waits for the device.
+
+    They load `MULTIPLE` channels of a 1-D cache at once, and whole granules of planes.
+    """
+    found = []
+    for side in ("key", "value"):
+        names = (f"{side}_widths", f"{side}_offsets")
+        fields = [(name, getattr(visual, name), MULTIPLE) for name in names]
+        planes = getattr(visual, f"{side}_planes")
+        if planes is not None:
+            fields.append((f"{side}_planes", planes.offsets, GRANULE * GRANULE))
+        found += [name for name, at, step in fields if at is not None and bool((at % step).any())]
+    return found
 
 
 def value_scales(visual: Visual) -> Tensor:

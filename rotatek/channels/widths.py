@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-STEP = 4  # channels are handed out in fours, so that rows stay aligned for the kernels
+from kernels.reference import MULTIPLE as STEP  # channels are handed out in so many at once
 
 
 def allot(
@@ -46,12 +46,18 @@ def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
     """Cut states [B, Hkv, N, cap] to each head's width.
 
     Returns the 1-D concatenation of row-major [N, width] blocks and their offsets [B, Hkv] int64.
+
+    Raises:
+        ValueError: for a width that is no multiple of `STEP`, which kernels rely on.
     """
+    wanted = widths.tolist()
+    if any(width % STEP for row in wanted for width in row):
+        raise ValueError(f"Widths of heads must be multiples of {STEP}: {wanted}.")
     sizes = widths.long() * states.shape[2]
     offsets = sizes.flatten().cumsum(0).view_as(sizes) - sizes
     blocks = [
         states[b, h, :, :width].reshape(-1)
-        for b, row in enumerate(widths.tolist())
+        for b, row in enumerate(wanted)
         for h, width in enumerate(row)
     ]
     return torch.cat(blocks), offsets

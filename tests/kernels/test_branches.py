@@ -142,3 +142,13 @@ def test_other_head_widths(d: int, pack: str) -> None:
     case = Case(BF16, Hkv=1, G=7, d=d, k=d // 4, N=65, M=20, pack=pack, ragged=True)
     gap, plain = errors(case, attend_triton, DEVICE)
     assert passes(case, gap, plain), (gap, plain)
+
+
+def test_gpus_without_8_bit_floats_leave_such_caches_to_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for arch, refused in ((80, True), (86, True), (89, False), (90, False)):
+        monkeypatch.setattr(launch, "device_facts", lambda device, arch=arch: (arch, 100))
+        for pack in ("fp8", "int8", "rotated"):
+            q, visual, text = make(replace(EIGHT, pack=pack), "cpu")
+            assert bool(launch.supported(q, visual, text)) == (refused and pack == "fp8")

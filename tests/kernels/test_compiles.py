@@ -1,4 +1,4 @@
-"""The kernels for planes compile for other GPUs than the one at hand, or for none."""
+"""Kernels compile for other GPUs than the one at hand, or for none."""
 
 import os
 import subprocess
@@ -7,62 +7,45 @@ from pathlib import Path
 
 import pytest
 
+from kernels.reference import MULTIPLE
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = """
+START = """
 import sys
-
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-
+from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
-
-
-class Absent:
-    \"\"\"A driver that knows its target, and nothing else.\"\"\"
-
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", arch, 32))
-    get_current_device = staticmethod(lambda: 0)
-    get_current_stream = staticmethod(lambda device=0: 0)
-    get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
-
-
-driver.set_active(Absent())
-from kernels import launch_planes, packing
+target(arch)
+from kernels import launch, launch_planes, packing
 from kernels.cases import Case, make
-
-found = []
-
-
-class Compiled:
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def __getitem__(self, grid):
-        return lambda *args, **options: found.append(
-            self.kernel.warmup(*args, grid=grid, **options)
-        )
-
-
-for module, name in (
-    (launch_planes, "digits_kernel"), (launch_planes, "merge_kernel"), (packing, "pack_kernel")
-):
-    setattr(module, name, Compiled(getattr(module, name)))
-    module.device_facts = lambda device: (arch, 100)
+"""
+PLANES = """
+compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")
+compile_only(packing, arch, "pack_kernel")
 q, visual, text = make(Case(torch.bfloat16, N=300, k=32, pack="planes"), "cpu")
 launch_planes.attend_planes(q, visual, text, 0.1)
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
-print(*sorted(each.metadata.name for each in found))
+print(*sorted(each.metadata.name for each in Compiled.found))
+"""
+FLAT = """
+launch.MULTIPLE = int(sys.argv[2])
+compile_only(launch, arch, "split_kernel", "merge_kernel")
+for pack, d in (("flat", 64), ("flat int8", 128), ("flat keys", 80)):
+    q, visual, text = make(Case(torch.bfloat16, N=300, d=d, k=d // 4, pack=pack), "cpu")
+    launch.attend_triton(q, visual, text, 0.1)
+    kernel = next(one for one in Compiled.found if one.metadata.name == "split_kernel")
+    loads = [line for line in kernel.asm["ptx"].splitlines() if "ld.global.L1::evict_first" in line]
+    print(len(loads))
+    Compiled.found.clear()
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", [80, 90, 120])
-def test_planes_compile_without_a_gpu(arch: int) -> None:
+def compiled(script: str, *args: object) -> list[str]:
+    """What the script prints in a process whose Triton compiles for an architecture."""
     found = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(arch)],
+        [sys.executable, "-c", START + script, *map(str, args)],
         cwd=ROOT,
         env={**os.environ, "TRITON_INTERPRET": "0"},
         capture_output=True,
@@ -70,4 +53,20 @@ def test_planes_compile_without_a_gpu(arch: int) -> None:
         check=False,
         timeout=280,
     )
-    assert found.stdout.split() == ["digits_kernel", "merge_kernel", "pack_kernel"], found.stderr
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_planes_compile_without_a_gpu(arch: int) -> None:
+    assert compiled(PLANES, arch) == ["digits_kernel", "merge_kernel", "pack_kernel"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_caches_of_many_widths_are_loaded_four_channels_at_a_time(arch: int) -> None:
+    """Of 16 or 8 bits each; Values of one width, as "flat keys" has, are in wide loads anyhow."""
+    one, four = (list(map(int, compiled(FLAT, arch, multiple))) for multiple in (1, MULTIPLE))
+    assert one[:2] == [MULTIPLE * loads for loads in four[:2]]
+    assert four[2] < one[2]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
-from kernels.reference import Visual
+from kernels.reference import Visual, misaligned
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.plan import TokenPlan, layout_of
@@ -85,6 +85,8 @@ def test_batch_equals_single_runs(
         cache = RotateKCache(vlm.model, prompt.inputs(), settings)
         (said,) = _answer(vlm, prompt, cache)
         alone.append(said)
+        stored = [layer.store for layer in cache.layers if layer.store is not None]
+        assert not any(misaligned(store.read()) for store in stored)
         count = cache.bytes()
         held = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in cache.tensors()}
         assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
