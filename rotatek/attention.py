@@ -7,7 +7,7 @@ the function is plain SDPA, so one loaded model serves baseline and compressed c
 
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -20,6 +20,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from rotatek.errors import ModelUnsupported, Stopped
+from rotatek.segments import Segments, segments_of
 
 NAME: Final = "rotatek"
 
@@ -134,6 +135,7 @@ def rotatek_attention(
     value: Tensor,
     attention_mask: Tensor | None = None,
     scaling: float | None = None,
+    segments: Segments | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention for transformers' interface.
@@ -145,6 +147,7 @@ def rotatek_attention(
         value: [B, Hkv, n, d].
         attention_mask: as SDPA takes it; for plain attention only.
         scaling: what scores are multiplied by; 1 / sqrt(d) by default.
+        segments: of a vision tower's call, where it is made for several sequences at once.
         **kwargs: passed on to plain attention.
 
     Returns:
@@ -157,14 +160,17 @@ def rotatek_attention(
     if stop is not None and stop.is_set():
         raise Stopped
 
-    def full() -> Tensor:
+    def full(*states: Tensor) -> Tensor:
         return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+            module, *(states or (query, key, value)), attention_mask, scaling=scaling, **kwargs
         )[0]
 
     tap = _TAP.get()
     if tap is not None and tap.module is module:
-        tap.see(query, key, scaling or query.shape[-1] ** -0.5)
+        for own, seen in segments.each(query, key) if segments else [(query, key)]:
+            tap.see(own, seen, scaling or query.shape[-1] ** -0.5)
+    if segments is not None:
+        return segments.attend(query, key, value, full), None
     queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
     if queries is not None and index is not None:
         queries.see(index, query)
@@ -199,7 +205,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
 
     Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
     hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
-    and lets a cache that has a `run` of its own run the model.
+    lets a vision tower attend to its windows in one call, and lets a cache that has a `run` of its
+    own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -215,9 +222,26 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
         layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
+    for module in set(model.modules()) - set(decoder.modules()):
+        if hasattr(module, "scaling") and "cu_seqlens" in _arguments(module):
+            module.register_forward_pre_hook(_together, with_kwargs=True)
     if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
         model.forward = _RunByCache(model)
     return model
+
+
+def _arguments(module: nn.Module) -> Collection[str]:
+    return inspect.signature(type(module).forward).parameters
+
+
+def _together(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+    """A pre-hook of vision attention, which transformers calls once a window, picture or frame:
+    one call for all of them (`rotatek.segments`)."""
+    bounds = kwargs.get("cu_seqlens")
+    if bounds is None or module.config._attn_implementation != NAME:
+        return None
+    segments = segments_of(bounds)
+    return args, {**kwargs, "cu_seqlens": segments.whole, "segments": segments}
 
 
 def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:

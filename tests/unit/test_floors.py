@@ -32,6 +32,7 @@ FLOORS = {
     "rotatek.budget": 0,
     "rotatek.layout": 0,
     "rotatek.grids": 0,
+    "rotatek.segments": 0,
     "rotatek.options": 1,
     "rotatek.inputs": 1,
     "rotatek.rotation": 1,
