@@ -108,15 +108,15 @@ class Study:
         name: by which the command line knows the table.
         title: its heading.
         rows: label -> (flat options of the pruner, the method).
-        claims: (first label, second label, relation) that the literature leads one to expect;
-            "Uncompressed" names the reference.
+        claims: (first label, second label, relation, and where there is one, the claim that it is
+            part of) that the literature leads one to expect; "Uncompressed" names the reference.
         rivals: nominal budgets at which dropping tokens alone is shown beside, with its label.
     """
 
     name: str
     title: str
     rows: Mapping[str, tuple[Mapping[str, Any], "ChannelMethod"]]
-    claims: tuple[tuple[str, str, Relation], ...] = ()
+    claims: tuple[tuple[str, str, Relation] | tuple[str, str, Relation, str], ...] = ()
     rivals: tuple[float, ...] = ()
 
 
@@ -213,6 +213,11 @@ class ChannelMethod(Method):
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:
         """Forms of the method that get rows of their own, by label."""
+        return {cls.label: cls()}
+
+    @classmethod
+    def papers(cls) -> Mapping[str, "ChannelMethod"]:
+        """Its rows in the RotateK paper's tables, by label; the first is what the paper has."""
         return {cls.label: cls()}
 
     @classmethod

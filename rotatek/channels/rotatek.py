@@ -17,8 +17,7 @@ Source: arXiv 2605.19218, algorithms 1 and 2.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import torch
 from torch import Tensor
@@ -31,7 +30,6 @@ from rotatek.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
-    Relation,
     Study,
     full_visual,
     keep_option,
@@ -49,6 +47,7 @@ from rotatek.channels.rotated import (
     rotate,
 )
 from rotatek.channels.store import Store
+from rotatek.channels.studies import studies
 from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
 from rotatek.channels.widths import allot
 from rotatek.errors import ModeUnsupported, SettingError
@@ -56,7 +55,6 @@ from rotatek.options import choice, option, options_of
 from rotatek.rotation.bases import load_bases
 
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
-HEAD: Final = 128  # channels of a head in the paper's models, and in both embedded ones
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class RotateK(ChannelMethod):
     @classmethod
     def studies(cls) -> Sequence[Study]:
         """Its design choices, and what goes beyond the paper."""
-        return _ablation(), _beyond()
+        return studies(cls)
 
     def of_paper(self) -> Self:
         """Uniform widths of Keys alone, as numbers of the model."""
@@ -369,55 +367,3 @@ class RotateK(ChannelMethod):
 def _bit_share(bits: float) -> float:
     """Share of 16-bit numbers; nothing between 8 bits and all 16 is stored."""
     return 1.0 if bits >= PLAIN else min(bits, DEEPEST) / PLAIN
-
-
-def _ablation() -> Study:
-    """Solver x weighting, at three strengths of compression."""
-    places: dict[str, tuple[dict[str, Any], float]] = {
-        "32 channels": ({}, 0.25),
-        "12 channels": ({}, 12 / HEAD),
-        "FastV 0.3, 32 channels": ({"tokens": "fastv", "keep_tokens": 0.3}, 0.25),
-    }
-    rows = {
-        f"{place}: {solver}, {weighting}": (
-            pruner, RotateK(keep=keep, solver=solver, weighting=weighting)
-        )
-        for (place, (pruner, keep)), solver, weighting in product(
-            places.items(), ("subspace", "eigh"), ("paper", "none", "consistent")
-        )
-    }  # fmt: skip
-    for place, (pruner, keep) in places.items():
-        rows[f"{place}: as printed"] = pruner, RotateK(keep=keep, solver="paper")
-    claims: list[tuple[str, str, Relation]] = []
-    for place in places:
-        claims.append((f"{place}: subspace, paper", f"{place}: eigh, paper", "about"))
-        claims.append((f"{place}: subspace, paper", f"{place}: subspace, none", "at least"))
-    return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
-
-
-def _beyond() -> Study:
-    """Widths that adapt and Values that rotate, against dropping tokens at the same nominal KV."""
-    uniform = ((32, 128), (12, 128), (8, 128), (32, 64), (32, 32), (32, 16), (16, 32))
-    adaptive = ((12, 128), (8, 128), (16, 32), (12, 24), (12, 16), (8, 12))
-    rows: dict[str, tuple[dict[str, Any], RotateK]] = {}
-    for widths, pairs in (("uniform", uniform), ("adaptive", adaptive)):
-        for keys, values in pairs:
-            rows[f"Keys {keys}, Values {values}, {widths}"] = (
-                {},
-                RotateK(
-                    keep=keys / HEAD,
-                    keep_values=values / HEAD,
-                    widths=widths,
-                    weighting="consistent",
-                ),
-            )
-    claims: tuple[tuple[str, str, Relation], ...] = (
-        ("Keys 12, Values 128, adaptive", "Keys 12, Values 128, uniform", "at least"),
-        ("Keys 8, Values 128, adaptive", "Keys 8, Values 128, uniform", "at least"),
-        ("Keys 32, Values 32, uniform", "FastV only, KV 0.25", "at least"),
-        ("Keys 16, Values 32, adaptive", "FastV only, KV 0.1875", "at least"),
-        ("Keys 12, Values 16, adaptive", "FastV only, KV 0.1094", "at least"),
-        ("Keys 12, Values 16, adaptive", "Uncompressed", "about"),
-    )
-    title = "Beyond the paper: adaptive widths and rotated Values"
-    return Study("beyond", title, rows, claims, (0.25, 0.1875, 0.109375))

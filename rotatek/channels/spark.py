@@ -144,6 +144,11 @@ class SparK(ChannelMethod):
         """Both recoveries."""
         return {"SparK (sign)": cls(recovery="sign"), "SparK (mean)": cls(recovery="mean")}
 
+    @classmethod
+    def papers(cls) -> Mapping[str, ChannelMethod]:
+        """The mean, with which RotateK's paper compares, and the signs of SparK's own paper."""
+        return {"SparK": cls(recovery="mean"), "SparK (sign)": cls(recovery="sign")}
+
     def compress(self, states: LayerStates) -> Store:
         """Keep each token's k highest-scoring channels."""
         keys, d = states.keys, states.keys.shape[-1]

@@ -11,6 +11,7 @@ from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
+from rotatek.evaluation.tables import asked as asked_of
 from rotatek.settings import BASELINE
 
 ABOUT: Final = 0.02  # "about as good": within two points
@@ -59,7 +60,7 @@ def build(
 def _table(
     table: Table, items: Sequence[Item], answers: Mapping[tuple[str, str], Answer]
 ) -> dict[str, Any]:
-    asked = [item for item in items if table.scope == "all" or item.long]
+    asked = asked_of(table.scope, items)
     total = len(asked)
     answered_by = {name for name, _ in answers}
     owed = {setting_id(s) for s in (BASELINE, *(row.settings for row in table.rows))} & answered_by

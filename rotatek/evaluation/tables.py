@@ -5,7 +5,8 @@ rows; the report states beside each expectation what was found.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,17 +16,25 @@ from rotatek.budget import matched_keep_tokens
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Relation
 from rotatek.channels.full import Full
-from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers
+from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers, title_of
+from rotatek.compare.live import rivals
 from rotatek.errors import SettingError, UserError
+from rotatek.evaluation.suite import Item
 from rotatek.options import options_of
 from rotatek.settings import BASELINE, Settings
 from rotatek.tokens import KeepAll, TokenPruner
 
-Scope = Literal["all", "long"]
+Scope = Literal["all", "part", "long"]
 HEAD: Final = 128  # channels of a head in both of the paper's models, and in the pocket
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.
 PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875, 0.30))
-CHANNELS_KEPT: Final = (96, 64, 48, 32, 24, 16, 12, 8)
+CHANNELS_KEPT: Final = (64, 48, 32, 24, 16, 12, 8)
+FIXED_TOKENS: Final = (0.40, 0.30)  # while channels vary; the paper's shares under FastV
+FEWER: Final = (64, 48, 32, 26, 16)  # channels there: half of them to an eighth
+FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's trade-offs
+# The part of the questions that is asked for some tables: of short ones, and of pages.
+PART: Final = {False: 0.4, True: 0.2}
+DESIGN: Final = ("ablation",)  # studies that are asked a part
 
 
 @dataclass(frozen=True)
@@ -38,16 +47,38 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper expects of two rows: the first at least as good, or about as good."""
+    """What is expected of two rows: the first at least as good, or about as good.
+
+    Args:
+        first: a row's label.
+        second: another's.
+        relation: "at least" or "about".
+        topic: the claim that this is a part of, a key of `rotatek.evaluation.claims.CLAIMS`.
+        over: two rows whose difference this one is to exceed; a claim about a growing gap.
+    """
 
     first: str
     second: str
     relation: Relation = "at least"
+    topic: str = ""
+    over: tuple[str, str] | None = None
+
+    @property
+    def labels(self) -> set[str]:
+        """Of every row that it speaks of."""
+        return {self.first, self.second, *(self.over or ())}
+
+    def __str__(self) -> str:
+        said = f"{self.first} {self.relation} {self.second}"
+        return said if self.over is None else f"{said}, by more than {' over '.join(self.over)}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to compare on the same questions; the first is what the others are paired with."""
+    """Rows to compare on the same questions; the first is what the others are paired with.
+
+    `scope` says which questions: all, a fixed part of them, or the whole pages alone.
+    """
 
     name: str
     title: str
@@ -70,19 +101,34 @@ def _alone(pruner: type[TokenPruner], nominal: float) -> Settings:
 
 def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
     """The paper's fixed budgets: token-only against joint rows of the same nominal KV."""
-    label, ours = pruner.label, CHANNELS.default.label
+    label, long = pruner.label, scope == "long"
     rows, claims = [_UNCOMPRESSED], []
+    topics = ("joint-long", "-long") if long else ("joint", "")
+
+    def named(what: str, nominal: float) -> str:
+        return f"{label} {what} ({nominal:.2f})"
+
+    ours = f"+ {CHANNELS.default.label}"
     for nominal, keep in PAPER_BUDGETS:
-        tag = f"({nominal:.2f})"
-        only = f"{label} only {tag}"
+        only, mine = named("only", nominal), named(ours, nominal)
         rows.append(Row(only, _alone(pruner, nominal)))
         for method in reducers():
-            name = f"{label} + {method.label} {tag}"
-            rows.append(_row(name, pruner().at(keep), method().at(0.25)))
-            if method.expected is not None:
-                claims.append(Claim(f"{label} + {ours} {tag}", name, method.expected))
-        claims.append(Claim(f"{label} + {ours} {tag}", only))
-    long = scope == "long"
+            forms = method.papers()
+            for form, one in forms.items():
+                name = named(f"+ {form}", nominal)
+                rows.append(_row(name, pruner().at(keep), one.at(0.25)))
+                if method.expected is not None:
+                    first = form == next(iter(forms))
+                    topic = method.name + topics[1] + ("" if first else "-other")
+                    claims.append(Claim(mine, name, method.expected, topic))
+                if long and method.expected == "at least":
+                    claims.append(Claim(name, only, "about", "level-long"))
+        claims.append(Claim(mine, only, topic=topics[0]))
+    if not long:
+        loose, tight = PAPER_BUDGETS[0][0], PAPER_BUDGETS[-1][0]
+        for other in ("only", *(f"+ {m.label}" for m in reducers() if m.expected == "at least")):
+            over = named(ours, loose), named(other, loose)
+            claims.append(Claim(named(ours, tight), named(other, tight), topic="gap", over=over))
     return Table(
         name=f"budget-{pruner.name}" + ("-long" if long else ""),
         title=f"Fixed KV budgets with {label}" + (", long answers" if long else ""),
@@ -99,14 +145,37 @@ def frontier_table(pruner: type[TokenPruner]) -> Table:
     for nominal in (0.5, 0.25, 0.1875, 0.125, 0.0625):
         only = f"{label} only, KV {nominal:.4g}"
         rows.append(Row(only, _alone(pruner, nominal)))
-        for channels in (0.5, 0.25):
+        for channels in FRONTIER:
             made = method().at(channels)
             keep = matched_keep_tokens(nominal, made.nominal_share)
             name = f"{label} + {method.label} {channels:.4g}, KV {nominal:.4g}"
             rows.append(_row(name, pruner().at(keep), made))
-        claims.append(Claim(name, only))
+            claims.append(Claim(name, only, topic="frontier"))
     title = f"Accuracy against the KV budget with {label}"
     return Table(f"frontier-{pruner.name}", title, tuple(rows), tuple(claims))
+
+
+def sparsity_table(pruner: type[TokenPruner]) -> Table:
+    """Tokens fixed while channels vary: every method, and ours at a second share of tokens."""
+    label, ours, claims = pruner.label, CHANNELS.default, list[Claim]()
+    rows = [_UNCOMPRESSED]
+    for keep in FIXED_TOKENS:
+        whole = f"{label} {keep:.4g} + every channel, {HEAD}"
+        rows.append(_row(whole, pruner().at(keep), Full()))
+        methods = reducers() if keep == FIXED_TOKENS[0] else [ours]
+        for kept, method in product(FEWER, methods):
+            mine = f"{label} {keep:.4g} + {ours.label}, {kept}"
+            for number, (form, one) in enumerate(method.papers().items()):
+                name = f"{label} {keep:.4g} + {form}, {kept}"
+                rows.append(_row(name, pruner().at(keep), one.at(kept / HEAD)))
+                if method.expected is not None and number == 0:
+                    half = kept == FEWER[0]
+                    relation: Relation = "about" if half else method.expected
+                    claims.append(Claim(mine, name, relation, "half" if half else method.name))
+            if method is ours and kept / HEAD >= min(FRONTIER):
+                claims.append(Claim(mine, whole, "about", "less"))
+    title = f"Tokens fixed, channels vary, with {label}"
+    return Table(f"sparsity-{pruner.name}", title, tuple(rows), tuple(claims), "part")
 
 
 def channel_table(scope: Scope = "all") -> Table:
@@ -118,14 +187,16 @@ def channel_table(scope: Scope = "all") -> Table:
     for kept in CHANNELS_KEPT:
         for rival in reducers():
             if rival.expected is not None:
-                name = list(rival.variants())[-1]  # the form that the paper compares with
-                claims.append(Claim(f"{ours}, {kept}", f"{name}, {kept}", rival.expected))
+                paper = next(iter(rival.papers().values()))  # the form that it compares with
+                name = next(name for name, one in kinds.items() if one == paper)
+                topic = f"{rival.name}-alone"
+                claims.append(Claim(f"{ours}, {kept}", f"{name}, {kept}", rival.expected, topic))
     long = scope == "long"
     return Table(
         "channels" + ("-long" if long else ""),
         f"Key channels kept of {HEAD}" + (", long answers" if long else ""),
         tuple(rows),
-        tuple(claims),
+        () if long else tuple(claims),
         scope,
     )
 
@@ -134,17 +205,58 @@ def pruner_table() -> Table:
     """Every pruner, alone and joined with every channel method; the control is what to beat."""
     rows, claims = [_UNCOMPRESSED], []
     control = next((pruner for pruner in pruners() if pruner.control), None)
-    for (nominal, keep), pruner in product(PAPER_BUDGETS[1::2], pruners()):
+    forms = {label: one.at(0.25) for m in reducers() for label, one in m.papers().items()}
+    lighter = {_form_title(one): one for one in (*_light_presets(), *rivals().values())}
+    for number, (nominal, keep) in enumerate(PAPER_BUDGETS[1::2]):
         tag = f"({nominal:.2f})"
-        rows.append(Row(f"{pruner.label} only {tag}", _alone(pruner, nominal)))
-        for method in reducers():
-            label = f"{pruner.label} + {method.label} {tag}"
-            rows.append(_row(label, pruner().at(keep), method().at(0.25)))
-        if control is not None and not pruner.control:
-            ours = CHANNELS.default.label
-            for form in (f"only {tag}", f"+ {ours} {tag}"):
-                claims.append(Claim(f"{pruner.label} {form}", f"{control.label} {form}"))
-    return Table("pruners", "Every token pruner, against one by lot", tuple(rows), tuple(claims))
+        for pruner in pruners():
+            rows.append(Row(f"{pruner.label} only {tag}", _alone(pruner, nominal)))
+            for form, one in forms.items():
+                rows.append(_row(f"{pruner.label} + {form} {tag}", pruner().at(keep), one))
+            if number == 0:
+                for form, one in lighter.items():
+                    label = f"{pruner.label} {keep:.4g} + {form}"
+                    rows.append(_row(label, pruner().at(keep), one))
+            if control is not None and not pruner.control:
+                ours = CHANNELS.default.label
+                for what in (f"only {tag}", f"+ {ours} {tag}"):
+                    first, second = (f"{one.label} {what}" for one in (pruner, control))
+                    claims.append(Claim(first, second, topic="lot"))
+    title = "Every token pruner, against one by lot"
+    return Table("pruners", title, tuple(rows), tuple(claims), "part")
+
+
+def core_table() -> Table:
+    """A few settings of every kind, for suites beside the main one: all are in other tables."""
+    nominal, keep = PAPER_BUDGETS[1]
+    rows = [_UNCOMPRESSED]
+    for pruner in pruners():
+        if pruner.of_paper:
+            rows.append(Row(f"{pruner.label} only ({nominal:.2f})", _alone(pruner, nominal)))
+            for method in reducers():
+                form, one = next(iter(method.papers().items()))
+                label = f"{pruner.label} + {form} ({nominal:.2f})"
+                rows.append(_row(label, pruner().at(keep), one.at(0.25)))
+    for method in reducers():
+        form, one = next(iter(method.papers().items()))
+        rows.append(_row(f"{form}, 32 Key channels", KeepAll(), one.at(0.25)))
+    for one in (*_presets_beyond(), *rivals().values()):
+        rows.append(_row(_form_title(one), KeepAll(), one))
+    return Table("core", "A few settings of every kind", tuple(rows))
+
+
+def _presets_beyond() -> list[ChannelMethod]:
+    """Presets of ours that go beyond the paper."""
+    return [one for one in CHANNELS.default.presets().values() if one.beyond]
+
+
+def _light_presets() -> list[ChannelMethod]:
+    """Those of them that count bits."""
+    return [one for one in _presets_beyond() if one.bits_a_number is not None]
+
+
+def _form_title(method: ChannelMethod) -> str:
+    return title_of(Settings(KeepAll(), method))
 
 
 def study_tables() -> list[Table]:
@@ -159,7 +271,8 @@ def study_tables() -> list[Table]:
             for nominal in study.rivals:
                 rows.append(Row(f"{pruner.label} only, KV {nominal:.4g}", _alone(pruner, nominal)))
             claims = tuple(Claim(*claim) for claim in study.claims)
-            made.append(Table(study.name, study.title, tuple(rows), claims))
+            scope: Scope = "part" if study.name in DESIGN else "all"
+            made.append(Table(study.name, study.title, tuple(rows), claims, scope))
     return made
 
 
@@ -170,7 +283,7 @@ def tables() -> dict[str, Table]:
     made += [frontier_table(pruner) for pruner in papers]
     made += [channel_table(), *study_tables()]
     made += [budget_table(pruner, "long") for pruner in papers] + [channel_table("long")]
-    made += [pruner_table()]
+    made += [sparsity_table(pruner) for pruner in papers] + [pruner_table(), core_table()]
     return {table.name: table for table in made}
 
 
@@ -233,12 +346,31 @@ def with_options(table: Table, options: Mapping[str, Any]) -> Table:
     return replace(table, rows=tuple(rows))
 
 
+def asked(scope: Scope, items: Sequence[Item]) -> list[Item]:
+    """The questions that a scope takes: all, the pages, or as large a part of every category."""
+    if scope == "all":
+        return list(items)
+    if scope == "long":
+        return [item for item in items if item.long]
+    seen: Counter[str] = Counter()
+    taken = []
+    for item in items:
+        number, share = seen[item.category], PART[item.long]
+        seen[item.category] += 1
+        if int((number + 1) * share) > int(number * share):
+            taken.append(item)
+    return taken
+
+
 def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Scope]]:
-    """Each distinct setting once, with the widest scope that asks for it; cheapest KV last."""
-    scopes: dict[Settings, Scope] = {}
+    """Each distinct setting once with each scope that adds questions; cheapest KV last."""
+    scopes: dict[Settings, set[Scope]] = {}
     for table in chosen:
         for row in table.rows:
-            if scopes.get(row.settings) != "all":
-                scopes[row.settings] = table.scope
+            scopes.setdefault(row.settings, set()).add(table.scope)
     for settings in sorted(scopes, key=lambda one: one.nominal_kv, reverse=True):
-        yield settings, scopes[settings]
+        mine = scopes[settings]
+        if "all" in mine:
+            yield settings, "all"
+        else:
+            yield from ((settings, scope) for scope in sorted(mine))

@@ -1,12 +1,13 @@
 """Pieces of work: batches of questions with the settings that still owe them an answer."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rotatek.evaluation.journal import setting_id
 from rotatek.evaluation.suite import Item
-from rotatek.evaluation.tables import Scope
+from rotatek.evaluation.tables import Scope, asked
 from rotatek.settings import Settings
 
 
@@ -38,38 +39,42 @@ def size(units: Iterable[Unit]) -> int:
 def missing(
     items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[str, str]]
 ) -> list[tuple[Item, list[Settings]]]:
-    """Unanswered questions, pages last, each with the settings that still owe an answer.
+    """Unanswered questions, every category alike, each with the settings that still owe an answer.
 
     Args:
         items: every question.
-        wanted: settings, and whether they are asked everything or pages alone.
+        wanted: settings, and which questions they are asked.
         answered: (setting, item) that a journal holds.
     """
-    todo = []
-    for item in sorted(items, key=lambda item: (item.long, item.document)):
-        owed = [
+    todo, every = [], list(items)
+    takes = {scope: {item.name for item in asked(scope, every)} for _, scope in wanted}
+    for item in _by_turns(every):
+        owed = dict.fromkeys(
             settings
             for settings, scope in wanted
-            if (scope == "all" or item.long) and (setting_id(settings), item.name) not in answered
-        ]
+            if item.name in takes[scope] and (setting_id(settings), item.name) not in answered
+        )
         if owed:
-            todo.append((item, owed))
+            todo.append((item, list(owed)))
     return todo
 
 
 def batches(todo: Iterable[tuple[Item, list[Settings]]], batch: int, parts: int) -> Iterator[Unit]:
-    """What is missing in batches, short questions first, pages last.
+    """What is missing in batches, the kinds of question by turns.
 
     A batch has all its answers before the next begins, so a run cut short leaves questions that are
-    complete.
+    complete, and about as large a share of each kind.
 
     Args:
         todo: of `missing`.
         batch: questions at once, at most.
         parts: jobs that will share the batches; there are as many for every one of them.
     """
+    placed = []
     for unit in _alike(todo):
-        yield from _cut(unit, batch, parts)
+        cut = _cut(unit, batch, parts)
+        placed += [((place + 0.5) / len(cut), one) for place, one in enumerate(cut)]
+    yield from (unit for _, unit in sorted(placed, key=lambda pair: pair[0]))
 
 
 def even(things: Sequence[Any], parts: int) -> list[list[Any]]:
@@ -78,15 +83,24 @@ def even(things: Sequence[Any], parts: int) -> list[list[Any]]:
     return [list(things[start:end]) for start, end in pairwise(bounds)]
 
 
+def _by_turns(items: Sequence[Item]) -> list[Item]:
+    """Categories side by side, each in its own order: any beginning holds as large a share."""
+    sizes = Counter(item.category for item in items)
+    seen: Counter[str] = Counter()
+    places = []
+    for item in items:
+        seen[item.category] += 1
+        places.append(seen[item.category] / sizes[item.category])
+    order = sorted(range(len(items)), key=places.__getitem__)
+    return [items[number] for number in order]
+
+
 def _alike(todo: Iterable[tuple[Item, list[Settings]]]) -> list[Unit]:
-    """Neighbours of one length that owe the same settings."""
-    found: list[Unit] = []
+    """Questions of one length that owe the same settings; short ones first."""
+    found: dict[tuple[bool, tuple[Settings, ...]], Unit] = {}
     for item, owed in todo:
-        if found and found[-1].owed == owed and found[-1].long == item.long:
-            found[-1].items.append(item)
-        else:
-            found.append(Unit([item], owed))
-    return found
+        found.setdefault((item.long, tuple(owed)), Unit([], owed)).items.append(item)
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
 def _cut(unit: Unit, batch: int, parts: int) -> list[Unit]:
