@@ -74,30 +74,30 @@ def _speed(rng: random.Random) -> str:
 
 def _state(rng: random.Random) -> str:
     return rng.choice(
-        "Passed|Failed|OK|Online|Offline|Healthy|Degraded|Running|Stopped|Good|Fair|Moderate|Poor|"
+        "Fine|Failed|OK|Online|Offline|Healthy|Degraded|Running|Stopped|Good|Fair|Moderate|Poor|"
         "Active|Paused|Up|Down|Low|High|Normal|Warning|Enabled|Disabled|Synced".split("|")
     )
 
 
 FIGURES: Final[dict[str, tuple[tuple[str, ...], Make]]] = {
     "count": (
-        ("Users", "Active users", "Subscriptions", "Orders", "Visitors", "Sessions", "Page views",
-         "Requests", "Errors", "Warnings", "Alerts", "Tasks", "Campaigns", "Lists", "Members",
+        ("Users", "Active users", "Parcels", "Orders", "Visitors", "Sessions", "Page views",
+         "Requests", "Errors", "Warnings", "Alerts", "Tasks", "Deliveries", "Shifts", "Members",
          "Views",
-         "Messages sent", "Downloads", "Open issues", "Pull requests", "Tickets", "Products",
+         "Forms received", "Downloads", "Open issues", "Pull requests", "Tickets", "Products",
          "Comments",
-         "New customers", "Renewals", "Devices", "Nodes", "Containers", "Hosts", "Entries",
+         "New customers", "Repairs", "Machines", "Nodes", "Containers", "Hosts", "Entries",
          "Followers",
-         "Steps", "Calls", "Bookings", "Invoices", "Clicks", "Sign-ups", "Bounces", "Likes",
+         "Steps", "Calls", "Bookings", "Invoices", "Clicks", "Sign-ups", "Returns", "Likes",
          "Files"),
         count,
     ),
     "amount": (
-        ("Revenue", "Cost", "Monthly cost", "Yearly cost", "Balance", "Income", "Spending",
+        ("Revenue", "Cost", "Cost this week", "Rent", "Balance", "Income", "Spending",
         "Savings",
-         "Budget", "Profit", "Average order", "Amount due", "Total sales", "Cost per day",
+         "Budget", "Profit", "Average order", "Amount due", "Sales today", "Cost per head",
          "Net worth",
-         "Expenses", "Outstanding", "Refunds", "Tax", "Cheapest item", "Most expensive item"),
+         "Expenses", "Outstanding", "Refunds", "Tax", "Wages", "Deposits"),
         amount,
     ),
     "share": (
@@ -108,7 +108,7 @@ FIGURES: Final[dict[str, tuple[tuple[str, ...], Make]]] = {
         share,
     ),
     "span": (
-        ("Powered on", "Average session", "Response time", "Uptime", "Duration", "Latency",
+        ("Time at work", "Average visit", "Response time", "Uptime", "Duration", "Latency",
         "Build time",
          "Time spent", "Screen time", "Last backup", "Moving time", "Sleep", "Time to fix"),
         _span,
@@ -120,12 +120,12 @@ FIGURES: Final[dict[str, tuple[tuple[str, ...], Make]]] = {
                "Transferred", "Upload", "Download"), _bytes),
     "speed": (("Wind", "Speed", "Throughput", "Power", "Pressure", "Noise", "Rain", "Heart rate",
                "Energy", "Frame rate", "Fan"), _speed),
-    "state": (("Status", "State", "Health", "Air quality", "Security", "Connection", "S.M.A.R.T."),
+    "state": (("Status", "State", "Health", "Air quality", "Security", "Connection", "Self-test"),
                _state),
 }  # fmt: skip
 PARTS: Final = (
-    "finished draft paused cancelled running public private active archived pending failed passed "
-    "open closed blocked unconfirmed orphaned scheduled new overdue done verified expired unread"
+    "running active archived pending failed open closed blocked planned new overdue done verified "
+    "expired late early rejected approved waiting shipped missing"
 ).split()
 
 
@@ -178,11 +178,11 @@ def figures(rng: random.Random, n: int) -> list[Figure]:
 def thing(rng: random.Random) -> str:
     """What a card is about: a disk, a host, a place, a person."""
     return rng.choice((
-        lambda: f"/dev/sd{rng.choice('abcdefghijk')}", lambda: formats.host(rng),
+        lambda: f"Line {rng.randint(1, 40)}", lambda: formats.host(rng),
         lambda: printed.short(rng),
         lambda: f"{printed.short(rng)}-{rng.randint(1, 99):02}", lambda: rng.choice(words.CITIES),
         lambda: words.some(rng, 1, 2), lambda: words.product(rng),
-        lambda: f"Device {rng.randint(0, 9)}",
+        lambda: f"Hall {rng.randint(1, 9)}",
         lambda: formats.code(rng), lambda: words.person(rng), lambda: words.company(rng),
         lambda: f"Room {rng.randint(1, 400)}", lambda: f"eth{rng.randint(0, 9)}",
     ))()  # fmt: skip
@@ -206,9 +206,9 @@ def things(rng: random.Random, n: int) -> list[str]:
 def _same(own: random.Random, rng: random.Random) -> str:
     """A name of the sort that `own` picks, spelt by `rng`."""
     makers: tuple[Make, ...] = (
-        lambda r: f"/dev/sd{r.choice('abcdefghijk')}", formats.host, words.person, words.product,
+        lambda r: f"Line {r.randint(1, 90)}", formats.host, words.person, words.product,
         lambda r: f"{printed.short(r)}-{r.randint(1, 99):02}", lambda r: r.choice(words.CITIES),
         lambda r: words.some(r, 1, 2), lambda r: words.some(r, 2, 3), words.company, formats.code,
-        lambda r: f"Device {r.randint(0, 30)}", lambda r: lexicon.word(r).capitalize(),
+        lambda r: f"Hall {r.randint(1, 60)}", lambda r: lexicon.word(r).capitalize(),
     )  # fmt: skip
     return own.choice(makers)(rng)

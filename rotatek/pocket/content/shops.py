@@ -32,8 +32,8 @@ SIGNS: Final = (
     "RM RM RM $ $ $ $ £ £ € € € S$ A$ US$ NT$ HK$ kr zł CHF Rs Rs. R$ ¥ P MYR SGD EUR USD GBP"
 ).split()
 NUMBERED: Final = (
-    "GST ID: {}|GST ID : {}|GST NO: {}|GST REG. NO : {}|(GST ID NO : {})|VAT NO {}|VAT REG {}|"
-    "VAT: {}|ABN {}|TIN: {}|TAX REG ID {}|CO. REG: {}|COMPANY REG NO. {}|REG NO: {}|UID: {}|"
+    "GST ID: {}|GST ID : {}|GST NO: {}|GST REG. NO : {}|(VAT ID {})|VAT NO {}|VAT REG {}|"
+    "VAT: {}|ABN {}|TIN: {}|TAX FILE {}|CO. REG: {}|BUSINESS NO. {}|REG NO: {}|UID: {}|"
     "NIF {}|SIRET {}|EIN {}|SST NO : {}|P.IVA {}|USt-IdNr. {}|GSTIN: {}"
 ).split("|")
 

@@ -15,12 +15,12 @@ from rotatek.pocket.questions.panels import denied, put
 MENU: Final = (
     "Dashboard|Overview|Home|Reports|Analytics|Settings|Users|Projects|Calendar|Messages|Inbox|"
     "Billing|"
-    "Campaigns|Lists|Subscribers|Media|Templates|Forms|Logs|Budget|Accounts|Schedules|Payees|Rules|"
-    "Devices|Alerts|Search|Help|Profile|Team|Tasks|Board|History|Starred|Feeds|Categories|"
+    "Forms|Logs|Invoices|Contacts|Staff|Routes|Shifts|Suppliers|Warehouse|Machines|Samples|Rooms|"
+    "Alerts|Search|Help|Profile|Team|Tasks|History|Archive|Drafts|Bin|Labels|Groups|"
     "Documents|"
     "Orders|Products|Customers|Discounts|Network|Storage|Security|Backups|Plugins|Library|"
     "Favourites|"
-    "Downloads|Statistics|Workflows|Members|General|Advanced|Notifications|Appearance|Data Sources"
+    "Downloads|Statistics|Workflows|Members|General|Advanced|Notifications|Appearance|Exports"
 ).split("|")
 
 

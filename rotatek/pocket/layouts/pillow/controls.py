@@ -14,7 +14,7 @@ from rotatek.pocket.questions.panels import put
 from rotatek.pocket.questions.templates import ask, careless
 
 LABELS = (
-    "Name|URL|Host|Port|Access|Timeout|User|Password|Email|Language|Time zone|Theme|Font size|"
+    "Name|URL|Host|Port|Level|Timeout|User|Password|Email|Language|Time zone|Theme|Font size|"
     "Region|"
     "Interval|Path|Database|Version|Title|Description|Category|Country|City|Phone|Address|"
     "Start date|"
@@ -22,7 +22,7 @@ LABELS = (
     "Schedule"
 ).split("|")
 SWITCHES = (
-    "Basic auth|With credentials|Skip TLS verify|Forward identity|Dark mode|Auto update|"
+    "Spell check|Grid lines|Quiet hours|Ask before closing|Dark mode|Auto update|"
     "Send reports|"
     "Show hidden files|Enable cache|Wi-Fi|Bluetooth|Location|Compact view|Notifications|Sound|"
     "Default|"
@@ -30,9 +30,9 @@ SWITCHES = (
     "Backups"
 ).split("|")
 PLACEHOLDERS = (
-    "Search...|Filter|Type to search|Enter a value|optional|New tag|Add a note|Find".split("|")
+    "Search...|Filter|Type to search|Enter a value|optional|Any word|Add a note|Find".split("|")
 )
-BUTTONS = "Save|Apply|Cancel|Save & test|Add new|Export|Create|Next|Back|Sign in|OK".split("|")
+BUTTONS = "Save|Apply|Cancel|Save and close|Add new|Export|Create|Next|Back|Sign in|OK".split("|")
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -60,11 +60,10 @@ def _value(rng: random.Random) -> str:
         formats.date,
         lambda r: words.some(r, 1, 2),
         lambda r: f"{r.randint(1, 90)} {r.choice(('days', 'min', 's', 'px', '%'))}",
-        lambda r: f"http://localhost:{r.randint(80, 9999)}",
         lambda r: f"/{printed.short(r)}/{printed.short(r)}",
         lambda r: r.choice(words.COUNTRIES),
         lambda r: f"{lexicon.word(r).capitalize()} ({printed.short(r)})",
-        lambda r: rng.choice(("Server (default)", "English", "Automatic", "None", "Always",
+        lambda r: rng.choice(("On request", "English", "Automatic", "None", "Always",
         "Europe/Oslo", "UTC")),
     ))(rng)  # fmt: skip
 

@@ -83,9 +83,7 @@ def poster(scene: Scene) -> None:
             else ("Who is it by?", "Which person is named?", "Whose name is on it?")
         )
         scene.ask("find", author, *who)
-    foot_asked = (
-        "Which publisher is named at the bottom?" if book else "What is written at the bottom?"
-    )
+    foot_asked = "Which publisher is it?" if book else "What is written at the bottom?"
     scene.ask("find", foot, foot_asked, "What does the last line say?", "What is at the bottom?")
 
 

@@ -13,16 +13,16 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import careless
 
 UNITS: Final = (
-    "mV V mA kg g km m s ms h °C K % Hz GHz MB GB kW tons USD € mm nm Pa bar dB ppm years days mol "
-    "Millions Thousands Billions log10 a.u. px fps mpg"
+    "V mA kg g km m s ms h °C K % Hz GHz MB GB kW USD € mm nm Pa bar dB ppm years days mol "
+    "thousands log10 a.u. px fps mol/l"
 ).split()
 QUANTITIES: Final = (
-    "Voltage|Current|Time|Temperature|Pressure|Distance|Accuracy|Loss|Weight|Speed|Frequency|Date|"
-    "Price|Revenue|Population|Energy|Power|Stars|Number of parameters|Fuel efficiency|Epoch|Year|"
+    "Time|Temperature|Pressure|Distance|Accuracy|Loss|Mass|Speed|Frequency|Day|Resistance|Flow|"
+    "Price|Revenue|Population|Energy|Power|Rainfall|Wavelength|Dose|Epoch|Year|"
     "Iterations|Throughput|Latency|Memory|Count|Share|Score|Depth|Age|Income|Yield|Density"
 ).split("|")
 LEGENDS: Final = (
-    "Order|Model|Group|Country|Method|Type|Series|Region|Class|Species|Run|Version".split("|")
+    "Batch|Model|Group|Country|Method|Type|Series|Region|Class|Species|Run|Version".split("|")
 )
 
 
@@ -243,10 +243,10 @@ def put_legend(plot: Plot, entries: list[tuple[str, str, Colour]], line: bool) -
     plot.ask(
         "colour",
         colour,
-        f"What colour is the {thing} for {noun} {name}?",
+        f"Which colour has the {thing} {name}?",
         f"What colour is {name}?",
         f"Which colour stands for {name}?",
-        f"colour of the {name} {thing}?",
+        f"colour of {noun} {name}?",
     )
     name, colour, _ = rng.choice(entries)
     plot.ask(

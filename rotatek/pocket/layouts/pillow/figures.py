@@ -39,7 +39,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
         style.family.regular(size * rng.uniform(1.0, 1.2)),
     )
     put_heads(plot, size)
-    whole = rng.choices((_curves, _bars, _points, _squares), (4, 4, 2, 1.5))[0](plot)
+    whole = rng.choices((_curves, _bars, _points), (4, 4, 2))[0](plot)
     return canvas.document(plot.questions if whole else [])
 
 
@@ -184,9 +184,9 @@ def _bars(plot: Plot) -> bool:
     return True
 
 
-def _model(rng: random.Random) -> str:
-    tail = formats.run(rng, "ABCD0123456789", 1, 3)
-    return f"{lexicon.word(rng).capitalize()}{rng.choice(('-', ' ', ''))}{tail}"
+def _place(rng: random.Random) -> str:
+    make = rng.choice((words.label, lexicon.word, formats.code, lambda r: r.choice(words.CITIES)))
+    return make(rng)[:18].strip()
 
 
 def _points(plot: Plot) -> bool:
@@ -196,7 +196,7 @@ def _points(plot: Plot) -> bool:
     put_frame(plot, scale(rng), scale(rng))
     x0, y0, x1, y1 = plot.box
     n = rng.randint(3, 9)
-    names = words.unique(rng, _model, n)
+    names = words.unique(rng, _place, n)
     rows = rng.sample(range(1, 14), n)
     placed: list[tuple[str, float, float]] = []
     tone = series_colours(rng, 1)[0][1]
@@ -212,7 +212,7 @@ def _points(plot: Plot) -> bool:
         by_y[0][0],
         "Which point is highest?",
         "Which one is at the top?",
-        "Which model has the highest value?",
+        "Which label stands highest?",
         "Which is the highest on the y axis?",
     )
     plot.ask(
@@ -243,72 +243,4 @@ def _points(plot: Plot) -> bool:
         "List the labels from top to bottom.",
         "Name the points, the highest first.",
     )
-    return True
-
-
-def _squares(plot: Plot) -> bool:
-    """Waffles: rows of squares, what one stands for, and a legend that counts, one or several."""
-    rng, canvas, face = plot.rng, plot.canvas, plot.tick
-    x0, y0, x1, y1 = plot.box
-    n, k = rng.randint(1, 3), rng.randint(2, 3)
-    titles = words.unique(rng, lambda r: words.some(r, 2, 3).title(), n)
-    parts = [w.capitalize() for w in words.unique(rng, lexicon.word, k)]
-    tones = series_colours(rng, k)
-    each, noun = (
-        rng.choice((1, 2, 5, 10, 100)),
-        rng.choice(("people", "fish", "homes", "trees", "cars", "votes", "units")),
-    )
-    high = (y1 - y0) / n
-    side = min((high - plot.label.line - face.line * 1.6) / 6, (x1 - x0) * 0.62 / 26)
-    legend = x1 - max(face.width(f"{p} (0000)") for p in parts) - face.size * 1.2
-    if side < 4 or legend - x0 < side * 16:
-        return False
-    for i, title in enumerate(titles):
-        y = y0 + i * high
-        canvas.text(x0, y, title, plot.label, plot.ink)
-        top = y + plot.label.line * 1.1
-        counts = [rng.randint(3, 60) for _ in parts]
-        cells = [c for c, count in enumerate(counts) for _ in range(count)][
-            : 6 * int((legend - x0 - 8) / side)
-        ]
-        for j, c in enumerate(cells):
-            cx, cy = x0 + (j // 6) * side, top + (j % 6) * side
-            canvas.box(cx, cy, cx + side - 2, cy + side - 2, fill=tones[c][1])
-        for c, part in enumerate(parts):
-            line = top + c * face.line * 1.3
-            total = str(counts[c] * each)
-            canvas.box(
-                legend,
-                line + 2,
-                legend + face.size * 0.9,
-                line + 2 + face.size * 0.9,
-                fill=tones[c][1],
-            )
-            canvas.text(legend + face.size * 1.2, line, f"{part} ({total})", face, plot.ink)
-            where = f" in {title}" if n > 1 else ""
-            plot.ask(
-                "value",
-                total,
-                f"How many {part} are there{where}?",
-                f"How many {noun} are {part}{where}?",
-                f"number of {part}{where}",
-            )
-        note = f"1 square = {each} {noun}"
-        canvas.text(x0 + side * 4, top + side * 6 + 2, note, face, plot.ink)
-    for _ in range(2):
-        plot.ask(
-            "value",
-            str(each),
-            f"How many {noun} is one square?",
-            f"What is one square worth in {noun}?",
-            "How many does one square stand for?",
-        )
-    c = rng.randrange(k)
-    plot.ask(
-        "colour", tones[c][0], f"What colour is {parts[c]}?", f"Which colour stands for {parts[c]}?"
-    )
-    plot.ask(
-        "nth", titles[0], "What is the first title?", "What is the heading of the first chart?"
-    )
-    plot.ask("count", str(n), "How many charts are there?")
     return True

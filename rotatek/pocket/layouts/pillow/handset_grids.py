@@ -11,11 +11,7 @@ from rotatek.pocket.layouts.pillow.controls import tick
 from rotatek.pocket.questions.panels import of_figure, put
 from rotatek.pocket.questions.templates import careless
 
-HABITS: Final = (
-    "Wake up early|Read books|Run|Meditate|Learn French|Play chess|Practice guitar|Call a friend|"
-    "Write|"
-    "Drink water|Walk the dog|Cook dinner|Stretch|No sugar|Tidy up|Journal|Piano|Draw|Garden|Yoga"
-).split("|")
+SHIFTS: Final = ("E", "L", "N", "F", "8-16", "14-22", "off")
 
 
 def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
@@ -23,91 +19,61 @@ def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str
 
 
 def days(rng: random.Random, screen: Screen) -> None:
-    """Habits by days: ticks and crosses, or figures with a unit below them."""
+    """Who or what by days of a week: ticks, shifts or figures, empty where there is nothing."""
     face, small = screen.body(0.95), screen.body(0.75)
     x, y, right, foot = screen.box
-    n = rng.randint(3, 6)
-    first, day = rng.randrange(7), rng.randint(8, 28)
-    cell = max(small.width("pages") + 6, (right - x) * 0.62 / n)
-    cell = min(cell, (right - x) * 0.66 / n)
-    heads = [(formats.DAYS[(first - i) % 7], day - i) for i in range(n)]
-    start, pitch = right - cell * n, face.line * rng.uniform(1.7, 2.3)
-    for i, (name, number) in enumerate(heads):
+    n, first = rng.randint(3, 6), rng.randrange(7)
+    cell = min(max(small.width("14-22") + 6, (right - x) * 0.6 / n), (right - x) * 0.66 / n)
+    heads = [formats.DAYS[(first + i) % 7] for i in range(n)]
+    start, pitch = right - cell * n, face.line * rng.uniform(1.4, 2.2)
+    letters = rng.choice((2, 3))
+    for i, name in enumerate(heads):
         middle = start + cell * (i + 0.5)
-        screen.text(middle, y, name[:3].upper(), small, screen.muted, "centre")
-        screen.text(middle, y + small.line, str(number), small, screen.muted, "centre")
-    y += small.line * 2.4
-    names = [
-        h
-        for h in words.unique(
-            rng,
-            lambda r: r.choice(HABITS) if r.random() < 0.7 else words.some(r, 1, 2).capitalize(),
-            12,
-        )
-        if face.width(h) < start - x - 8
-    ]
-    shown = 0
+        screen.text(middle, y, name[:letters], small, screen.muted, "centre")
+    y += small.line * 1.5
+    make = rng.choice((lambda r: r.choice(words.FIRST), lambda r: words.some(r, 1, 2).capitalize()))
+    names = [h for h in words.unique(rng, make, 12) if face.width(h) < start - x - 8]
+    sort, noun = rng.choice(("ticks", "shifts", "figures")), rng.choice(("rows", "names", "lines"))
+    shown = list[str]()
     for name in names:
         if y + pitch > foot:
             break
-        tone = hsv(rng.random(), 0.7, 0.75 if not screen.style.theme.dark else 0.95)
-        screen.text(x, y + (pitch - face.line) / 2, name, face, tone)
-        counted = rng.random() < 0.3
-        unit = rng.choice(("pages", "miles", "km", "min", "cups"))
-        for i, (weekday, number) in enumerate(heads):
-            middle = start + cell * (i + 0.5)
-            when = rng.choice((f"{weekday} {number}", f"{weekday}"))
-            if counted:
-                value = rng.choice((str(rng.randint(1, 100)), f"{rng.uniform(0.1, 5):.1f}"))
-                screen.text(middle, y + pitch / 2 - small.line, value, small, tone, "centre")
-                screen.text(middle, y + pitch / 2, unit, small, tone, "centre")
-                if rng.random() < 0.4:
-                    _say(
-                        rng,
-                        screen,
-                        "cell",
-                        value,
-                        f"How many {unit} for {name} on {when}?",
-                        f"What is {name} on {when}?",
-                        f"{name}, {when}?",
-                    )
-                continue
-            done, s = rng.random() < 0.5, face.ascent * 0.7
-            at = (middle - s / 2, y + (pitch - s) / 2, s)
-            if done:
-                tick(screen, at, tone)
-            else:
-                left, top, _ = at
-                screen.canvas.line(
-                    [(left + s * 0.25, top + s * 0.25), (left + s * 0.75, top + s * 0.75)],
-                    screen.rule,
-                    2,
-                )
-                screen.canvas.line(
-                    [(left + s * 0.75, top + s * 0.25), (left + s * 0.25, top + s * 0.75)],
-                    screen.rule,
-                    2,
-                )
-            if rng.random() < 0.3:
-                _say(
-                    rng,
-                    screen,
-                    "yes_no",
-                    "yes" if done else "no",
-                    f"Was {name} done on {when}?",
-                    f"Is {name} ticked on {when}?",
-                    f"{name} on {when}: done?",
-                )
-        shown += 1
+        screen.text(x, y + (pitch - face.line) / 2, name, face, screen.ink)
+        for i, day in enumerate(heads):
+            _mark_day(rng, screen, (start + cell * (i + 0.5), y + pitch / 2), sort, (name, day))
+        shown.append(name)
         y += pitch
-    _say(
-        rng, screen, "count", str(shown), "How many habits are listed?", "How many rows are there?"
-    )
+        screen.canvas.line([(x, y), (right, y)], screen.rule)
+    _say(rng, screen, "count", str(len(shown)), f"How many {noun} are there?", f"number of {noun}?")
     _say(rng, screen, "count", str(n), "How many days are shown?", "number of days?")
 
 
+def _mark_day(
+    rng: random.Random, screen: Screen, at: tuple[float, float], sort: str, about: tuple[str, str]
+) -> None:
+    """What stands in one field of the week, and at times a question about it."""
+    (x, y), (name, day), small = at, about, screen.body(0.8)
+    if sort == "ticks":
+        done, side = rng.random() < 0.5, small.ascent * 0.9
+        if done:
+            tick(screen, (x - side / 2, y - side / 2, side), screen.accent)
+        if rng.random() < 0.3:
+            _say(rng, screen, "yes_no", "yes" if done else "no", f"Is {name} ticked on {day}?",
+                 f"{day}, {name}: ticked?", f"Is there a tick for {name} on {day}?")  # fmt: skip
+        return
+    if rng.random() < 0.15:
+        return
+    value = rng.choice(SHIFTS) if sort == "shifts" else panels.count(rng)
+    if small.width(value) > (screen.box[2] - x) * 2:
+        return
+    screen.text(x, y - small.line / 2, value, small, screen.ink, "centre")
+    if rng.random() < 0.3:
+        _say(rng, screen, "cell", value, f"What stands for {name} on {day}?", f"{name}, {day}?",
+             f"{day}: what does {name} have?")  # fmt: skip
+
+
 def tiles(rng: random.Random, screen: Screen) -> None:
-    """Two columns of tiles, round or square: a heading, a large figure, a word below it."""
+    """Two columns of tiles: a heading, a large figure, a word below it."""
     canvas, style = screen.canvas, screen.style
     x, y, right, foot = screen.box
     gap = style.size * 0.6
@@ -118,7 +84,7 @@ def tiles(rng: random.Random, screen: Screen) -> None:
         style.family.regular(max(12.0, min(wide / 4.5, style.size * 2.6))),
         screen.body(0.8),
     )
-    figures = panels.figures(rng, 8)
+    figures, corner = panels.figures(rng, 8), rng.choice((0, 6, 14))
     i = 0
     while y + high < foot and i < len(figures):
         for c in range(2):
@@ -128,17 +94,16 @@ def tiles(rng: random.Random, screen: Screen) -> None:
             i += 1
             if max(head.width(figure.label), big.width(figure.value)) > wide - 16:
                 continue
-            round_ = rng.random() < 0.3
             canvas.box(
                 at,
                 y,
                 at + wide,
                 y + high,
                 fill=screen.panel,
-                radius=round(high / 2) if round_ else 14,
+                radius=corner,
             )
             middle = at + wide / 2
-            align = "centre" if round_ or rng.random() < 0.4 else "left"
+            align = "centre" if rng.random() < 0.4 else "left"
             left = middle if align == "centre" else at + 12
             top = y + high * 0.14
             screen.text(left, top, figure.label, head, screen.ink, align)
@@ -155,10 +120,9 @@ def tiles(rng: random.Random, screen: Screen) -> None:
             if high * 0.5 > big.line + small.line * 1.6 and rng.random() < 0.6:
                 word = rng.choice(
                     (
-                        "Fair",
                         "Good",
-                        "From N",
-                        "Moderate",
+                        "So far",
+                        "Rising",
                         "Today",
                         "Normal",
                         lexicon.word(rng).capitalize(),
@@ -200,7 +164,7 @@ def hours(rng: random.Random, screen: Screen) -> None:
                 screen,
                 "cell",
                 f"{degrees}{unit}",
-                f"What temperature is forecast for {hour}?",
+                f"How warm will it be: {hour}?",
                 f"How warm is it at {hour}?" if ":" in hour else f"How warm is it on {hour}?",
                 f"temperature {hour}",
                 f"{hour}?",

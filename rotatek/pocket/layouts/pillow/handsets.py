@@ -1,4 +1,4 @@
-"""Telephones' screens: lists with two lines and a figure, grids of days, round and square tiles."""
+"""Telephones' screens: lists with two lines and a figure, grids of days, tiles."""
 
 import random
 from dataclasses import replace
@@ -14,12 +14,8 @@ from rotatek.pocket.layouts.pillow.handset_grids import days, hours, tiles
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ask, careless
 
-FOODS: Final = (
-    "salad chocolate juice hummus chips rice soup yoghurt bread cheese apples tea pasta beans eggs"
-).split()
-MOVES: Final = (
-    "walk run hike ride swim row climb drive flight trip workout lesson meeting call shift game"
-).split()
+TOURS: Final = "tour lesson meeting shift game delivery flight swim visit call climb race".split()
+PACKS: Final = ("{a} x {b} ml", "{b} g", "box of {a}", "{a} pcs", "roll, {a} m", "{b} ml")
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -141,31 +137,29 @@ def _entries(
 ) -> tuple[str, list[tuple[str, str, str, str]], tuple[str, ...]]:
     """A noun, entries (name, second line, figure, small line), and what each part is called."""
     sort = rng.randrange(5)
-    name = lambda tail: f"{lexicon.word(rng).capitalize()} {rng.choice(tail)}"  # noqa: E731
     if sort == 0:
-        unit = rng.choice(("kcal", "kJ", "Cal"))
         rows = [
             (
-                name(FOODS),
-                f"{rng.choice((100, 25, rng.randint(5, 400)))} {rng.choice(('g', 'ml', 'g'))}",
-                f"{rng.randint(5, 700)} {unit}",
+                words.product(rng),
+                rng.choice(PACKS).format(a=rng.randint(2, 60), b=rng.randint(5, 90) * 10),
+                f"{rng.randint(1, 400)} left",
                 "",
             )
             for _ in range(n)
         ]
-        return "food", rows, ("amount", unit, "")
+        return "product", rows, ("pack", "left", "")
     if sort == 1:
-        long = lambda: f"{rng.randint(0, 2)}:{rng.randint(10, 59)}:{rng.randint(10, 59)}"  # noqa: E731
+        unit = rng.choice(("km", "mi", "stops", "laps"))
         rows = [
             (
-                name(MOVES),
-                f"{long()} ({rng.uniform(0.5, 40):.2f} km)",
-                f"{rng.randint(1, 28)} {rng.choice(formats.MONTHS)[:3]}",
+                f"{lexicon.word(rng).capitalize()} {rng.choice(TOURS)}",
+                f"{rng.randint(2, 90)} {unit}, {rng.randint(5, 200)} min",
+                f"{rng.choice(formats.DAYS)[:3]} {rng.randint(1, 28)}",
                 f"{rng.randint(5, 22):02}:{rng.randint(0, 59):02}",
             )
             for _ in range(n)
         ]
-        return "activity", rows, ("duration and distance", "date", "time")
+        return "entry", rows, ("length", "day", "time")
     if sort == 2:
         cash = words.money(rng)
         rows = [
@@ -249,64 +243,18 @@ def _about_list(
     for row in rng.sample(rows, min(5, len(rows))):
         name, second, figure, below = row
         value = figure
-        if noun == "food":
-            unit = called[1]
+        if called[1] == "left":
             bare = figure.split()[0]
-            _say(
-                rng,
-                screen,
-                "cell",
-                bare,
-                f"How many {unit} does {name} have?",
-                f"How many {unit} has {name.lower()}?",
-                f"{unit} of {name}?",
-            )
-            weight, measure = second.split()
-            word = {"g": "grams", "ml": "millilitres"}[measure]
-            _say(
-                rng,
-                screen,
-                "cell",
-                weight,
-                f"How many {word} of {name}?",
-                f"How many {word} is the {name.lower()}?",
-            )
-        elif noun == "activity":
-            long, far = second.rstrip(")").split(" (")
-            _say(
-                rng,
-                screen,
-                "cell",
-                far,
-                f"What is the distance of the {name.lower()}?",
-                f"How far was the {name.lower()}?",
-                f"distance of {name}",
-            )
-            _say(
-                rng,
-                screen,
-                "cell",
-                long,
-                f"How long was the {name.lower()}?",
-                f"What is the duration of the {name.lower()}?",
-            )
-            _say(
-                rng,
-                screen,
-                "cell",
-                figure,
-                f"On what date was the {name.lower()}?",
-                f"When was the {name.lower()}?",
-                f"date of {name}",
-            )
-            _say(
-                rng,
-                screen,
-                "cell",
-                below,
-                f"At what time was the {name.lower()}?",
-                f"time of the {name.lower()}?",
-            )
+            _say(rng, screen, "cell", bare, f"How many {name} are left?", f"{name}: how many left?",
+                 f"stock of {name.lower()}")  # fmt: skip
+            _say(rng, screen, "cell", second, f"In which pack is {name}?", f"pack of {name}?",
+                 f"What size is {name}?")  # fmt: skip
+        elif below:
+            far, long = second.split(", ")
+            _say(rng, screen, "cell", far, f"How far for {name}?", f"{name}: how far?")
+            _say(rng, screen, "cell", long, f"How long did {name} take?", f"{name}: how long?")
+            _say(rng, screen, "cell", figure, f"Which day was {name}?", f"day of {name}")
+            _say(rng, screen, "cell", below, f"When did {name} begin?", f"{name}: what time?")
         else:
             _say(
                 rng,
@@ -330,26 +278,14 @@ def _about_list(
                 _say(
                     rng, screen, "reverse", name, f"Which {noun} has {value}?", f"What has {value}?"
                 )
-    if noun == "food" and len(rows) > 2:
+    if called[1] == "left" and len(rows) > 2:
         order = sorted(rows, key=lambda r: int(r[2].split()[0]))
         if order[-1][2] != order[-2][2]:
-            _say(
-                rng,
-                screen,
-                "highest",
-                order[-1][0],
-                f"Which food has the most {called[1]}?",
-                f"most {called[1]}?",
-            )
+            _say(rng, screen, "highest", order[-1][0], "Of which product are most left?",
+                 "Which has the most left?")  # fmt: skip
         if order[0][2] != order[1][2]:
-            _say(
-                rng,
-                screen,
-                "lowest",
-                order[0][0],
-                f"Which food has the fewest {called[1]}?",
-                f"Which food has the least {called[1]}?",
-            )
+            _say(rng, screen, "lowest", order[0][0], "Of which product are fewest left?",
+                 "Which has the fewest left?")  # fmt: skip
     if rows:
         _say(
             rng,

@@ -88,14 +88,14 @@ def _nutrition(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Que
     canvas.text(x0, y, title, head, ink)
     y += head.line
     grams, packs, energy = rng.randint(10, 250), rng.randint(1, 20), rng.randint(10, 700)
-    unit = rng.choice(("1 bar", "1 cup", "2 slices", "1 bottle", "3 pieces", "1 scoop"))
+    unit = rng.choice(("1 spoon", "1 cup", "2 slices", "1 bottle", "3 pieces", "1 scoop"))
     serving = rng.choice((f"{unit} ({grams}g)", f"{grams} g", f"{unit}"))
     for label, value, asked in (
         (rng.choice(("Serving size: ", "Serving Size ")), serving, ("What is the serving size?",
         "serving size?", "How large is a serving?")),
-        (rng.choice(("Servings Per Package: ", "Servings per container ",
-        "Serving Per Package: ")), str(packs),
-         ("How many servings per package?", "How many servings are there?",
+        (rng.choice(("Servings per package: ", "Servings per container ",
+        "Portions: ")), str(packs),
+         ("How many servings are in it?", "How many servings are there?",
          "servings per container?")),
     ):  # fmt: skip
         canvas.text(x0, y, label + value, body, ink)
@@ -116,7 +116,7 @@ def _nutrition(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Que
                 rng,
                 "value",
                 str(energy),
-                f"How many {low} are there?",
+                f"How many {low} does it have?",
                 f"{low}?",
                 f"What is the number of {low}?",
             )
@@ -183,7 +183,7 @@ def _amounts(
                 rng,
                 "value",
                 value,
-                f"How much {low} is there?",
+                f"How much {low} does it contain?",
                 f"How much {low}?",
                 f"What is the amount of {low}?",
                 f"{low}?",

@@ -23,22 +23,22 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT
 
 ROOMS: Final = (
-    "Gallery Room Gate Platform Hall Studio Exit Floor Track Bay Lift Office Ward Zone Pier Stage"
+    "Cabin Room Gate Platform Hall Studio Exit Floor Track Bay Lift Office Ward Zone Pier Stage"
 ).split()
 NOTES: Final = (
-    "Please Enter|No Entry|Push|Pull|Staff Only|Open|Closed|Way Out|Mind the step|Please knock|"
+    "No Entry|Push|Pull|Staff Only|Open|Closed|Way Out|Mind the step|Please knock|"
     "Private|"
-    "No smoking|Keep clear|Welcome|Please ring|Tickets|Toilets|Reception|Entrance|Station Entrance|"
+    "No smoking|Keep clear|Welcome|Please ring|Tickets|Toilets|Reception|Entrance|"
     "Cash only|Open 24 hours|Parking|Danger|Caution wet floor|Fire exit|One way|Wet paint|"
     "For sale|To let"
 ).split("|")
 TRADES: Final = (
-    "CAFE|BAKERY|BOOKS|PIZZA|HOTEL|CINEMA|BAR|MARKET|PHARMACY|SHOES|FLOWERS|CASINO|GRILL|DELI|"
+    "CAFE|BAKERY|BOOKS|PIZZA|HOTEL|CINEMA|BAR|MARKET|PHARMACY|SHOES|FLOWERS|GROCER|GRILL|DELI|"
     "OPTICIAN|"
     "BARBER|HARDWARE|BANK|TEA ROOM|LAUNDRY|ANTIQUES|MUSIC|TOYS|GARAGE|DINER|JEWELLER|BUTCHER|TATTOO"
 ).split("|")
 SMALL: Final = (
-    "What does the small line of text say?", "What does the small sign say?",
+    "What does the smaller text say?", "What is on the lesser sign?",
     "What is written in small letters?",
     "Read the small text.", "What does the smaller line say?", "What is the small print?",
 )  # fmt: skip
@@ -121,14 +121,13 @@ def _wall(scene: Scene) -> None:
     scene.lines.append(big)
     scene.ask("title", big, *LARGE)
     scene.ask(
-        "find", big, f"What do the {name} letters say?", f"What is written in {name}?", *LARGE
+        "find", big, f"What do the letters in {name} say?", f"What is written in {name}?", *LARGE
     )
     if number:
         low = noun.lower()
         for _ in range(2):
-            scene.ask("value", number, f"What number is the {low}?", f"Which {low} is it?",
+            scene.ask("value", number, f"Which number does the {low} have?", f"Which {low} is it?",
             f"{low} number?",
-                      f"Which number has the {low}?",
                       f"What is the number of the {low}?")  # fmt: skip
     y += face.line * rng.uniform(1.02, 1.4)
     for _ in range(rng.choice((0, 1, 1, 1, 2))):
@@ -186,7 +185,7 @@ def _front(scene: Scene) -> None:
     for _ in range(2):
         scene.ask("title", big, "What is the name of the shop?",
         "What does the sign above the window say?",
-                  f"What do the big {tone} letters say?", "Which shop is it?",
+                  f"What is written in {tone}?", "Which shop is it?",
                   "What do the large letters say?", *LARGE)  # fmt: skip
     if rng.random() < 0.7:
         _plaque(

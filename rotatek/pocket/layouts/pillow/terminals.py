@@ -12,20 +12,18 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.printouts import cell_questions, figure_questions, row_questions
 from rotatek.pocket.questions.templates import ask, careless, yes_no
 
-GROUPS: Final = "local network special remote virtual internal external active idle system".split()
-THINGS: Final = "devices disks mounts hosts jobs services volumes queues nodes tables".split()
+GROUPS: Final = "remote virtual internal external active idle shared nightly public rented".split()
+THINGS: Final = "disks hosts jobs services volumes queues nodes tables backups printers".split()
 OPTIONS: Final = (
-    "GPU utilization|GPU memory|Encoder rate|Decoder rate|Temperature|Power draw|Fan speed|"
-    "Clock rate|"
+    "Show the clock|Ring the bell|Blink the cursor|Keep a history|Confirm on exit|Fold long lines|"
+    "Sort folders first|"
     "Show kernel threads|Tree view|Highlight program names|Hide user threads|Update on changes|"
     "Line numbers|Word wrap|Mouse support|Auto indent|Count from zero|Detailed CPU time|"
     "Case sensitive"
 ).split("|")
-METERS: Final = "CPU|GPU|MEM|SWP|TEMP|FAN|POW|RX|TX|DISK|LOAD|BAT|NET|IO|VRAM|CORE 1|CORE 2".split(
-    "|"
-)
+METERS: Final = "CPU|MEM|SWP|TEMP|FAN|POW|IN|OUT|DISK|LOAD|BAT|NET|IO|HEAP|CORE 1|CORE 2".split("|")
 CHOSEN: Final = (
-    "Which row is highlighted?", "Which row is selected?", "highlighted row?",
+    "Which row is chosen?", "Which row is selected?", "highlighted row?",
     "Where is the cursor?", "Which line is marked?", "What is selected?",
 )  # fmt: skip
 
@@ -99,7 +97,9 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.y += screen.step * 0.4
         headed = rng.random() < 0.75
         if headed:
-            screen.line(f"{rows} {sort} {noun}")
+            named = rng.choice((f"{sort} {noun}", f"{noun}, {sort}", f"{noun.upper()}: {sort}"))
+            counted = rng.choice((" ({n})", ", {n} in all", " [{n}]")).format(n=rows)
+            screen.line(named + counted)
             screen.y += screen.step * 0.3
         starts = _lay(rng, screen, columns, gap)
         screen.x -= face.width("0") * 2
@@ -115,7 +115,7 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.y = foot + screen.step * rng.uniform(0.3, 0.9)
         screen.questions += cell_questions(rng, columns, key) + figure_questions(rng, columns, key)
         if headed:
-            _say(rng, screen, "count", str(rows), f"How many {sort} {noun} are there?",
+            _say(rng, screen, "count", str(rows), f"How many {sort} {noun} does it list?",
                  f"number of {sort} {noun}", f"{sort} {noun}: how many?")  # fmt: skip
         if len(screen.questions) - start > 30:
             break
@@ -138,7 +138,7 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     screen.questions += cell_questions(rng, columns, key) + row_questions(rng, columns, key, True)
     noun = rng.choice(("files", "rows", "items", "processes", "entries", "records", "lines"))
     count = str(rows if rng.random() < 0.4 else rng.randint(rows, 900))
-    status = rng.choice(("{n} {w}", "{n} {w}", "{w}: {n}", "{n} of {n} {w}", "1> {n} {w}"))
+    status = rng.choice(("{n} {w}", "{n} {w}", "{w}: {n}", "{n} of {n} {w}", "-- {n} {w} --"))
     line = status.format(n=count, w=noun)
     screen.y = screen.bottom - screen.step if rng.random() < 0.7 else screen.y + screen.step * 0.5
     place = rng.choice((0, max(0, screen.wide - len(line))))
@@ -156,10 +156,10 @@ def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     for d in range(many):
         if screen.room < 4:
             break
-        name = f"{rng.choice(('Device', 'GPU', 'Node', 'Core', 'Host', 'Disk'))} {d}"
+        name = f"{rng.choice(('Unit', 'Node', 'Core', 'Host', 'Disk', 'Pump'))} {d}"
         if any(name.split()[0] != b[0].split()[0] for b in blocks):
             name = f"{blocks[0][0].split()[0]} {d}"
-        model = f"[{lexicon.word(rng).title()} {printed.short(rng).upper()} {rng.randint(1, 9)}00]"
+        model = f"{lexicon.word(rng).title()} {printed.short(rng).upper()}"
         pairs = [(label, _reading(rng, label)) for label in rng.sample(METERS, rng.randint(3, 7))]
         parts = [(0, name, screen.colours[0]), (len(name) + 1, model, screen.ink)]
         at = len(name) + len(model) + 3
@@ -172,7 +172,7 @@ def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             at += need
         screen.write(parts)
         share = f"{rng.randint(0, 100)}%"
-        _bar_line(rng, screen, rng.choice(("GPU", "use", "MEM", "")), share)
+        _bar_line(rng, screen, rng.choice(("use", "load", "full ", "")), share)
         blocks.append((name, pairs))
         if rng.random() < 0.5:
             screen.y += screen.step * 0.5
@@ -198,7 +198,7 @@ def _reading(rng: random.Random, label: str) -> str:
     n = rng.randint(0, 100)
     return {
         "TEMP": f"{n}°C", "FAN": f"{n}%", "POW": f"{n} / {n + rng.randint(20, 200)} W",
-        "RX": f"{rng.uniform(0, 900):.1f} MiB/s", "TX": f"{rng.uniform(0, 90):.2f} MiB/s",
+        "IN": f"{rng.uniform(0, 900):.1f} kB/s", "OUT": f"{rng.uniform(0, 90):.2f} MB/s",
     }.get(label, rng.choice((f"{n}%", f"{n * 37}MHz", f"{n / 7:.1f}G", str(n))))  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def _bar_line(rng: random.Random, screen: Screen, label: str, share: str) -> Non
 def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     """A menu at the left, one entry of it chosen, and a list to tick at the right; keys below."""
     menu = rng.sample(
-        "General Devices Chart Processes Display Colours Keys Meters Columns Setup".split(),
+        "General Display Colours Keys Meters Columns Editor Paths Network Sound".split(),
         rng.randint(3, 5),
     )
     options = words.unique(
@@ -315,9 +315,9 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     if n < 3:
         return
     kind = rng.randrange(3)
-    start = rng.randint(0, 23 * 60)
+    start = rng.randint(0, 23)
     names = (
-        [f"{(start + i) // 60:02}:{(start + i) % 60:02}" for i in range(n)] if kind == 0
+        [f"{(start + i) % 24:02}h" for i in range(n)] if kind == 0
         else words.unique(rng, printed.short, n) if kind == 1
         else [f"{rng.randint(2000, 2010) + i}" for i in range(n)]
     )  # fmt: skip
@@ -333,7 +333,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.write([(max(0, (screen.wide - len(title)) // 2), title, screen.ink)])
         _say(rng, screen, "title", title, "What is the title?", "title?", "What is it called?")
     mark, tone = rng.choice(("#", "*", "=", "o", "box")), rng.choice(screen.colours)
-    boxed = rng.random() < 0.5
+    aligned = rng.random() < 0.5
     for name, value in zip(names, values, strict=True):
         long = max(1, round(room * value / max(values)))
         parts = [(0, name, screen.ink)]
@@ -342,13 +342,12 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             screen.canvas.box(x0, screen.y + 2, x1, screen.y + screen.step - 3, fill=tone)
         else:
             parts.append((front, mark * long, tone))
-        end = front + room + 1 if boxed else front + long + 1
-        parts.append((end, ("] " if boxed else "") + str(value), screen.ink))
+        parts.append((front + room + 2 if aligned else front + long + 1, str(value), screen.ink))
         screen.write(parts)
     for i in rng.sample(range(n), min(4, n)):
-        _say(rng, screen, "value", str(values[i]), f"What is the value at {names[i]}?",
-        f"What is the value of {names[i]}?",
-             f"{names[i]}: how many?", f"value at {names[i]}")  # fmt: skip
+        _say(rng, screen, "value", str(values[i]), f"What is the value of {names[i]}?",
+             f"Which figure has {names[i]}?",
+             f"{names[i]}: how many?", f"figure of {names[i]}")  # fmt: skip
         _say(
             rng,
             screen,
@@ -357,7 +356,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             f"Which one has {values[i]}?",
             f"Where is the value {values[i]}?",
         )
-    when = ("At what time is the value highest?",) if kind == 0 else ("Which one is highest?",)
+    when = ("In which hour is it highest?",) if kind == 0 else ("Which one is highest?",)
     _say(
         rng,
         screen,
@@ -367,7 +366,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         "Where is the value highest?",
         "Which has the longest bar?",
     )
-    when = ("At what time is the value lowest?",) if kind == 0 else ("Which one is lowest?",)
+    when = ("In which hour is it lowest?",) if kind == 0 else ("Which one is lowest?",)
     _say(
         rng,
         screen,

@@ -103,9 +103,9 @@ def _columns(till: Till) -> None:
     rng, slip, write = till.rng, till.slip, till.write
     sign = f"({write.sign})" if write.sign and till.signs != 2 and rng.random() < 0.5 else ""
     above = rng.random() < 0.6
-    heads = (rng.choice(("Item", "ITEM", "Desc/Item", "Description", "ITEM/DESC.")),
+    heads = (rng.choice(("Item", "ITEM", "Article", "Description", "GOODS")),
     rng.choice(("Qty", "QTY")),
-             rng.choice(("Price", "U.PRICE", "U/P", "@")), rng.choice(("Amount", "AMT", "Total",
+             rng.choice(("Price", "EACH", "U/P", "@")), rng.choice(("Amount", "AMT", "Total",
              "Amt")) + sign)  # fmt: skip
     stops = (0.0, 0.34, 0.66, 1.0) if above else (0.0, 0.56, 0.78, 1.0)
     slip.put(Cell(heads[0]), *(Cell(h, s, RIGHT) for h, s in zip(heads[1:], stops[1:],

@@ -92,7 +92,7 @@ def _facts(till: Till) -> None:
     if rng.random() < 0.7:
         heading = rng.choice(tills.HEADINGS)
         heading = heading if rng.random() < 0.7 else heading.title()
-        mark = rng.choice(("{}", "{}", "{}", "* {} *", ">>> {} <<<", "-{}-", "=== {} ==="))
+        mark = rng.choice(("{}", "{}", "{}", "** {} **", "[ {} ]", "~ {} ~", "=== {} ==="))
         slip.gap(0.5)
         tall = rng.choice((1, 1, 2, 1.5))
         slip.say(
@@ -135,7 +135,7 @@ def _when(till: Till) -> list[tuple[str, str]]:
             (
                 "",
                 "",
-                f" #{rng.randint(1, 40):02}",
+                f" T{rng.randint(1, 40)}",
                 f" W{rng.randint(1, 9):02}",
                 f" {formats.run(rng, '0123456789', 4, 6)}",
             )
@@ -219,7 +219,7 @@ def _sums(till: Till) -> Sums:
                         (
                             "Total Sales",
                             "Total Amt",
-                            "tills.TOTAL AMT",
+                            "AMOUNT",
                             "Total (before rounding)",
                             "Total",
                         )
@@ -248,14 +248,11 @@ def _totals(till: Till) -> None:
     big = rng.choice(((1.0, 1.0), (1.0, 1.0), (2.0, 1.0), (2.0, 2.0), (1.3, 1.3), (1.6, 1.2)))
     right = rng.random() < 0.3  # labels beside the figures instead of at the left
     strong = rng.random() < 0.5
-    unlabelled = rng.random() < 0.04  # the rounded total stands alone below a rule
     for label, what, amount in (*sums.rows, *paid):
         main = what == "total"
         tall, wide = (
             big if main or (what in ("cash", "change") and big[0] > 1 and strong) else (1.0, 1.0)
         )
-        if main and unlabelled and len(sums.rows) > 2:
-            label = ""
         _amount(till, (label, what, amount), right, tall=tall, wide=wide, bold=main and strong)
         if main and rng.random() < 0.3:
             till.line()

@@ -13,7 +13,7 @@ from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ask, careless
 
 STAGES = (
-    "Backlog|To do|Ready|In progress|Work in progress|Doing|Review|Testing|Blocked|Done|Later|"
+    "To do|Next|In progress|Doing|Review|Inbox|Assigned|Testing|Blocked|Done|Later|"
     "This week|"
     "Ideas|Waiting|Approved|Released|New|Planned|Closed|Archive"
 ).split("|")
@@ -56,6 +56,8 @@ def _board(rng: random.Random, screen: Screen) -> None:
     number, counted = rng.randint(1, 900), rng.random() < 0.7
     tinted, tagged = rng.random() < 0.5, rng.random() < 0.7
     stages, text = rng.sample(STAGES, columns), list[str]()
+    own = f"{formats.run(rng, formats.LETTERS, 2, 3)}-{{}}"
+    mark = rng.choice(("#{}", "{}", "T-{}", "No. {}", own, own))
     for c, stage in enumerate(stages):
         x, y = screen.box[0] + c * (wide + gap), screen.box[1]
         want, cards = rng.randint(0, 5), list[tuple[str, str, list[str]]]()
@@ -79,7 +81,7 @@ def _board(rng: random.Random, screen: Screen) -> None:
                 hsv(rng.random(), 0.25, 0.97) if tinted and not style.theme.dark else screen.panel
             )
             canvas.box(x, body, x + wide, body + high, fill=ground, outline=screen.rule, radius=3)
-            label = f"#{number}"
+            label = mark.format(number)
             screen.text(x + 6, body + 3, label, small, screen.ink if tinted else screen.muted)
             for i, line in enumerate(lines):
                 screen.text(
@@ -126,15 +128,15 @@ def _board(rng: random.Random, screen: Screen) -> None:
 def _about_column(
     rng: random.Random, screen: Screen, stage: str, cards: list[tuple[str, str, list[str]]]
 ) -> None:
-    _say(rng, screen, "count", str(len(cards)), f"How many tasks are in the {stage} column?",
+    _say(rng, screen, "count", str(len(cards)), f"How many tasks are under {stage}?",
          f"How many cards are in {stage}?", f"{stage}: how many?",
          f"number of tasks in {stage}")  # fmt: skip
     for label, name, tags in rng.sample(cards, min(3, len(cards))):
         ask_for = rng.choice((label, name))
-        _say(rng, screen, "find", stage, f"Which column is {ask_for} in?",
+        _say(rng, screen, "find", stage, f"Where on the board is {ask_for}?",
         f"In which column is {ask_for}?",
              f"What is the stage of {ask_for}?", f"task {ask_for} is in which column")  # fmt: skip
-        _say(rng, screen, "cell", name, f"What is the title of {label}?",
+        _say(rng, screen, "cell", name, f"What does card {label} say?",
         f"What is task {label} about?",
              f"title of task {label}?", f"What does {label} say?")  # fmt: skip
         _say(
@@ -164,14 +166,14 @@ def _feed(rng: random.Random, screen: Screen) -> None:
     link = hsv(0.61, 0.45, 1.0) if style.theme.dark else hsv(0.61, 0.75, 0.75)
     if rng.random() < 0.5:
         n = str(rng.randint(2, 900))
-        label = rng.choice(("Unread", "Inbox", "Results", "Entries", "All", "New"))
+        label = rng.choice(("Inbox", "Results", "Entries", "Posts", "All", "New"))
         head = screen.body(1.5, bold=True)
         screen.text(x, y, f"{label} ({n})", head, screen.ink)
-        _say(rng, screen, "value", n, f"How many {label.lower()} entries are there?",
+        _say(rng, screen, "value", n, f"Which count does {label} show?",
         f"What number is beside {label}?",
              f"{label.lower()} count?", f"How many are {label.lower()}?")  # fmt: skip
         y += head.line * 1.4
-    joint, marked = rng.choice((" | ", " · ", "  ", " - ")), rng.random() < 0.5
+    joint, marked = rng.choice((" / ", " · ", "  ", " - ")), rng.random() < 0.5
     rows: list[tuple[str, str, str]] = []
     pitch = face.line + small.line * 1.3 + style.size * rng.uniform(0.5, 1.2)
     chosen = rng.randrange(5) if rng.random() < 0.4 else -1
@@ -206,9 +208,7 @@ def _feed(rng: random.Random, screen: Screen) -> None:
             )
             at += face.ascent * 1.2
         screen.text(at, y, title, face, link)
-        links = rng.sample(
-            ("Save", "Star", "Share", "Original", "Edit", "Reply"), rng.randint(0, 3)
-        )
+        links = rng.sample(("Open", "Reply", "Hide", "Copy", "Print", "Edit"), rng.randint(0, 3))
         line = joint.join((source, age, *links))
         screen.text(at, y + face.line, line, small, screen.muted)
         rows.append((title, source, age))
@@ -220,7 +220,7 @@ def _about_feed(
     rng: random.Random, screen: Screen, rows: list[tuple[str, str, str]], chosen: int
 ) -> None:
     for title, source, age in rng.sample(rows, min(4, len(rows))):
-        _say(rng, screen, "cell", source, f"Which site is the entry {title} from?",
+        _say(rng, screen, "cell", source, f"Which site has {title}?",
         f"Where is {title} from?",
              f"source of {title}?", f"Which website published {title}?")  # fmt: skip
         _say(
