@@ -149,6 +149,6 @@ def test_gpus_without_8_bit_floats_leave_such_caches_to_pytorch(
 ) -> None:
     for arch, refused in ((80, True), (86, True), (89, False), (90, False)):
         monkeypatch.setattr(launch, "device_facts", lambda device, arch=arch: (arch, 100))
-        for pack in ("fp8", "int8", "rotated"):
-            q, visual, text = make(replace(EIGHT, pack=pack), "cpu")
-            assert bool(launch.supported(q, visual, text)) == (refused and pack == "fp8")
+        for stored in ("fp8", "int8", "rotated"):
+            q, visual, text = make(replace(EIGHT, pack=stored), "cpu")
+            assert bool(launch.supported(q, visual, text)) == (refused and stored == "fp8")
