@@ -20,6 +20,7 @@ class Grid:
         tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
             the model saw nothing of the picture; None where they follow one another.
         label: what the cells are of, such as "frame 3"; empty for a picture.
+        trimmed: whether the cells without a token are blank margins, left out on purpose.
     """
 
     rows: int
@@ -27,6 +28,25 @@ class Grid:
     start: int = 0
     tokens: tuple[int, ...] | None = None
     label: str = ""
+    trimmed: bool = False
+
+    @classmethod
+    def within(
+        cls, rows: int, columns: int, part: tuple[int, int, int, int], start: int = 0
+    ) -> "Grid":
+        """The grid of a whole picture of which only a part is shown.
+
+        Args:
+            rows: of the whole.
+            columns: of the whole.
+            part: its top, left, bottom and right in cells; the last two are just outside it.
+            start: as of the class.
+        """
+        top, left, bottom, right = part
+        cells = np.full((rows, columns), -1)
+        shown = np.arange((bottom - top) * (right - left))
+        cells[top:bottom, left:right] = shown.reshape(bottom - top, right - left)
+        return cls(rows, columns, start, tuple(cells.ravel().tolist()), trimmed=True)
 
     @classmethod
     def tiled(cls, tiles: tuple[int, int], tile: tuple[int, int], start: int = 0) -> "Grid":

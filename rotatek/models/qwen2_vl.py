@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rotatek.grids import Grid
 from rotatek.inputs import Clip
+from rotatek.margins import blank_margins
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
 
 CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
@@ -29,9 +30,21 @@ class Qwen2VL(VisionLanguageModel):
         return tuple(number for number in ends if number is not None) + self.visual_ids
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
-        """Resize to whole 2x2 units of patches; N = rows x columns / 4."""
-        out = self.images(images=list(images), return_tensors="pt")
+        """Resize to whole 2x2 units of patches; N = rows x columns / 4. Pictures that would be
+        scaled down lose their blank margins first."""
+        unit = self.images.patch_size * self._merge
+        most = self.images.size["longest_edge"] // unit**2
+        cuts = [blank_margins(image, unit, most) for image in images]
+        shown = [
+            image if cut is None else cut.of(image, unit)
+            for image, cut in zip(images, cuts, strict=True)
+        ]
+        out = self.images(images=shown, return_tensors="pt")
         counts, grids = self._grids(out["image_grid_thw"].tolist())
+        grids = tuple(
+            grid if cut is None else Grid.within(cut.rows, cut.columns, cut.part, grid.start)
+            for grid, cut in zip(grids, cuts, strict=True)
+        )
         tensors = {name: out[name].to(self.device) for name in ("pixel_values", "image_grid_thw")}
         return Pixels(tensors, counts, grids, (self.placeholder,) * len(counts), counts)
 

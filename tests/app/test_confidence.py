@@ -1,13 +1,15 @@
 """The quiet caution: when the model doubts itself, and when a picture is no document."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rotatek.compare.columns import titled
-from rotatek.events import Finished
+from rotatek.events import Finished, Prefilled
+from rotatek.grids import Grid
 from rotatek.inputs import open_image
 from rotatek.page import confidence
 from rotatek.page.ask import answers
@@ -123,3 +125,13 @@ def test_an_answer_that_took_all_its_tokens_says_so(
     assert (answers.CUT_NOTE in shown) is cut
     run.stopped = True
     assert answers.CUT_NOTE not in answers.cards(run, on_cpu=False)
+
+
+def test_margins_that_were_left_out_are_named(document: np.ndarray) -> None:
+    run = answered(document, 0.99)
+    column = next(iter(run.columns.values()))
+    filled = Prefilled(column.title, 1.0, 4, 4, 1.0, 480, 1000, None, (Grid(2, 2),), "reference")
+    run.take(filled)
+    assert answers.TRIMMED_NOTE not in answers.cards(run, on_cpu=False)
+    run.take(replace(filled, grids=(Grid.within(4, 4, (1, 1, 3, 3)),)))
+    assert answers.TRIMMED_NOTE in answers.cards(run, on_cpu=False)

@@ -12,6 +12,9 @@ from viz.theme import percent
 CUT_NOTE: Final = (
     "An answer took all the tokens it may have: allow more under Model and length, and ask again."
 )
+TRIMMED_NOTE: Final = (
+    "The picture is larger than the model sees at once, so its blank margins were left out."
+)
 WAITING: Final = "Ask, and both answers appear here side by side."
 
 
@@ -30,6 +33,9 @@ def _notes(run: Run) -> list[str]:
     settings = [column.settings for column in run.columns.values()]
     cautions = [one.tokens.caution for one in settings if one.prunes_tokens]
     notes = [*dict.fromkeys(filter(None, cautions))] if run.previous is not None else []
+    seen = [column.prefilled.grids for column in run.columns.values() if column.prefilled]
+    if any(grid.trimmed for grids in seen for grid in grids):
+        notes.append(TRIMMED_NOTE)
     if any(is_cut(column, run) for column in run.columns.values()):
         notes.append(CUT_NOTE)
     return notes
