@@ -29,7 +29,10 @@ class Cut:
     Args:
         rows: cells of the whole picture, from top to bottom.
         columns: from left to right.
-        top, left, bottom, right: the part that is shown; bottom and right are just outside it.
+        top: first row of the part that is shown.
+        left: its first column.
+        bottom: the row just below it.
+        right: the column just beside it.
     """
 
     rows: int

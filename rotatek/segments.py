@@ -46,7 +46,9 @@ class Segments:
         """Attention in which every sequence sees itself alone.
 
         Args:
-            query, key, value: [1, H, n, d].
+            query: [1, H, n, d].
+            key: the same.
+            value: the same.
             full: plain attention of [S, H, L, d] over themselves: [S, L, H, d].
 
         Returns:
