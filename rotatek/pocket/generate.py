@@ -18,7 +18,9 @@ from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models.config import UNIT
 
 DISTRACTED_SHARE: Final = 0.2
-SMALL_PRINT_SHARE: Final = 0.12  # of the documents to train on are set small
+SMALL_PRINT_SHARE: Final = 0.12  # of the documents to train on are set small ...
+MORE_SMALL_PRINT: Final = 0.3  # of the large ones
+UNHARMED: Final = 0.5  # of small print, whose letters a camera would take
 SPLITS: Final = ("own", "fonts", "renderers", "topics", "scanned", "small")
 UNSEEN_TYPE: Final = ("fonts", "scanned", "small")  # set in families that training never sees
 
@@ -69,11 +71,12 @@ def make_document(
             return degrade(rng, document, severity, fast) if severity > 0 else document
     names = list(renderers or _names(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
-    weights = [_weight(n, split, height / width) for n in fit]
+    weights = [_weight(n, split, width, height) for n in fit]
     for _ in range(20):
         name = rng.choices(fit, weights)[0]
         style = pick_style(rng, width, height, "unseen" if split in UNSEEN_TYPE else "train")
-        if training and rng.random() < SMALL_PRINT_SHARE:
+        share = MORE_SMALL_PRINT if _is_large(width, height) else SMALL_PRINT_SHARE
+        if training and rng.random() < share:
             style = replace(style, size=rng.uniform(9.0, 12.0))
         document = REGISTRY[name].draw(rng, style)
         document.questions = [q for q in document.questions if q.answer]
@@ -83,11 +86,16 @@ def make_document(
     raise RuntimeError(f"no document for seed {seed} at {width} x {height}")
 
 
-def _weight(name: str, split: str, slender: float) -> float:
+def _is_large(width: int, height: int) -> bool:
+    return width * height >= mixture.LARGE * UNIT**2
+
+
+def _weight(name: str, split: str, width: int, height: int) -> float:
     """How often a renderer is drawn: what measures stays as it is, training has its mixture."""
     if split == "train":
-        shape = mixture.TALL.get(name, 1.0) if slender > mixture.SLENDER else 1.0
-        return mixture.SHARES.get(name, REGISTRY[name].weight) * shape
+        shape = mixture.TALL.get(name, 1.0) if height > mixture.SLENDER * width else 1.0
+        room = mixture.MANY.get(name, 1.0) if _is_large(width, height) else 1.0
+        return mixture.SHARES.get(name, REGISTRY[name].weight) * shape * room
     return REGISTRY[name].weight
 
 
@@ -98,8 +106,15 @@ def _seen(
     camera = REGISTRY[document.renderer].camera
     if camera == "lens":
         return photographed(rng, document, severity)
-    if camera == "none":
+    if camera == "none" or (camera == "print" and rng.random() < UNHARMED):
         return document
+    if camera == "print":
+        severity *= rng.uniform(0.2, 0.6)
+        return (
+            on_paper(rng, document, severity)
+            if _is_light(document) and rng.random() < 0.5
+            else (degrade(rng, document, severity, fast))
+        )
     if severity > 0 and rng.random() < DISTRACTED_SHARE:
         document = distract(rng, document)
     if _is_paper(rng, document, split):
@@ -114,6 +129,11 @@ def _is_paper(rng: random.Random, document: Document, split: str) -> bool:
     share = mixture.ON_PAPER.get(document.renderer, 0.0) if split == "train" else 0.0
     if share == 0.0 or rng.random() > share or any(q.kind == "colour" for q in document.questions):
         return False
+    return _is_light(document)
+
+
+def _is_light(document: Document) -> bool:
+    """Whether it is dark on light, as paper is."""
     return sum(document.image.resize((8, 8)).convert("L").tobytes()) / 64 > LIGHT
 
 

@@ -16,15 +16,19 @@ SHARES: Final[dict[str, float]] = {
     "printouts": 1.2, "remarks": 1.4, "stubs": 1.0, "swatches": 1.0,
     "tills": 22.0, "panels": 8.0, "workboards": 3.5, "controls": 2.5,
     "terminals": 4.0, "scenes": 6.0, "packages": 2.0, "handsets": 4.5, "figures": 5.0,
+    "dense": 9.0, "letters": 7.0,
 }  # fmt: skip
 SLENDER: Final = 1.5  # height over width from which on a picture is tall; there, times as often:
 TALL: Final[dict[str, float]] = {
     "tills": 1.6, "handsets": 3.0, "receipts": 2.0, "menus": 1.5, "packages": 1.3, "panels": 0.4,
     "workboards": 0.5, "bars": 0.6, "lines": 0.5, "charted": 0.6, "plots": 0.3, "terminals": 0.4,
 }  # fmt: skip
+LARGE: Final = 600  # visual tokens from which on a picture is large; there, times as often:
+MANY: Final[dict[str, float]] = {"dense": 3.0, "letters": 1.2, "printouts": 1.5, "ledgers": 1.5}
 STORED: Final = 0.06  # of all pictures, where there is a folder of stored ones
 ON_PAPER: Final[dict[str, float]] = {
     "pages": 0.5, "forms": 0.5, "receipts": 0.9, "tables": 0.3, "invoices": 0.7, "menus": 0.4,
     "schedules": 0.25, "leaflets": 0.35, "ledgers": 0.4, "notes": 0.3, "stubs": 0.4,
     "months": 0.25, "grids": 0.2, "remarks": 0.2, "printouts": 0.1, "bars": 0.1, "charted": 0.1,
+    "letters": 0.75,
 }  # fmt: skip

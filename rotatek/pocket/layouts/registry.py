@@ -16,6 +16,7 @@ from rotatek.pocket.layouts.pillow import (
     cards,
     consoles,
     controls,
+    dense,
     directories,
     figures,
     forms,
@@ -24,6 +25,7 @@ from rotatek.pocket.layouts.pillow import (
     invoices,
     leaflets,
     ledgers,
+    letters,
     lines,
     listings,
     menus,
@@ -64,7 +66,9 @@ class Renderer:
     held_out: bool = False
     splits: tuple[str, ...] = ("own", "fonts")
     smallest: int = 224  # least shorter side in pixels
-    camera: str = "screen"  # or "paper": printed, then scanned or photographed; "lens"; "none"
+    camera: str = (
+        "screen"  # or "paper": printed, then scanned or photographed; "lens"; "print"; "none"
+    )
 
 
 REGISTRY: Final[dict[str, Renderer]] = {
@@ -105,6 +109,8 @@ REGISTRY: Final[dict[str, Renderer]] = {
     "packages": Renderer(packages.draw, 1.0, splits=(), camera="lens", smallest=280),
     "handsets": Renderer(handsets.draw, 1.0, splits=(), smallest=280),
     "figures": Renderer(figures.draw, 1.0, splits=()),
+    "letters": Renderer(letters.draw, 1.0, splits=(), smallest=336),
+    "dense": Renderer(dense.draw, 1.0, splits=(), smallest=392, camera="print"),
     "tickets": Renderer(tickets.draw, 1.0, held_out=True, splits=("renderers",)),
     "boards": Renderer(boards.draw, 1.0, held_out=True, splits=("renderers",)),
     "vouchers": Renderer(

@@ -18,6 +18,7 @@ from rotatek.pocket.document import Document
 from rotatek.pocket.generate import ForTraining, make_document, pick_size, tall_size
 from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
+from rotatek.pocket.questions.comparisons import comparisons
 from rotatek.pocket.questions.derived import revised
 from rotatek.pocket.training.packing import Row, pack
 
@@ -94,7 +95,9 @@ def draw_document(
         by = rng.uniform(1 / STRETCH, STRETCH)
         w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
     document = make_document(seed, w, h, "train", names, severity, ForTraining(stored))
-    document.questions = revised(rng, document.questions)
+    whole = next((q.answer for q in document.questions if q.kind == "transcribe"), "")
+    compared = comparisons(rng, whole)
+    document.questions = revised(rng, document.questions) + compared
     return stretched(document, width, height)
 
 

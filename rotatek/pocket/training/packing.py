@@ -18,12 +18,13 @@ from rotatek.pocket.questions.templates import ABSENT
 NEED: Final = {
     "colour": 4.0, "highest": 3.2, "lowest": 3.6, "value": 2.8, "find": 2.8, "field": 2.0,
     "fact": 2.2, "list": 3.2, "cell": 2.4, "total": 2.4, "count": 2.0, "nth": 1.4, "reverse": 1.5,
-    "ranking": 3.5, "second": 2.8, "kind": 0.4, "yes_no": 0.4, "title": 0.7, "absent": 1.3,
+    "ranking": 3.5, "compare": 2.6, "second": 2.8, "kind": 0.4, "yes_no": 0.4, "title": 0.7,
+    "absent": 1.3,
 }  # fmt: skip
 HARDER: Final = {
     "highest": 3.0, "lowest": 3.0, "reverse": 1.5, "colour": 2.2, "value": 1.5, "cell": 1.5,
     "count": 1.5, "ranking": 1.3, "second": 3.0, "list": 1.3, "field": 1.3, "find": 1.5,
-    "fact": 1.3,
+    "fact": 1.3, "compare": 2.5,
 }  # fmt: skip
 DENIED: Final = 0.75  # sequences with one unanswerable question, where a document has any
 LEADS: Final = 0.3  # sequences that begin with the transcription ...

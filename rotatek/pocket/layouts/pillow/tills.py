@@ -27,10 +27,15 @@ def _slip(rng: random.Random, items: int, budget: int) -> Slip:
     till = Till(
         rng, Slip(), shops.notation(rng), cased, joint, rng.choice((0, 0, 1, 1, 2, 3)), rule
     )
-    _head(till)
+    below = rng.random() < 0.12  # some shops name themselves below what was bought
+    if not below:
+        _head(till)
     _facts(till)
     put_items(till, items)
     _totals(till)
+    if below:
+        till.slip.gap(rng.choice((0.5, 1, 2)))
+        _head(till)
     _foot(till)
     slip = till.slip
     slip.questions += missing(rng, till.shown, slip.text)
