@@ -51,8 +51,8 @@ def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
     if done is None or not done.new_tokens or run.stopped:
         return ""
     confidence = float(done.metrics["confidence"])
-    right = share_right(confidence, bins.get(run.model, ()))
-    unsure = confidence < UNKNOWN if right is None else right < DOUBT
+    mine = bins.get(run.model, ())
+    right, unsure = share_right(confidence, mine), doubted(confidence, mine)
     photo = run.model.startswith(READERS) and unsure
     if photo and run.remember(("photo",), lambda: is_photo(run.pixels)):
         return PHOTO_NOTE
@@ -62,6 +62,12 @@ def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
     if right is None:
         return f"{said} Check the answer against the image."
     return f"{said} When that was measured, {percent(right)} of such answers were right."
+
+
+def doubted(confidence: float, bins: Sequence[Bin]) -> bool:
+    """Whether an answer of this confidence is shown with a caution."""
+    right = share_right(confidence, bins)
+    return confidence < UNKNOWN if right is None else right < DOUBT
 
 
 def share_right(confidence: float, bins: Sequence[Bin]) -> float | None:

@@ -16,9 +16,10 @@ Each package imports only from those above it:
 - `augmentation`: what printers, scanners and cameras do to a picture, and what stands beside its
   text
 - `shards`, `mixture`: documents kept in files; how often training draws what
-- `generate`, `costs`: the document of a seed; what one takes to draw
+- `generate`: the document of a seed
 - `training`: batches, the training itself, and what is made of several weights
-- `evaluation`: measured splits, and the suites that the library asks
+- `evaluation`: measured splits, the suites that the library asks, and files of pictures
+- `costs`: what a document takes to draw, and how small its type is
 
 Commands, each with --help:
 
@@ -26,6 +27,7 @@ Commands, each with --help:
 - `python -m rotatek.pocket.training`: train one of the two models, or go on training
 - `python -m rotatek.pocket.training.averaging`: one model of several
 - `python -m rotatek.pocket.evaluation`: measure a model
+- `python -m rotatek.pocket.evaluation.score`: the same through the library, on pictures in files
 - `python -m rotatek.pocket.costs`: the mixture, and what a picture of each kind takes to draw
 - `python -m rotatek.pocket.examples`: the gallery's images
 - `python -m rotatek.pocket.layouts.subset_fonts`: the fonts, cut to the letters that are used

@@ -55,6 +55,18 @@ def mean(models: list[list[Tensor]]) -> list[Tensor]:
     return [torch.stack(same).mean(0) for same in zip(*models, strict=True)]
 
 
+def beside(weights: list[Tensor], folder: Path, share: float) -> list[Tensor]:
+    """`weights` with a share in [0, 1] of another model's: what that knew fades less.
+
+    Source: Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022.
+    """
+    other = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    return [
+        torch.lerp(own, p.detach().to(own.device), share)
+        for own, p in zip(weights, other.parameters(), strict=True)
+    ]
+
+
 def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict[str, float]]:
     """The names of the models to average, best first, and every loss on the way."""
     losses = {name: judge.loss(weights) for name, weights in models.items()}
@@ -85,6 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("out", type=Path, help="the averaged model goes here")
     p.add_argument("models", type=Path, nargs="+", help="folders of one shape of model")
     p.add_argument("--all", action="store_true", help="average them all, without trying any")
+    p.add_argument("--beside", nargs=2, metavar=("FOLDER", "SHARE"), help="then mix this in")
     p.add_argument("--batches", type=int, default=24, help="fresh batches that decide")
     p.add_argument("--cost", type=int, default=20_000, help="size of a batch")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
@@ -101,7 +114,10 @@ def main(argv: list[str] | None = None) -> None:
         options = BatchOptions(args.seed, args.cost, args.pages, alone=0.5, largest=args.largest)
         batches = fresh(args.batches, options)
         chosen, losses = greedy(models, Judge(model.to(device), batches))
-    for own, given in zip(model.parameters(), mean([models[m] for m in chosen]), strict=True):
+    weights = mean([models[m] for m in chosen])
+    if args.beside:
+        weights = beside(weights, Path(args.beside[0]), float(args.beside[1]))
+    for own, given in zip(model.parameters(), weights, strict=True):
         own.data.copy_(given)
     save_model(model, args.out)
     rounded = {name: round(loss, 5) for name, loss in losses.items()}

@@ -25,7 +25,7 @@ from rotatek.pocket.training.packing import Row, pack
 STRETCHED_SHARE: Final = 0.15
 STRETCH: Final = 1.2
 USUAL: Final = 1024  # visual tokens of the largest pictures, unless a run is to have larger ones
-MORE: Final = 0.35  # share of the steps that have those
+MORE: Final = 0.45  # share of the steps that have those
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 

@@ -1,63 +1,98 @@
 #!/bin/sh
-# The ninth weights of the first pocket: from the shipped ones, in four calls of at most nine
-# minutes each, one right after the other on one machine of two H200 (32 cores).
+# The ninth weights of the first pocket: from the shipped ones, in four calls of at most nine and a
+# half minutes each, one right after the other on one machine of two H200 (32 cores).
 # usage, in the repository's root: ninth.sh LINK RESULT_FOLDER
 #
-#   1, 2  both GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.5 minutes each
-#   3     each GPU goes on for itself with a falling rate, 6 minutes; then the mean of what helps
-#   4     splits own, renderers, scanned and small, 12 documents a size
+#   1, 2  both GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.6 minutes each
+#   3     each GPU goes on for itself with a falling rate, 5.5 minutes; then the mean of what helps
+#   4     that with .3 of the shipped weights: the splits own, renderers, scanned and small, 12
+#         documents a size, and of the mean alone own and small, 4; 4 minutes
 #
-# Before: `smoke.sh` (2.5 minutes) on a fresh machine; to go on it should show the loaders waiting
-# for less than a tenth of the time and the GPU busy for more than 85 %. If they wait: ECHO=3.
+# A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
+# took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
+# top of their schedule (26 minutes, of which they are 17) and link 3 falls to nothing.
+# With TINY=1 all four links run in some minutes on a processor, with a very small model: run that
+# before. `smoke.sh` (2.5 minutes of a GPU) is only needed where the machine is another one: the
+# loaders should wait for less than a tenth of the time; if they wait longer, ECHO=3.
 # Link 1 is its own proof, too: chain.sh gives up after 180 s without a small loss.
 # A machine lost after link 1 or 2: copy assets/pocket, put the shards that came back over its own,
 # and begin anew with START=that folder and MINUTES=what is left / 0.65.
 # Browser pages: PAGES=a folder of shards (`rotatek.pocket.browser PAGES --count 1600 --first 900000
 # --quality 25 62`, 24 MB, half an hour of two cores). A working tree that travels may weigh
 # 64 MiB, so they fit only while assets/pocket-llava is moved out of it; without them the web
-# split is to be watched.
-# After: the shards of link 3 into assets/pocket, and preprocessor_config.json as
-# `rotatek.pocket.models.config.preprocessor()` says (1,440 visual tokens). Bars: scanned and small
-# .85, handmade .75, own .95 and renderers .90 kept, first token 1.5 s at 448 pixels and 4 s at the
-# largest on two cores.
+# split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4.
+# What comes back: at most 8 files of 16 MiB; links 1 to 3 the shards, their index, the log, and the
+# glyph head; link 4 the shards that are to be shipped and every table in scores.md.
+# After: the shards of link 4 into assets/pocket, and preprocessor_config.json as
+# `rotatek.pocket.models.config.preprocessor()` says (1,440 visual tokens). Then, for the card,
+#   python -m rotatek.pocket.evaluation.score REAL/questions.jsonl assets/handmade/questions.jsonl
+#   sh rotatek/pocket/evaluation/compression.sh RESULT_FOLDER
+# Bars: scanned and small .85, handmade .75, own .95 and renderers .90 kept, first token 1.5 s at 448
+# pixels and 4 s at the largest on two cores.
 link=$1 result=$2
-run=/tmp/ninth start=${START:-assets/pocket}
+run=${RUN:-/tmp/ninth} start=${START:-assets/pocket}
 common="--skip 0.45 --alone 0.5 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
+both="--start $start" pair="--link-minutes 8.6 --minutes ${MINUTES:-26}" own="--minutes 5.5"
+fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 gpus=2
+if [ -n "$TINY" ]; then # three steps of a very small model from nothing
+    common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"
+    common="$common --largest 1440 --log-every 1" start=$run/export
+    both="" pair="--steps 4 --link-minutes 0.3" own="--steps 2" fresh="--batches 2 --cost 400"
+    documents=1 few=1 workers=1 gpus=1
+fi
 [ -z "$PAGES" ] || common="$common --pages $PAGES"
 here=$(dirname "$0")
+mkdir -p "$result"
 alone() { # GPU
-    mkdir -p "/tmp/ninth-$1"
+    mkdir -p "$run-result-$1"
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "/tmp/ninth-$1" $common \
-        --start "$run/export" --head "$run/head.safetensors" --minutes 6 --save-minutes 60 \
-        --workers 13 --lr 6e-4 --warm-up 60 --decay-from 0.05 --seed "$((121 + $1))"
+    CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-result-$1" $common $own \
+        --start "$run/export" --head "$run/head.safetensors" --save-minutes 60 \
+        --workers $workers --lr 6e-4 --warm-up 60 --decay-from 0.05 --seed "$((121 + $1))"
+}
+measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
+    gpu=$1 name=$2 model=$3 count=$4
+    shift 4
+    CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation --model "$model" \
+        --documents "$count" "$@" >"$run-scores/$name.md" 2>"$run-scores/$name.log"
 }
 case $link in
 1 | 2)
     # shellcheck disable=SC2086
-    GPUS=2 sh "$here/chain.sh" "$run" "$result" $common --start "$start" --seed 111 --lr 1.5e-3 \
-        --warm-up 120 --decay-from 0.1 --minutes "${MINUTES:-26}" --link-minutes 8.5
+    GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr 1.5e-3 \
+        --warm-up 120 --decay-from 0.1
     ;;
 3)
     alone 0 &
     one=$!
     alone 1 &
     wait "$one" && wait $! || exit 1
+    # shellcheck disable=SC2086
     python3 -m rotatek.pocket.training.averaging "$run-mean" "$run/export" "$run-0/export" \
-        "$run-1/export" --batches 16 --cost 24000 --largest 1440 2>&1 | tail -n 1
-    cp "$run-mean"/model*.safetensors* /tmp/ninth-0/train.log "$result"
+        "$run-1/export" $fresh --largest 1440 2>&1 | tail -n 1
+    cp "$run-mean"/model*.safetensors* "$run-result-0/train.log" "$result"
     ;;
 4)
     export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl
-    jobs="" gpu=0
-    for split in own renderers scanned small; do
-        gpu=$((1 - gpu))
-        CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation \
-            --model "$run-mean" --splits $split --documents 12 >"$result/$split.md" 2>/dev/null &
+    python3 -m rotatek.pocket.training.averaging "$run-shipped" "$run-mean" --all \
+        --beside "$start" "${SHARE:-0.3}" 2>&1 | tail -n 1
+    cp "$run-shipped"/model*.safetensors* "$result"
+    mkdir -p "$run-scores"
+    jobs=""
+    for each in "0 small" "1 scanned" "0 own" "1 renderers"; do
+        # shellcheck disable=SC2086
+        measure $each "$run-shipped" $documents --splits "${each#* }" &
         jobs="$jobs $!"
     done
+    measure 0 mean-own "$run-mean" $few --splits own &
+    jobs="$jobs $!"
+    measure 1 mean-small "$run-mean" $few --splits small &
+    jobs="$jobs $!"
+    [ -z "$UNSEEN" ] || measure 1 web "$run-shipped" 1 --splits --pages "$UNSEEN" &
+    jobs="$jobs $!"
     for job in $jobs; do wait "$job"; done
-    head -n 12 "$result"/*.md
+    head -n 60 "$run-scores"/*.md >"$result/scores.md"
+    grep -E "==>| all | short | transcription " "$result/scores.md"
     ;;
-*) sed -n 2,30p "$0" ;;
+*) sed -n 2,37p "$0" ;;
 esac
