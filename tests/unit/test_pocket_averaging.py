@@ -60,3 +60,17 @@ def test_the_mean_is_written_and_its_loss_told(
         assert torch.allclose(a, b, rtol=0.07, atol=2e-3)  # stored in eight bits
     made = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "mean")
     assert sum(p.numel() for p in made.parameters()) == sum(p.numel() for p in model.parameters())
+
+
+def test_a_share_of_another_model_is_mixed_in(tmp_path: Path) -> None:
+    config = model_config(2, 2, 256, 128)
+    for name in "ab":
+        save_model(build_model(config, ord(name)), tmp_path / name)
+    mixed = ["--all", "--beside", str(tmp_path / "b"), "0.25"]
+    averaging.main([str(tmp_path / "out"), str(tmp_path / "a"), *mixed])
+    own, other, out = (
+        Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / name, dtype=torch.float32)
+        for name in ("a", "b", "out")
+    )
+    for a, b, made in zip(own.parameters(), other.parameters(), out.parameters(), strict=True):
+        assert torch.allclose(0.75 * a + 0.25 * b, made, rtol=0.07, atol=2e-3)

@@ -37,7 +37,7 @@ fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 gpus=2
 if [ -n "$TINY" ]; then # three steps of a very small model from nothing
     common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"
     common="$common --largest 1440 --log-every 1" start=$run/export
-    both="" pair="--steps 4 --link-minutes 0.3" own="--steps 2" fresh="--batches 2 --cost 400"
+    both="" pair="--steps 6 --link-minutes 0.15" own="--steps 2" fresh="--batches 2 --cost 400"
     documents=1 few=1 workers=1 gpus=1
 fi
 [ -z "$PAGES" ] || common="$common --pages $PAGES"
