@@ -15,7 +15,7 @@ SHARES: Final[dict[str, float]] = {
     "charted": 1.6, "leaflets": 4.4, "ledgers": 0.9, "months": 0.5, "notes": 1.1, "offers": 1.0,
     "printouts": 1.2, "remarks": 1.4, "stubs": 1.0, "swatches": 1.0,
     "tills": 22.0, "panels": 8.0, "workboards": 3.5, "controls": 2.5,
-    "terminals": 4.0, "scenes": 6.0, "packages": 2.0, "handsets": 4.5, "figures": 5.0,
+    "terminals": 4.0, "scenes": 7.5, "packages": 2.5, "handsets": 4.5, "figures": 5.0,
     "dense": 9.0, "letters": 7.0,
 }  # fmt: skip
 SLENDER: Final = 1.5  # height over width from which on a picture is tall; there, times as often:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,29 @@ def test_the_rows_of_the_handmade_table_are_those_of_the_scanned_one() -> None:
     script = (POCKET / "evaluation" / "compression.sh").read_text()
     assert "assets/handmade/settings.json" in script and "score --write-only" in script
     assert json.loads((POCKET.parents[1] / "assets/handmade/settings.json").read_text())
+
+
+def test_the_caution_is_learned_from_answers(tmp_path: Path) -> None:
+    asked = Asked(Path("x.png"), "?", ("a",), "web")
+    given = [Answer(asked, "a", i / 400, False) for i in range(400)]
+    given = [replace(a, right=(i % 10) < 10 * i / 400) for i, a in enumerate(given)]
+    bins = score.calibrated(given)
+    shares = [b["exact"] for b in bins]
+    assert shares == sorted(shares) and len(bins) > 4 and bins[0]["from"] == 0
+    assert sum(b["n"] for b in bins) == 400 and min(b["n"] for b in bins) >= score.LEAST
+    kept = tuple(Bin(b["from"], int(b["n"]), b["exact"]) for b in bins)
+    shown = [a.right for a in given if not doubted(a.confidence, kept)]
+    assert sum(shown) / len(shown) > 0.75
+    results = tmp_path / "pocket.json"
+    results.write_text('{"own": 1, "calibration": {"auroc": 0.9}}')
+    score.keep(results, bins, ["handmade"])
+    told = json.loads(results.read_text())
+    assert told["own"] == 1 and told["calibration"]["auroc"] == 0.9
+    assert told["calibration"]["bins"] == bins and told["calibration"]["of"] == ["handmade"]
+
+
+def test_one_bin_is_left_of_answers_that_know_nothing() -> None:
+    asked = Asked(Path("x.png"), "?", ("a",), "web")
+    given = [Answer(asked, "a", i / 100, i < 50) for i in range(100)]
+    assert len(score.calibrated(given)) == 1
+    assert score.calibrated(given[:5])[0]["n"] == 5

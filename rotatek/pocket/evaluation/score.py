@@ -4,7 +4,8 @@ Every question of the files ({"image", "question", "answer" or "answers", "kind"
 answered uncompressed by the library's own engine, margins and all. Prints the share right by kind
 (whole words; a receipt's total by its amount) and how right the answers are that the page would
 show without its caution. With --splits it also draws measured splits into files of the same form,
-which `rotatek evaluate --suite` reads, too.
+which `rotatek evaluate --suite` reads, too. With --calibrate the caution itself is learned, from
+the answers to the folders that are named, and written into the file that the page reads.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from rotatek.settings import Settings
 
 RESULTS: Final = Path(__file__).parents[3] / "assets" / "results"
 USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes of their own
+LEAST: Final = 25  # answers of a bin of confidence
 LONGEST: Final = 96  # tokens of an answer; whole pages are not asked for here
 
 
@@ -122,6 +124,28 @@ def answers(engine: Engine, questions: list[Asked], settings: Settings) -> Itera
         yield Answer(asked, text, sure, is_right(asked, text))
 
 
+def calibrated(given: list[Answer]) -> list[dict[str, float]]:
+    """Bins of confidence, each with the share right of at least `LEAST` answers, never falling.
+
+    Source: pool adjacent violators; Zadrozny and Elkan, "Transforming classifier scores into
+    accurate multiclass probability estimates", KDD 2002.
+    """
+    order = sorted(given, key=lambda one: one.confidence)
+    groups = [order[i : i + LEAST] for i in range(0, len(order), LEAST)]
+    if len(groups) > 1 and len(groups[-1]) < LEAST:
+        groups[-2:] = [groups[-2] + groups[-1]]
+    bins: list[tuple[float, int, int]] = []  # least confidence, answers, right ones
+    for group in groups:
+        bins.append((group[0].confidence, len(group), sum(one.right for one in group)))
+        while len(bins) > 1 and bins[-2][2] * bins[-1][1] >= bins[-1][2] * bins[-2][1]:
+            (least, n, right), (_, more, also) = bins[-2:]
+            bins[-2:] = [(least, n + more, right + also)]
+    return [
+        {"from": 0.0 if i == 0 else round(least, 5), "n": n, "exact": round(right / n, 4)}
+        for i, (least, n, right) in enumerate(bins)
+    ]
+
+
 def report(name: str, given: list[Answer], bins: tuple[confidence.Bin, ...]) -> dict[str, Any]:
     """The figures of one file."""
     kinds: dict[str, list[bool]] = defaultdict(list)
@@ -136,6 +160,21 @@ def report(name: str, given: list[Answer], bins: tuple[confidence.Bin, ...]) -> 
         "without_caution": len(shown),
         "right_without_caution": round(sum(shown) / max(1, len(shown)), 4),
     }
+
+
+def keep(path: Path, bins: list[dict[str, float]], names: list[str]) -> None:
+    """Put the caution's bins into a results file, with what they were learned from."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    results["calibration"] = results.get("calibration", {}) | {"bins": bins, "of": names}
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def told(given: list[Answer]) -> list[list[Any]]:
+    """Question, truth, answer, confidence and whether it is right, of each."""
+    return [
+        [a.asked.question, a.asked.accepted[0], a.text, round(a.confidence, 5), a.right]
+        for a in given
+    ]
 
 
 def line(figures: dict[str, Any]) -> str:
@@ -159,6 +198,10 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--write-only", action="store_true", help="draw the splits, ask nothing")
     p.add_argument("--model", default="pocket", help="its name, or a folder of weights")
     p.add_argument("--device", help="cuda where there is one")
+    p.add_argument("--calibrate", nargs="*", default=[], help="folders to learn the caution from")
+    p.add_argument(
+        "--results", type=Path, default=RESULTS / "pocket.json", help="and where it goes"
+    )
     p.add_argument("--json", type=Path, help="write all figures and answers here")
     args = p.parse_args(argv)
     files = [*args.files]
@@ -168,16 +211,20 @@ def main(argv: list[str] | None = None) -> None:
     engine = Engine(load(args.model, args.device))
     full = Settings(channels=CHANNELS["full"]())
     bins = confidence.load_bins(RESULTS)["pocket"]
-    found = []
+    given: dict[str, list[Answer]] = {}
     for path in files:
-        given = list(answers(engine, read(path), full))
-        found.append(report(path.parent.name, given, bins))
-        found[-1]["answers"] = [
-            [a.asked.question, a.asked.accepted[0], a.text, round(a.confidence, 4), a.right]
-            for a in given
-        ]
-        sys.stdout.write(line(found[-1]) + "\n")
+        name = path.parent.name
+        given[name] = list(answers(engine, read(path), full))
+        sys.stdout.write(line(report(name, given[name], bins)) + "\n")
         sys.stdout.flush()
+    if args.calibrate:
+        learned = calibrated([a for name in args.calibrate for a in given[name]])
+        keep(args.results, learned, args.calibrate)
+        bins = tuple(confidence.Bin(b["from"], int(b["n"]), b["exact"]) for b in learned)
+        sys.stdout.write("after calibration:\n")
+        for name, mine in given.items():
+            sys.stdout.write(line(report(name, mine, bins)) + "\n")
+    found = [report(name, mine, bins) | {"answers": told(mine)} for name, mine in given.items()]
     if args.json:
         args.json.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", "utf-8")
 

@@ -48,11 +48,14 @@ def fitted(family: Family, text: str, width: float, height: float, bold: bool = 
     return make(max(9, int(min(size, width / max(0.1, wide)))))
 
 
-def ink_at(scene: Scene, x: float, y: float) -> tuple[str, Colour]:
-    """A colour that stands out where it is written, and its name."""
+def ink_at(scene: Scene, x: float, y: float, reach: float = 0.0) -> tuple[str, Colour]:
+    """A colour that stands out where it is written, and its name; `reach` pixels to both sides."""
     rng, image = scene.rng, scene.canvas.image
     w, h = image.size
-    box = (max(0, int(x)), max(0, int(y)), min(w, int(x) + 60), min(h, int(y) + 40))
+    box = (
+        max(0, int(x - reach)), max(0, int(y - reach / 4)),
+        min(w, int(x + max(60, reach))), min(h, int(y + 40)),
+    )  # fmt: skip
     patch = image.crop(box).resize((1, 1)).getpixel((0, 0))
     light = luminance(patch)  # type: ignore[arg-type]
     for _ in range(12):

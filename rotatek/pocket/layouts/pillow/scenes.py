@@ -57,7 +57,9 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     canvas = blank_page(style)
     canvas.replace(backdrop(rng, (style.width, style.height), 0.35))
     scene = Scene(rng, canvas, style)
-    rng.choices((_wall, _front, _sign, poster, plates), (3, 3, 3, 2, 1.5))[0](scene)
+    rng.choices(
+        (_wall, _front, _sign, poster, plates, _slanted, _stacked), (3, 3, 3, 2.5, 1.5, 2, 1)
+    )[0](scene)
     if scene.lines:
         whole = "\n".join(scene.lines)
         scene.questions.append(Question("transcribe", rng.choice(WHOLE), whole))
@@ -87,6 +89,57 @@ def _arched(scene: Scene, at: tuple[float, float], text: str, face: Face, ink: C
         angle += turn / 2
     del scene.canvas.content[kept:]
     scene.canvas.content.append(text)
+
+
+def _slanted(scene: Scene) -> None:
+    """Lines of lettering at one slant, large and small, as on vans, banners and packets."""
+    rng, w, h = scene.rng, scene.style.width, scene.style.height
+    family, degrees = letters_for(scene), rng.choice((-1, 1)) * rng.randint(5, 26)
+    lines = [_line(rng, i) for i in range(rng.randint(1, 3))]
+    if len(set(lines)) < len(lines):
+        return
+    x, y = w / 2, h * rng.uniform(0.25, 0.4)
+    tilt = math.radians(degrees)
+    for i, line in enumerate(lines):
+        wide = w * (rng.uniform(0.6, 0.85) if i == 0 else rng.uniform(0.3, 0.6))
+        face = fitted(family, line, wide, h * (0.24 if i == 0 else 0.12), i == 0)
+        if face.size < 11 or y + face.width(line) / 2 * abs(math.sin(tilt)) > h - face.line / 2:
+            break
+        tone, ink = ink_at(scene, x, y, face.width(line) / 2)
+        scene.canvas.text_rotated(x, y, line, face, ink, degrees)
+        scene.lines.append(line)
+        if i == 0:
+            scene.ask("find", line, f"What is written in {tone}?", *LARGE)
+        step = face.line * rng.uniform(1.1, 1.6)
+        x, y = x + step * math.sin(tilt) * 0.6, y + step
+    if not scene.lines:
+        return
+    scene.ask("title", scene.lines[0], *LARGE)
+    if len(scene.lines) > 1:
+        scene.ask("nth", scene.lines[-1], "What does the last line say?", *SMALL)
+
+
+def _stacked(scene: Scene) -> None:
+    """A tall sign whose letters stand one below the other, at times a small line beside it."""
+    rng, canvas, w, h = scene.rng, scene.canvas, scene.style.width, scene.style.height
+    word = lexicon.word(rng).upper()[:9] if rng.random() < 0.6 else rng.choice(TRADES).split()[0]
+    family, step = letters_for(scene), h * 0.88 / len(word)
+    face = fitted(family, "M", w * 0.2, min(step * 1.15, h * 0.2))
+    x, top = w * rng.uniform(0.2, 0.8), h * 0.06
+    ground = hsv(rng.random(), rng.uniform(0, 0.9), rng.uniform(0.1, 0.95))
+    half = face.size * rng.uniform(0.6, 0.9)
+    canvas.box(x - half, top - 6, x + half, top + step * len(word) + 2, fill=ground, radius=6)
+    ink, kept = ink_on(ground), len(canvas.content)
+    for i, ch in enumerate(word):
+        canvas.text(x, top + i * step + (step - face.line) / 2, ch, face, ink, "centre")
+    del canvas.content[kept:]
+    canvas.content.append(word)
+    scene.lines.append(word)
+    for _ in range(2):
+        scene.ask("title", word, "What do the letters spell from top to bottom?",
+                  "What does the tall sign say?", *LARGE)  # fmt: skip
+    if rng.random() < 0.6:
+        _plaque(scene, family, (w - x, h * rng.uniform(0.3, 0.8)))
 
 
 def _wall(scene: Scene) -> None:
