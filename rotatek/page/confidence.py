@@ -65,8 +65,12 @@ def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
 
 
 def doubted(confidence: float, bins: Sequence[Bin]) -> bool:
-    """Whether an answer of this confidence is shown with a caution."""
+    """Whether an answer of this confidence is shown with a caution: where too few such answers were
+    counted, as the next surer ones are."""
     right = share_right(confidence, bins)
+    if right is None:
+        surer = (b.right for b in bins if b.least > confidence and b.answers >= LEAST)
+        right = next(surer, None)
     return confidence < UNKNOWN if right is None else right < DOUBT
 
 

@@ -96,6 +96,15 @@ def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
     assert confidence.note(start(titled(Settings(), []), document, "?"), BINS) == ""
 
 
+def test_few_counted_answers_are_doubted_as_surer_ones_are(document: np.ndarray) -> None:
+    bins = {"pocket": (Bin(0.0, 60, 0.1), Bin(0.7, 5, 1.0), Bin(0.9, 80, 0.5), Bin(0.98, 90, 0.9))}
+    assert confidence.note(answered(document, 0.75), bins)
+    assert not confidence.note(answered(document, 0.99), bins)
+    few = {"pocket": (Bin(0.0, 5, 0.1), Bin(0.9, 5, 0.1))}
+    assert confidence.note(answered(document, 0.6), few)
+    assert not confidence.note(answered(document, 0.95), few)
+
+
 def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
     html = answers.cards(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
     assert 'role="note">Take &lt;care&gt;.</p>' in html
