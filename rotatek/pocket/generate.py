@@ -20,7 +20,7 @@ from rotatek.pocket.models.config import UNIT
 DISTRACTED_SHARE: Final = 0.2
 SMALL_PRINT_SHARE: Final = 0.12  # of the documents to train on are set small ...
 MORE_SMALL_PRINT: Final = 0.3  # of the large ones
-UNHARMED: Final = 0.5  # of small print, whose letters a camera would take
+UNHARMED: Final = 0.65  # of small print, whose letters a camera would take
 SPLITS: Final = ("own", "fonts", "renderers", "topics", "scanned", "small")
 UNSEEN_TYPE: Final = ("fonts", "scanned", "small")  # set in families that training never sees
 

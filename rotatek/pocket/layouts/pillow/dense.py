@@ -128,6 +128,12 @@ class Page:
     look: int = 0  # which way out of four, where a list may be set in several
     sectioned: bool = False
     entries: list[Entry] = field(default_factory=list)
+    named: str = ""  # their names in small letters, each behind a line's end
+
+    def add(self, entry: Entry) -> None:
+        """Note an entry that has been set."""
+        self.entries.append(entry)
+        self.named += f"\n{entry.name.lower()}"
 
     @property
     def body(self) -> Face:
@@ -196,7 +202,7 @@ def _made(page: Page) -> Iterator[tuple[str, list[str]]]:
     for _ in range(500):
         name = page.sort.name(page.rng)
         low = name.lower()
-        if low and not any(low in e.name.lower() or e.name.lower() in low for e in page.entries):
+        if low and low not in page.named and not any(n in low for n in page.named.split("\n")[1:]):
             yield name, [make(page.rng) for _, _, make in page.sort.parts]
 
 
@@ -216,7 +222,7 @@ def _column(page: Page, number: int, x: float, top: float) -> None:
             break
         taken = WAYS[page.sort.way](page, (x, y, foot), name, values)
         if taken:
-            page.entries.append(Entry(name, values, number, heading))
+            page.add(Entry(name, values, number, heading))
             y += taken
             if page.sort.way == "stream":
                 _more(page, (x, y - page.pitch), page.entries[-1])
@@ -334,7 +340,7 @@ def _more(page: Page, at: tuple[float, float], first: Entry) -> None:
         if x + page.body.width(text) > at[0] + page.wide:
             return
         page.canvas.text(x, at[1], text, page.body, page.ink)
-        page.entries.append(Entry(name, values, first.column, first.heading))
+        page.add(Entry(name, values, first.column, first.heading))
         x += page.body.width(f"{text} ")
 
 
