@@ -10,6 +10,8 @@ from rotatek.cli.settings_arguments import add_option, given
 from rotatek.cluster import quiet
 from rotatek.errors import SettingError
 from rotatek.evaluation import rivals
+from rotatek.evaluation.answers import restore, unpack
+from rotatek.evaluation.journal import JOURNAL
 from rotatek.evaluation.suite import (
     EMBEDDED,
     LONG_TOKENS,
@@ -81,6 +83,15 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--no-report", action="store_true", help="only answer: --report writes it, on any machine"
     )
     parser.add_argument(
+        "--pack",
+        type=Path,
+        metavar="FILE",
+        help="also pack the answers there are into one small file, from which every table follows",
+    )
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="first lay a packed file's answers into --out"
+    )
+    parser.add_argument(
         "--draw", action="store_true", help="only draw an embedded suite into --out, for later runs"
     )
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
@@ -112,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
         print(evaluation_of(args, chosen + solved_table(args), suite).write_report())
         return 0
+    if args.resume is not None and args.resume.exists() and not (args.out / JOURNAL).exists():
+        restore(unpack(args.resume), args.out)
     suite = open_suite(args)
     if args.draw:
         return 0
@@ -127,6 +140,8 @@ def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
         outcome = tasks.evaluate(evaluation, args.jobs)
     else:
         outcome = evaluation.answer()
+    if args.pack is not None:
+        print(evaluation.pack(args.pack, outcome.refused))
     if not args.no_report:
         print(evaluation.write_report(outcome.refused))
     return 0 if outcome.finished else STOPPED_EARLY

@@ -14,7 +14,15 @@ from tqdm import tqdm
 
 from rotatek.errors import UserError
 from rotatek.evaluation import report
-from rotatek.evaluation.journal import Answers, Journal, read_answers, read_header, weights_id
+from rotatek.evaluation.answers import collect, pack
+from rotatek.evaluation.journal import (
+    JOURNAL,
+    Answers,
+    Journal,
+    read_answers,
+    read_header,
+    weights_id,
+)
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Suite, describe
 from rotatek.evaluation.tables import Table, wanted
@@ -63,7 +71,7 @@ class Evaluation:
     @property
     def journal(self) -> Path:
         """Where answers are written."""
-        return self.out / "journal.jsonl"
+        return self.out / JOURNAL
 
     def write_report(self, refused: dict[str, str] | None = None) -> Path:
         """Write the report of the answers that there are, as JSON and as Markdown.
@@ -82,6 +90,19 @@ class Evaluation:
         page = self.out / "results.md"
         page.write_text(report.markdown(built), encoding="utf-8")
         return page
+
+    def pack(self, path: Path, refused: dict[str, str] | None = None) -> Path:
+        """Write what there is into one small file, with where it ran.
+
+        Args:
+            path: of the file (`rotatek.evaluation.answers`).
+            refused: settings that could not be answered, with why.
+        """
+        header, answers = self._held()
+        where = {**versions(self.device), "refused": refused or {}}
+        known = list(dict.fromkeys(settings for settings, _ in wanted(self.tables)))
+        pack(path, collect({**header, **where}, self.suite.items, answers, known))
+        return path
 
     def _held(self) -> tuple[dict[str, Any], Answers]:
         """Header and answers of the journal."""

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from rotatek.errors import UserError
 from rotatek.models import VisionLanguageModel
 from rotatek.settings import Settings
+
+JOURNAL: Final = "journal.jsonl"  # in a run's folder
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rotatek.evaluation.claims import CLAIMS, Judge, Pair, Scored
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.evaluation.tables import asked as asked_of
-from rotatek.settings import BASELINE
+from rotatek.settings import BASELINE, Settings
 
-ABOUT: Final = 0.02  # "about as good": within two points
+TYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}  # of cached numbers
 
 Floats = NDArray[np.float64]
 
@@ -53,14 +54,55 @@ def build(
         answers: by setting and item.
         header: what the answers belong to, and where they were made.
     """
-    made = [_table(table, items, answers) for table in tables]
-    return {**header, "tables": [table for table in made if table["rows"]]}
+    topics: dict[str, tuple[list[Pair], list[Pair]]] = {}
+    scores = {
+        (setting, item.name): item.score(answers[setting, item.name].answer)
+        for setting in {name for name, _ in answers}
+        for item in items
+        if (setting, item.name) in answers
+    }
+    known = {row.settings for table in tables for row in table.rows}
+    asked = Asked(items, answers, scores, list(known))
+    made = [_table(table, asked, topics) for table in tables]
+    return {
+        **header,
+        "tables": [table for table in made if table["rows"]],
+        "claims": [_topic(name, *topics[name], asked) for name in CLAIMS if name in topics],
+    }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Everything that was asked and answered.
+
+    Args:
+        items: the suite's questions.
+        answers: by setting and item.
+        scores: of the same.
+        known: every setting of the tables.
+    """
+
+    items: Sequence[Item]
+    answers: Mapping[tuple[str, str], Answer]
+    scores: Mapping[tuple[str, str], float]
+    known: Sequence[Settings]
+
+    def judge(self, asked: Sequence[Item]) -> Judge:
+        """Of every setting that answered all of some questions."""
+        found = []
+        for settings in self.known:
+            name = setting_id(settings)
+            if asked and all((name, item.name) in self.answers for item in asked):
+                own = {item.name: self.scores[name, item.name] for item in asked}
+                share = _mean([self.answers[name, item.name].kv_share for item in asked])
+                found.append(Scored(settings, own, share))
+        return Judge(found, {item.name: item.document for item in self.items})
 
 
 def _table(
-    table: Table, items: Sequence[Item], answers: Mapping[tuple[str, str], Answer]
+    table: Table, every: Asked, topics: dict[str, tuple[list[Pair], list[Pair]]]
 ) -> dict[str, Any]:
-    asked = asked_of(table.scope, items)
+    asked, answers = asked_of(table.scope, every.items), every.answers
     total = len(asked)
     answered_by = {name for name, _ in answers}
     owed = {setting_id(s) for s in (BASELINE, *(row.settings for row in table.rows))} & answered_by
@@ -68,10 +110,11 @@ def _table(
     groups = np.array([item.document for item in asked], dtype=np.int64)
     rows: dict[str, Answered] = {}
     for row in table.rows:
-        answered = _answered(row, asked, answers)
+        answered = _answered(row, asked, every)
         if answered is not None:
             rows[row.label] = answered
-    reference = _answered(Row("", BASELINE), asked, answers)
+    reference = _answered(Row("", BASELINE), asked, every)
+    judge = every.judge(asked) if table.claims and rows else None
     return {
         "name": table.name,
         "title": table.title,
@@ -80,19 +123,50 @@ def _table(
         "documents": len(np.unique(groups)),
         "rows": [_row(answered, asked, groups, reference) for answered in rows.values()],
         "claims": [
-            _claim(claim, rows, groups)
+            _claim(claim, rows, asked, judge, topics)
             for claim in table.claims
-            if claim.first in rows and claim.second in rows
+            if judge is not None and claim.labels <= rows.keys()
         ],
     }
 
 
-def _answered(
-    row: Row, items: Sequence[Item], answers: Mapping[tuple[str, str], Answer]
-) -> Answered | None:
+def _claim(
+    claim: Claim,
+    rows: Mapping[str, "Answered"],
+    asked: Sequence[Item],
+    judge: Judge,
+    topics: dict[str, tuple[list[Pair], list[Pair]]],
+) -> dict[str, Any]:
+    """What was found of an expectation, as the rows stand and at equal live bytes."""
+    settings = {label: answered.row.settings for label, answered in rows.items()}
+    names = tuple(item.name for item in asked)
+    out: dict[str, Any] = {"expected": str(claim), "topic": claim.topic}
+    for live in (False, True):
+        difference = judge.difference(claim, settings, names, live)
+        found = None
+        if difference is not None:
+            pair = Pair(claim.relation, names, difference)
+            found = judge.found(pair)
+            if claim.topic in CLAIMS:
+                topics.setdefault(claim.topic, ([], []))[live].append(pair)
+        out |= {"live": found} if live else found or {}
+    return out
+
+
+def _topic(
+    name: str, nominal: Sequence[Pair], live: Sequence[Pair], every: Asked
+) -> dict[str, Any]:
+    """A claim as a whole: the mean of its pairs."""
+    judge = Judge((), {item.name: item.document for item in every.items})
+    text, where = CLAIMS[name]
+    pooled = {"nominal": judge.pooled(nominal), "live": judge.pooled(live)}
+    return {"topic": name, "text": text, "where": where, **pooled}
+
+
+def _answered(row: Row, items: Sequence[Item], every: Asked) -> Answered | None:
     """A row's answers, or None unless every item has one."""
     name = setting_id(row.settings)
-    found = [answers.get((name, item.name)) for item in items]
+    found = [every.answers.get((name, item.name)) for item in items]
     given = tuple(answer for answer in found if answer is not None)
     if not given or len(given) < len(items):
         return None
@@ -100,7 +174,7 @@ def _answered(
     return Answered(
         row,
         given,
-        np.array([item.score(answer.answer) for item, answer in pairs]),
+        np.array([every.scores[name, item.name] for item in items]),
         np.array([exact_match(answer.answer, item.accepted) for item, answer in pairs]),
     )
 
@@ -166,34 +240,6 @@ def _corpus_error(answered: Answered, items: Sequence[Item]) -> float:
     return round(edits / max(1.0, length), 5)
 
 
-def _claim(claim: Claim, rows: Mapping[str, Answered], groups: NDArray[np.int64]) -> dict[str, Any]:
-    """What was found of an expectation: the paired difference, its interval, a verdict."""
-    first, second = rows[claim.first].score, rows[claim.second].score
-    difference = float(np.mean(first - second))
-    low, high = paired_interval(first, second, groups)
-    return {
-        "expected": f"{claim.first} {claim.relation} {claim.second}",
-        "difference": round(difference, 5),
-        "interval": _rounded((low, high)),
-        "verdict": verdict(claim.relation, low, high),
-    }
-
-
-def verdict(relation: str, low: float, high: float) -> str:
-    """What a 95 % interval of a difference says about an expectation.
-
-    "at least": holds above 0, fails below 0. "about": holds inside two points either way, fails
-    outside. Anything else is open: the data do not tell. An identical pair holds.
-    """
-    if relation == "about":
-        if low >= -ABOUT and high <= ABOUT:
-            return "holds"
-        return "fails (better)" if low > ABOUT else "fails" if high < -ABOUT else "open"
-    if low > 0 or low == high == 0:
-        return "holds"
-    return "fails" if high < 0 else "open"
-
-
 def _mean(values: Sequence[float] | Floats) -> float:
     return round(float(np.mean(values)), 5) if len(values) else 0.0
 
@@ -207,42 +253,71 @@ def markdown(report: Mapping[str, Any]) -> str:
     suite, model = report["suite"], report["model"]
     counts = ", ".join(f"{count} {name}" for name, count in suite["categories"].items())
     metrics = ", ".join(f"{name}: {metric}" for name, metric in suite["metrics"].items())
+    kind = type_of(report)
     lines = [
         f"# {model['name']} on {suite['name']}",
         "",
-        f"{suite['questions']} questions over {suite['documents']} images ({counts}). "
+        f"Weights {model['weights']}, {kind}"
+        + (f", on {report['ran_on']['device']}" if "ran_on" in report else "")
+        + f". {suite['questions']} questions over {suite['documents']} images ({counts}). "
         f"Metrics: {metrics}. Intervals are 95 %, resampled by image; differences and agreement "
-        "are against the uncompressed answers to the same questions. KV is the nominal share of "
-        "the visual cache; bytes is the share of all bytes of the cache after prefill, text and "
-        "bases included.",
+        "are against the uncompressed answers to the same questions. Live bytes are the share of "
+        f"all bytes of a {kind} cache after prefill, text and bases included; nominal is the "
+        "paper's count.",
     ]
+    if report.get("claims"):
+        lines += ["", "## Claims", "", *claim_lines(report)]
     for table in report["tables"]:
         lines += ["", f"## {table['title']}", ""]
         if table["questions"] < table["of"]:
             lines += [f"The {table['questions']} of {table['of']} questions answered so far.", ""]
-        lines += _markdown_rows(table)
+        lines += _markdown_rows(table, kind)
         if table["claims"]:
-            lines += ["", "| Expected from the paper | difference | found |", "|---|---|---|"]
-            lines += [
-                f"| {c['expected']} | {_points(c['difference'], c['interval'])} | {c['verdict']} |"
-                for c in table["claims"]
-            ]
+            lines += ["", "| Expected | difference | found | at equal live bytes | found |"]
+            lines += ["|" + "---|" * 5]
+            lines += [f"| {c['expected']} | {_judged(c)} | {_judged(c['live'])} |"
+                      for c in table["claims"]]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _markdown_rows(table: Mapping[str, Any]) -> list[str]:
+def type_of(report: Mapping[str, Any]) -> str:
+    """The type of the cached numbers that shares of bytes are of: bf16."""
+    dtype = str(report["model"]["dtype"])
+    return TYPES.get(dtype, dtype)
+
+
+def claim_lines(report: Mapping[str, Any]) -> list[str]:
+    """Every claim as a line of a table: live bytes first, then the paper's count."""
+    lines = ["| claim | the paper | at equal live bytes | found | nominal | found |"]
+    lines += ["|" + "---|" * 6]
+    for one in report["claims"]:
+        cells = [one["text"], one["where"] or "beyond it"]
+        lines.append(
+            f"| {' | '.join(cells)} | {_judged(one['live'])} | {_judged(one['nominal'])} |"
+        )
+    return lines
+
+
+def _judged(found: Mapping[str, Any] | None) -> str:
+    """Two cells: a difference, and what it says."""
+    if found is None:
+        return " | open: nothing so light"
+    return f"{_points(found['difference'], found['interval'])} | {found['verdict']}"
+
+
+def _markdown_rows(table: Mapping[str, Any], kind: str) -> list[str]:
     names = list(table["rows"][0]["by_category"])
     shown = names if len(names) > 1 else []
     errors = "error_rate" in table["rows"][0]
-    head = ["Method", "KV", "bytes", "score", "difference", "same answer", *shown]
-    head += ["error rate"] if errors else []
+    head = ["Method", f"live bytes ({kind})", "nominal", "score", "difference", "same answer"]
+    head += [*shown, *(["error rate"] if errors else [])]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in table["rows"]:
         low, high = row["interval"]
         cells = [
             row["label"],
-            f"{row['nominal_kv']:.3f}",
             f"{row['actual_kv']:.3f}",
+            f"{row['nominal_kv']:.3f}",
             f"{100 * row['score']:.1f} ({100 * low:.1f} to {100 * high:.1f})",
         ]
         difference = row.get("difference")

@@ -8,6 +8,7 @@ processes and its report read them there.
 import json
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,9 @@ from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.full import Full
 from rotatek.compare.columns import QUARTER, pruners, reducers, title_of
 from rotatek.compare.live import NEAR, Scale, met, rivals
+from rotatek.evaluation.claims import kind_of
 from rotatek.evaluation.suite import Suite
-from rotatek.evaluation.tables import Row, Table, from_file
+from rotatek.evaluation.tables import Claim, Row, Table, from_file
 from rotatek.inputs import make_request
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.options import options_of
@@ -33,7 +35,22 @@ def stored(folder: Path) -> Table | None:
     path = folder / f"{NAME}.json"
     if not path.exists():
         return None
-    return Table(NAME, TITLE, from_file(path).rows)
+    return _table(path)
+
+
+def _table(path: Path) -> Table:
+    """The stored rows, and what is expected of ours against every rival of the same bytes."""
+    rows = from_file(path).rows
+    ours, claims = {kind_of(Settings(channels=one)) for one in adapting()}, []
+    for first, second in product(rows, rows):
+        same = first.label.rpartition(", ")[2] == second.label.rpartition(", ")[2]
+        if (
+            same
+            and kind_of(first.settings) in ours
+            and kind_of(second.settings)[1] not in {method for _, method in ours}
+        ):
+            claims.append(Claim(first.label, second.label, topic=NAME))
+    return Table(NAME, TITLE, rows, tuple(claims))
 
 
 def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
@@ -45,7 +62,7 @@ def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
     draft = path.with_suffix(f".partial-{os.getpid()}")
     draft.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     draft.replace(path)
-    return Table(NAME, TITLE, from_file(path).rows)
+    return _table(path)
 
 
 def adapting() -> list[ChannelMethod]:

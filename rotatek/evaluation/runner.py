@@ -147,6 +147,10 @@ class Runner:
             self.eager.add(name)
             self.notice(f"Without a CUDA graph ({type(error).__name__}): {group[0]}")
             return True
+        if isinstance(error, NotImplementedError):  # of this device or version of PyTorch
+            self.refused[name] = "This device cannot compute it."
+            self.notice(f"Left out, since this device cannot compute it: {group[0]}")
+            return True
         return False
 
     def _is_owed(self, settings: Settings, items: Sequence[Item]) -> bool:

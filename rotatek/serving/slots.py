@@ -240,7 +240,9 @@ class Slots:
             to, source = torch.tensor(moves, device=self.keys.device).T
             everything = [self.keys, self.values, self.lengths, self.visual_lengths]
             for tensor in [*everything, *self._tensors.values()]:
-                tensor.index_copy_(0, to, tensor.index_select(0, source))
+                # PyTorch cannot move rows of 8-bit floating point, but those of bytes
+                rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
+                rows.index_copy_(0, to, rows.index_select(0, source))
         self._seen = [self._seen[old] for old in order]
         self._text = [self._text[old] for old in order]
         self.rows = len(order)

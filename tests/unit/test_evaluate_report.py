@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rotatek.evaluation import report
+from rotatek.evaluation import claims, report
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
@@ -32,7 +32,10 @@ def test_a_report_by_hand() -> None:
     claims = (Claim("ours", "theirs"), Claim("theirs", "ours"), Claim("ours", "missing"))
     table = Table("t", "A table", (*rows, missing), claims)
     suite = {"name": "s", "questions": 40, "documents": 40, "categories": {"a": 20, "b": 20}}
-    header = {"model": {"name": "m"}, "suite": {**suite, "metrics": {"a": "exact_match"}}}
+    header = {
+        "model": {"name": "m", "dtype": "bfloat16", "weights": "w"},
+        "suite": {**suite, "metrics": {"a": "exact_match"}},
+    }
     built = report.build([table], items, answers, header)
     made = built["tables"][0]
     assert [row["label"] for row in made["rows"]] == ["base", "ours", "theirs"]
@@ -40,24 +43,28 @@ def test_a_report_by_hand() -> None:
     assert ours["score"] == ours["agreement"] == 0.95 and ours["difference"] == -0.05
     assert ours["by_category"]["a"]["score"] == ours["by_category"]["b"]["score"] == 0.95
     assert ours["nominal_kv"] == 0.625 and ours["actual_kv"] == 0.5
-    assert [claim["verdict"] for claim in made["claims"]] == ["holds", "fails"]
+    assert [claim["verdict"] for claim in made["claims"]] == ["found", "not found"]
     page = report.markdown(built)
-    assert "| ours | 0.625 | 0.500 | 95.0 (" in page and "ours at least theirs" in page
+    assert (
+        "| ours | 0.500 | 0.625 | 95.0 (" in page
+        and "ours at least theirs" in page
+        and "live bytes (bf16)" in page
+    )
     assert json.loads(json.dumps(built)) == built
 
 
 @pytest.mark.parametrize(
     ("relation", "low", "high", "expected"),
     [
-        ("at least", 0.01, 0.1, "holds"),
-        ("at least", 0.0, 0.0, "holds"),
+        ("at least", 0.01, 0.1, "found"),
+        ("at least", 0.0, 0.0, "found"),
         ("at least", -0.1, 0.1, "open"),
-        ("at least", -0.1, -0.01, "fails"),
-        ("about", -0.01, 0.01, "holds"),
+        ("at least", -0.1, -0.01, "not found"),
+        ("about", -0.01, 0.01, "found"),
         ("about", -0.1, 0.1, "open"),
-        ("about", -0.1, -0.03, "fails"),
-        ("about", 0.03, 0.1, "fails (better)"),
+        ("about", -0.1, -0.03, "not found"),
+        ("about", 0.03, 0.1, "not found (better)"),
     ],
 )
 def test_verdicts(relation: str, low: float, high: float, expected: str) -> None:
-    assert report.verdict(relation, low, high) == expected
+    assert claims.verdict(relation, low, high) == expected

@@ -1,0 +1,69 @@
+"""Answers in one file: every table follows from it, and a changed score is noticed."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from rotatek.errors import UserError
+from rotatek.evaluation import report
+from rotatek.evaluation.answers import Named, collect, pack, restore, unpack
+from rotatek.evaluation.journal import Answer, Answers, read_answers, read_header, setting_id
+from rotatek.evaluation.suite import Item, StoredSuite, describe
+from rotatek.evaluation.tables import Claim, Row, Table
+from rotatek.settings import BASELINE, Settings
+
+OURS = Settings.of(keep_channels=0.25)
+ITEMS = [Item(f"q{n}", n // 2, "ab"[n % 2], "?", ("yes",), "anls") for n in range(8)]
+TABLE = Table("t", "T", (Row("base", BASELINE), Row("ours", OURS)), (Claim("ours", "base"),))
+HEADER = {
+    "model": {"name": "m", "dtype": "float32", "weights": "w"},
+    "suite": describe(Named("s", ITEMS)),
+    "ran_on": {"device": "cpu"},
+}
+
+
+def given() -> Answers:
+    said = {BASELINE: ["yes"] * 8, OURS: ["yes", "yeah", "no"] + ["yes"] * 4}
+    return {
+        (setting_id(one), f"q{n}"): Answer(setting_id(one), f"q{n}", text, len(text), share)
+        for (one, texts), share in zip(said.items(), (1.0, 0.4), strict=True)
+        for n, text in enumerate(texts)
+    }
+
+
+def test_tables_follow_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.xz"
+    pack(path, collect(HEADER, ITEMS, given(), [BASELINE, OURS, Settings.of(channels="think")]))
+    kept = unpack(path)
+    assert kept.answers == given() and kept.items == ITEMS and kept.header == HEADER
+    assert set(kept.settings.values()) == {BASELINE, OURS}
+    before = report.build([TABLE], ITEMS, given(), HEADER)
+    after = report.build([TABLE], kept.items, kept.answers, kept.header)
+    assert before == after and after["tables"][0]["questions"] == 7
+
+
+def test_a_packed_run_goes_on_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.xz"
+    pack(path, collect(HEADER, ITEMS, given(), [BASELINE, OURS]))
+    restore(unpack(path), tmp_path / "run")
+    journal = tmp_path / "run" / "journal.jsonl"
+    header = read_header(journal)
+    assert "ran_on" not in header and header["model"] == HEADER["model"]
+    assert read_answers(journal, header) == given()
+    assert StoredSuite(tmp_path / "run" / "questions.jsonl").items == ITEMS
+
+
+def test_a_score_that_is_not_the_answers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.xz"
+    pack(path, collect(HEADER, ITEMS, given(), [BASELINE, OURS]))
+    lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+    row = json.loads(lines[3])
+    row["said"][0][1] = 0.5
+    path.write_bytes(lzma.compress("\n".join([*lines[:3], json.dumps(row), *lines[4:]]).encode()))
+    with pytest.raises(UserError, match="not those of its answers"):
+        unpack(path)
+    path.write_bytes(b"?")
+    with pytest.raises(UserError, match="cannot be read"):
+        unpack(path)

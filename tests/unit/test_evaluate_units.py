@@ -1,0 +1,29 @@
+"""Pieces of work: a run that the clock ends has asked every kind of question alike."""
+
+from rotatek.evaluation.suite import Item
+from rotatek.evaluation.tables import Scope
+from rotatek.evaluation.units import batches, missing, size
+from rotatek.settings import BASELINE, Settings
+
+WANTED: list[tuple[Settings, Scope]] = [
+    (BASELINE, "all"),
+    (Settings.of(keep_channels=0.25), "all"),
+    (Settings.of(channels="think"), "part"),
+]
+
+
+def test_a_run_that_is_cut_short_has_asked_every_kind_alike() -> None:
+    kinds = {"a": 600, "b": 200, "pages": 200}
+    items = [
+        Item(f"{kind}-{n}", n, kind, "?", ("x",), "exact_match", kind == "pages")
+        for kind, count in kinds.items()
+        for n in range(count)
+    ]
+    many = list(batches(missing(items, WANTED, {}), 32, 1))
+    assert all(len({item.long for item in unit.items}) == 1 for unit in many)
+    for share in (0.3, 0.5, 0.8):
+        done = [item for unit in many[: round(share * len(many))] for item in unit.items]
+        for kind, count in kinds.items():
+            asked = sum(item.category == kind for item in done)
+            assert abs(asked / count - share) < 0.16, (kind, share)
+    assert size(many) == sum(len(unit.items) * len(unit.owed) for unit in many) == 2360
