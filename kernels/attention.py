@@ -16,45 +16,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .tiles import (
-    dot,
-    load_columns,
-    load_rows,
-    project,
-    softmax_step,
-    store_columns,
-    tile_step,
-    weigh_values,
-)
-
-
-@triton.jit
-def attend_text(
-    p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc, scale_log2,
-    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TT: tl.constexpr,
-    BLOCK_M: tl.constexpr, TEXT_STAGES: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """Text tokens lo to hi of one head: the softmax state (max, sum, [DP, GP]) with them in it."""
-    o_d = tl.arange(0, DP)
-    o_g = tl.arange(0, GP)
-    m_q = (o_d < D)[:, None] & m_g[None, :]
-    b_q = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0).to(TT)
-    b_f = tl.full([GP], 1.0, tl.float32) * scale_log2
-    p_k = p_text_keys + lo.to(tl.int64) * s_tkm
-    p_v = p_text_values + lo.to(tl.int64) * s_tvm
-    left = hi - lo
-    b_accs = (b_acc,)
-    for start in tl.range(0, left, BLOCK_M, num_stages=TEXT_STAGES):
-        o_m = start + tl.arange(0, BLOCK_M)
-        b_k = load_rows(p_k, o_m, s_tkm, o_d, D, left, D == DP)
-        b_v = load_columns(p_v, o_m, s_tvm, o_d, D, left, D == DP)
-        b_zero = tl.zeros([BLOCK_M, GP], tl.float32)
-        b_s = dot(b_k, b_q, b_zero, TT, "ieee", WIDEN)
-        b_p, b_past, b_m, b_l = softmax_step(b_s, b_f, o_m < left, b_m, b_l)
-        b_accs = weigh_values(
-            b_accs, b_past, b_p, b_v, o_m, None, 0, left, TT, None, WIDEN
-        )  # fmt: skip
-    return b_m, b_l, b_accs[0]
+from .text import end_split, read_text
+from .tiles import dot, load_columns, load_rows, project, store_columns, tile_step
 
 
 @triton.jit
@@ -205,21 +168,22 @@ def _attend_visual(
 # these change from one prompt to the next and must not start a compilation
 @triton.jit(
     do_not_specialize=[
-        "N", "M", "visual_first", "visual_step", "visual_span", "text_size", "text_splits", "Hkv",
-        "G",
+        "N", "M", "recent", "visual_first", "visual_step", "visual_span", "text_size",
+        "text_splits", "Hkv", "G",
     ]
 )  # fmt: skip
 def split_kernel(
     p_q, p_keys, p_values, p_lengths,
     p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
     p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
-    p_text_keys, p_text_values, p_text_lengths,
+    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
     p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
     s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, visual_first, visual_step, visual_span, text_size, text_splits, Hkv, G, scale_log2,
+    N, M, recent, visual_first, visual_step, visual_span, text_size, text_splits, Hkv, G,
+    scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     WIDTH: tl.constexpr, KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
@@ -249,14 +213,14 @@ def split_kernel(
         lo = i_s * text_size
         hi = tl.minimum(lo + text_size, end)
         if lo < hi:
-            p_text_keys += i_b.to(tl.int64) * s_tkb + i_h.to(tl.int64) * s_tkh
-            p_text_values += i_b.to(tl.int64) * s_tvb + i_h.to(tl.int64) * s_tvh
             b_m = tl.full([GP], float("-inf"), tl.float32)
             b_l = tl.zeros([GP], tl.float32)
             b_acc = tl.zeros([DP, GP], tl.float32)
-            b_m, b_l, b_acc = attend_text(
-                p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc,
-                scale_log2, GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
+            b_m, b_l, b_acc = read_text(
+                p_q, p_text_keys, p_text_values, p_past, p_past_scales, p_past_gain,
+                s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm, i_b, i_h, i_bh, lo, hi, end, M,
+                recent, m_g, b_m, b_l, b_acc, scale_log2,
+                GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
             )  # fmt: skip
             tl.store(p_max + o_slot, b_m, mask=m_g)
             tl.store(p_sum + o_slot, b_l, mask=m_g)
@@ -315,20 +279,20 @@ def _outward(
 
 @triton.jit(
     do_not_specialize=[
-        "N", "M", "visual_first", "visual_step", "visual_span", "text_size", "Hkv", "G",
+        "N", "M", "recent", "visual_first", "visual_step", "visual_span", "text_size", "Hkv", "G",
     ]
 )  # fmt: skip
 def joined_kernel(
     p_q, p_keys, p_values, p_lengths,
     p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
     p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
-    p_text_keys, p_text_values, p_text_lengths, p_mean, p_value_basis, p_value_mean,
-    p_acc, p_max, p_sum, d_keys, d_values,
+    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+    p_mean, p_value_basis, p_value_mean, p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
     s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm, s_ub, s_uh, s_ur, s_ud,
-    N, M, visual_first, visual_step, visual_span, text_size, Hkv, G, scale_log2,
+    N, M, recent, visual_first, visual_step, visual_span, text_size, Hkv, G, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
@@ -385,23 +349,9 @@ def joined_kernel(
     else:
         if PDL:
             gdc_wait()
-    end = M
-    if p_text_lengths is not None:
-        end = tl.load(p_text_lengths + i_b)
-    lo = (splits - 1 - i_s) * text_size
-    hi = tl.minimum(lo + text_size, end)
-    if lo < hi:
-        p_text_keys += i_b.to(tl.int64) * s_tkb + i_h.to(tl.int64) * s_tkh
-        p_text_values += i_b.to(tl.int64) * s_tvb + i_h.to(tl.int64) * s_tvh
-        b_m, b_l, b_acc = attend_text(
-            p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc,
-            scale_log2, GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
-        )  # fmt: skip
-    o_slot = (i_bh * G + o_g) * splits + i_s
-    if SINGLE:
-        b_acc = b_acc / tl.where(b_l > 0, b_l, 1.0)[None, :]
-        b_acc = b_acc.to(p_acc.dtype.element_ty)
-    else:
-        tl.store(p_max + o_slot, b_m, mask=m_g)
-        tl.store(p_sum + o_slot, b_l, mask=m_g)
-    store_columns(p_acc, b_acc, o_slot, m_g, D, 0, DP, 1)
+    end_split(
+        p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+        p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+        i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        GP, D, DP, TT, BLOCK_M, TEXT_STAGES, SINGLE, WIDEN,
+    )  # fmt: skip

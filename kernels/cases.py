@@ -8,7 +8,16 @@ from torch import Tensor
 
 from .planes import GRANULE, Planes, granules, rows_of, unpack
 from .planes import pack as pack_planes
-from .reference import MULTIPLE, Text, Visual, pad_heads, value_scales
+from .reference import (
+    MULTIPLE,
+    Past,
+    Text,
+    Visual,
+    append_plain,
+    opened_text,
+    pad_heads,
+    value_scales,
+)
 
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 FP8 = torch.float8_e4m3fn
@@ -29,7 +38,7 @@ class Case:
     """One call of decode attention; `pack` says how the visual cache is stored.
 
     strided: caches are views of larger token-major buffers. ragged: rows differ in length and the
-    slots past each length hold NaN.
+    slots past each length hold NaN. past: tokens of text in 8 bits behind the newest M.
     """
 
     dtype: torch.dtype
@@ -44,6 +53,7 @@ class Case:
     pack: str = "rotated"
     strided: bool = False
     ragged: bool = False
+    past: int = 0
 
 
 def grid() -> list[Case]:
@@ -136,11 +146,13 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
         return tensor.to(case.dtype)
 
     q = draw(B, 1, Hkv * case.G, d).transpose(1, 2) if case.strided else draw(B, Hkv * case.G, 1, d)
-    text_keys, text_values = cache(case.M, d), cache(case.M, d)
-    rows = torch.arange(B, device=device)
-    ends = (case.M - rows * case.M // 3).clamp(min=1).to(torch.int32) if case.ragged else None
+    rows, M = torch.arange(B, device=device), case.M + case.past
+    text_keys, text_values = cache(M, d), cache(M, d)
+    ends = (M - rows * M // 3).clamp(min=1).to(torch.int32) if case.ragged else None
     text = Text(_dead(text_keys, ends), _dead(text_values, ends))
     text = Text(send(text.keys), send(text.values), ends)
+    if case.past:
+        text = _behind(text, case.M)
     if N == 0:
         return send(q), None, text
     lengths = (N - rows * (N // 2)).clamp(min=0).to(torch.int32) if case.ragged else None
@@ -174,6 +186,21 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     if case.pack in FLAT:
         visual = _flatten(visual, generator)
     return send(q), visual, text
+
+
+def _behind(text: Text, recent: int) -> Text:
+    """The same text with all but each row's newest tokens in 8 bits; empty slots hold NaN."""
+    B, Hkv, M, d = text.keys.shape
+    ends = torch.full((B,), M, device=text.keys.device) if text.lengths is None else text.lengths
+    gain = 10 ** torch.linspace(-1, 0.5, d, device=text.keys.device).expand(B, Hkv, d)
+    scales = torch.full((B, Hkv, M - recent + 1, 2), float("nan"), dtype=torch.bfloat16)
+    data = torch.full((B, Hkv, M - recent + 1, 2, d), 77, dtype=torch.int8)
+    past = Past(data.to(gain.device), scales.to(gain.device), gain.contiguous())
+    nothing = torch.zeros_like(ends)
+    ring = torch.full_like(text.keys[:, :, :recent], float("nan"))
+    made = Text(ring, ring.clone(), nothing, past)
+    append_plain(made, gain[:, :, None].to(text.keys) * text.keys, text.values, ends)
+    return made._replace(lengths=ends.to(torch.int32))
 
 
 def _dead(tensor: Tensor, lengths: Tensor | None) -> Tensor:
@@ -268,12 +295,8 @@ def attend_plain(
     B, Hq, _, d = q.shape
     Hkv = text.keys.shape[1]
     query = q.to(dtype).view(B, Hkv, Hq // Hkv, d)
-    keys, values = (
-        _masked(text.keys, text.lengths, dtype),
-        _masked(text.values, text.lengths, dtype),
-    )
-    scores = query @ keys.mT * scale
-    scores = scores.masked_fill(_dead_mask(keys, text.lengths), float("-inf"))
+    keys, values, dead = _opened(text, dtype)
+    scores = (query @ keys.mT * scale).masked_fill(dead, float("-inf"))
     if visual is None:
         return (scores.softmax(-1) @ values).view(B, Hq, 1, d)
     seen = _visual_scores(query, visual, scale, dtype)
@@ -296,6 +319,17 @@ def attend_plain(
     if visual.value_mean is not None:
         out = out + weights[..., :N].sum(-1, keepdim=True) * visual.value_mean.to(dtype)[:, :, None]
     return (out + weights[..., N:] @ values).view(B, Hq, 1, d)
+
+
+def _opened(text: Text, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys and Values [B, Hkv, M, d] in `dtype`, and which slots are empty [B, 1, 1, M]."""
+    if text.past is None:
+        keys = _masked(text.keys, text.lengths, dtype)
+        values = _masked(text.values, text.lengths, dtype)
+        return keys, values, _dead_mask(text.keys, text.lengths)
+    keys, values, place = opened_text(text)
+    dead = (place < 0)[:, None, None]
+    return keys.to(dtype).masked_fill(dead.mT, 0.0), values.to(dtype), dead
 
 
 def _visual_scores(query: Tensor, visual: Visual, scale: float, dtype: torch.dtype) -> Tensor:

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .attention import attend_text
-from .tiles import dot, pair, store_columns
+from .text import end_split
+from .tiles import dot, pair
 
 
 @triton.jit
@@ -273,15 +273,16 @@ def _group(
     return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
-@triton.jit(do_not_specialize=["N", "M", "spread", "text_size", "Hkv", "G"])
+@triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
     p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
-    p_text_keys, p_text_values, p_text_lengths, p_mean, p_value_mean, p_acc, p_max, p_sum,
+    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+    p_mean, p_value_mean, p_acc, p_max, p_sum,
     s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, spread, text_size, Hkv, G, scale_log2,
+    N, M, recent, spread, text_size, Hkv, G, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
-    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr, 
+    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
     EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
     SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
@@ -425,23 +426,9 @@ def digits_kernel(
     else:
         if PDL:
             gdc_wait()
-    end = M
-    if p_text_lengths is not None:
-        end = tl.load(p_text_lengths + i_b)
-    lo = (splits - 1 - i_s) * text_size
-    hi = tl.minimum(lo + text_size, end)
-    if lo < hi:
-        p_text_keys += i_b.to(tl.int64) * s_tkb + i_h.to(tl.int64) * s_tkh
-        p_text_values += i_b.to(tl.int64) * s_tvb + i_h.to(tl.int64) * s_tvh
-        b_m, b_l, b_acc = attend_text(
-            p_q, p_text_keys, p_text_values, s_qh, s_tkm, s_tvm, lo, hi, m_g, b_m, b_l, b_acc,
-            scale_log2, GP, D, DP, TT, BLOCK_M, 2, WIDEN,
-        )  # fmt: skip
-    o_slot = (i_bh * G + o_g) * splits + i_s
-    if SINGLE:
-        b_acc = b_acc / tl.where(b_l > 0, b_l, 1.0)[None, :]
-        b_acc = b_acc.to(p_acc.dtype.element_ty)
-    else:
-        tl.store(p_max + o_slot, b_m, mask=m_g)
-        tl.store(p_sum + o_slot, b_l, mask=m_g)
-    store_columns(p_acc, b_acc, o_slot, m_g, D, 0, DP, 1)
+    end_split(
+        p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+        p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+        i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        GP, D, DP, TT, BLOCK_M, 2, SINGLE, WIDEN,
+    )  # fmt: skip

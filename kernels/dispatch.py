@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .planes import Planes, granules, pack
-from .reference import Text, Visual, attend_reference
+from .reference import Past, Text, Visual, append_plain, attend_reference, opened_text
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,11 @@ SOLVERS: Final = {
     "weigh": ".moments",
     "pack_states": ".packing",
 }
-PLAIN_PLANES: Final = "Caches of a few bits a channel are read in plain PyTorch until a restart."
+PLANES, PAST = "planes", "past"
+FORMS: Final = {  # what has code of its own, and what is said where that code is not used
+    PLANES: "Caches of a few bits a channel are read in plain PyTorch until a restart.",
+    PAST: "Text in 8 bits is read and written in plain PyTorch until a restart.",
+}
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
@@ -51,8 +55,8 @@ class Dispatcher:
         self._fault = "" if enabled else "The GPU kernels are switched off."
         self._unchecked = check_first
         self._solver_fault = ""
-        self._planes_fault = ""
-        self._planes_unchecked = check_first
+        self._faults = dict.fromkeys(FORMS, "")
+        self._unproven = set(FORMS) if check_first else set()
         self._bypass = ""
 
     def attend(self, q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
@@ -63,11 +67,11 @@ class Dispatcher:
         if q.device.type != "cuda" or self._fault or q.shape[2] != 1:
             return attend_reference(q, visual, text, scale)
         self._check(q.device)
-        packed = visual is not None and visual.key_planes is not None
-        if packed:
-            self._check_planes(q.device)
-            if self._planes_fault:
-                return attend_reference(q, visual, text, scale)
+        forms = _forms(visual, text)
+        for form in forms:
+            self._check_form(form, q.device)
+        if any(self._faults[form] for form in forms):
+            return attend_reference(q, visual, text, scale)
         try:
             launch = importlib.import_module(".launch", __package__)
             refusal = self._refusal(launch, q, visual, text)
@@ -77,12 +81,28 @@ class Dispatcher:
             raise
         except Exception as error:
             sentence = f"The GPU kernel failed ({type(error).__name__})."
-            if packed:
-                self._planes_fault = f"{sentence} {PLAIN_PLANES}"
-            else:
+            self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
+            if not forms:
                 self._fail(sentence)
             log.exception("attention kernel failed; the reference takes over")
         return attend_reference(q, visual, text, scale)
+
+    def append(self, text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
+        """Add tokens to a text with a past; see `kernels.reference.append_plain`."""
+        if keys.device.type == "cuda" and keys.shape[2] == 1 and not self._fault:
+            self._check(keys.device)
+            self._check_form(PAST, keys.device)
+            try:
+                if not self._faults[PAST] and not self._fault:
+                    launch = importlib.import_module(".append", __package__)
+                    return launch.append_text(text, keys, values, added)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:
+                name = type(error).__name__
+                self._faults[PAST] = f"The GPU kernel failed ({name}). {FORMS[PAST]}"
+                log.exception("append kernel failed; plain PyTorch takes over")
+        return append_plain(text, keys, values, added)
 
     def solve(self, work: str, first: Tensor, *rest: Any) -> Any | None:
         """Run one of `SOLVERS` on the GPU; None where the caller's own code must do it.
@@ -112,10 +132,8 @@ class Dispatcher:
             return Status(REFERENCE, self._fault)
         if importlib.util.find_spec("triton") is None:
             return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
-        reason = (
-            self._solver_fault or self._planes_fault or self._bypass or "GPU kernels are in use."
-        )
-        return Status(TRITON, reason)
+        found = (self._solver_fault, *self._faults.values(), self._bypass)
+        return Status(TRITON, next(filter(None, found), "GPU kernels are in use."))
 
     def self_test(self, device: torch.device | str) -> Status:
         """Compare kernel and reference on `device`; on any disagreement use the reference.
@@ -156,20 +174,37 @@ class Dispatcher:
         if self._unchecked and not torch.cuda.is_current_stream_capturing():
             self.self_test(device)
 
-    def _check_planes(self, device: torch.device) -> None:
-        """Compare the kernel for planes with the reference, once, before their first call."""
-        if not self._planes_unchecked or torch.cuda.is_current_stream_capturing():
+    def _check_form(self, form: str, device: torch.device) -> None:
+        """Compare the kernels for one of `FORMS` with the reference, once, before their first
+        call."""
+        if form not in self._unproven or torch.cuda.is_current_stream_capturing():
             return
-        self._planes_unchecked = False
-        q, visual, text = sample_planes(device, torch.bfloat16)
+        self._unproven.discard(form)
+        q, visual, text = (sample_planes if form == PLANES else sample_past)(device, torch.bfloat16)
         scale = q.shape[-1] ** -0.5
         got = self.attend(q, visual, text, scale).float()
         error = (got - attend_reference(q, visual, text, scale).float()).abs().max()
-        if not self._planes_fault and not bool(error <= TOLERANCE[torch.bfloat16]):
-            self._planes_fault = (
-                f"The GPU kernel disagreed with the reference in its self-test. {PLAIN_PLANES}"
+        if form == PAST:
+            error = torch.maximum(error, self._append_error(text))
+        if not self._faults[form] and not bool(error <= TOLERANCE[torch.bfloat16]):
+            self._faults[form] = (
+                f"The GPU kernel disagreed with the reference in its self-test. {FORMS[form]}"
             )
-            log.error("self-test: error %g for planes", float(error))
+            log.error("self-test: error %g for %s", float(error), form)
+
+    def _append_error(self, text: Text) -> Tensor:
+        """Largest error of a text that `append` has added a token to; infinite for a place."""
+        assert text.past is not None and text.lengths is not None
+        one = torch.ones_like(text.lengths)
+        found = []
+        for append in (self.append, append_plain):
+            past = Past(*(each.clone() for each in text.past))
+            own = Text(text.keys.clone(), text.values.clone(), text.lengths.clone(), past)
+            append(own, text.values[:, :, :1], text.keys[:, :, :1], one)
+            found.append(opened_text(own._replace(lengths=text.lengths + 1)))
+        (*got, place), (*want, true) = found
+        worst = max((a - b).abs().max() for a, b in zip(got, want, strict=True))
+        return torch.where((place == true).all(), worst, float("inf"))
 
     def _solver_agrees(self, device: torch.device) -> None:
         """Compare covariance, basis and weights with plain PyTorch; on a disagreement, use that."""
@@ -272,6 +307,26 @@ def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Vis
     return q, found._replace(tokens=tokens, key_planes=sides[0], value_planes=sides[1]), text
 
 
+def sample_past(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
+    """`sample` with a text of 30 and 7 tokens, of which the newest 16 are at full width."""
+    q, visual, text = sample(device, dtype, 32, None)
+    B, Hkv, M, d = text.keys.shape
+    assert text.lengths is not None
+    data = torch.zeros(B, Hkv, M, 2, d, dtype=torch.int8, device=device)
+    scales = torch.zeros(B, Hkv, M, 2, dtype=torch.bfloat16, device=device)
+    past = Past(data, scales, torch.linspace(0.5, 2, d, device=device).repeat(B, Hkv, 1))
+    ring = torch.zeros_like(text.keys[:, :, :16])
+    made = Text(ring, ring.clone(), torch.zeros_like(text.lengths), past)
+    append_plain(made, text.keys, text.values, text.lengths)
+    return q, visual, made._replace(lengths=text.lengths)
+
+
+def _forms(visual: Visual | None, text: Text) -> list[str]:
+    """Those of `FORMS` that a call's caches have."""
+    packed = visual is not None and visual.key_planes is not None
+    return [form for form, has in ((PLANES, packed), (PAST, text.past is not None)) if has]
+
+
 @lru_cache(maxsize=1)
 def shared() -> Dispatcher:
     """The process's dispatcher: a GPU whose kernel has failed fails for every caller."""
@@ -281,6 +336,11 @@ def shared() -> Dispatcher:
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """`Dispatcher.attend` of the shared dispatcher."""
     return shared().attend(q, visual, text, scale)
+
+
+def append(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
+    """`Dispatcher.append` of the shared dispatcher."""
+    shared().append(text, keys, values, added)
 
 
 def solve(work: str, first: Tensor, *rest: Any) -> Any | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .attention import joined_kernel, split_kernel
-from .launch_planes import LOG2_E, TYPES, WIDEST, attend_planes
+from .launch_planes import LOG2_E, TYPES, WIDEST, attend_planes, past_of, slots_of
 from .merge import merge_kernel
 from .plan import Config, Plan, Work, device_facts, layout
 from .reference import MULTIPLE, Text, Visual
@@ -109,8 +109,12 @@ def attend_triton(
         text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
         return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
-        visual = Visual(text.keys, text.values, text.lengths, fresh=True)
-        text = Text(text.keys[:, :, :0], text.values[:, :, :0])
+        lengths, older = text.lengths, None
+        if text.past is not None and lengths is not None:  # all of it is past, to an empty ring
+            recent = text.keys.shape[2]
+            lengths, older = lengths.clamp(max=recent), (lengths - recent).clamp(min=0)
+        visual = Visual(text.keys, text.values, lengths, fresh=True)
+        text = Text(text.keys[:, :, :0], text.values[:, :, :0], older, text.past)
     return _launch(q, visual, text, scale, config, splits, pdl)
 
 
@@ -219,7 +223,7 @@ def _launch(
     pdl: bool | None,
 ) -> Tensor:
     B, Hq, _, d = q.shape
-    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
+    Hkv, M, N = text.keys.shape[1], slots_of(text), _tokens(visual)
     k, r = _widths(visual)
     row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
     work = Work(
@@ -265,7 +269,7 @@ def _shared(call: _Call) -> _Shared:
         q, keys, values, visual.lengths,
         basis, visual.index, visual.key_scale, visual.value_scale, visual.value_top,
         visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
-        text.keys, text.values, text.lengths,
+        text.keys, text.values, text.lengths, *past_of(text),
     )  # fmt: skip
     strides = (
         q.stride(0), q.stride(1),
@@ -295,13 +299,13 @@ Parts = tuple[Tensor, Tensor | None, Tensor | None]  # sums a split, their log2 
 def _attend_splits(call: _Call, parts: Parts) -> None:
     """Text splits beside visual ones; see `split_kernel`."""
     plan, text, given = call.plan, call.text, _shared(call)
-    B, Hkv, M = text.keys.shape[:3]
+    B, Hkv, recent = text.keys.shape[:3]
     block = call.config.block_n
     width = parts[0].numel() // (B * call.q.shape[1] * plan.splits)
     split_kernel[plan.splits, B * Hkv](
         *given.tensors, *parts, *given.descriptors, *given.strides,
-        _tokens(call.visual), M, *plan.tiles(block), plan.text_size, plan.text_splits,
-        Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
+        _tokens(call.visual), slots_of(text), recent, *plan.tiles(block), plan.text_size,
+        plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         WIDTH=width, ONE_TILE=plan.visual_size == block, **given.options,
     )  # fmt: skip
 
@@ -309,12 +313,12 @@ def _attend_splits(call: _Call, parts: Parts) -> None:
 def _attend_joined(call: _Call, parts: Parts) -> None:
     """Visual splits that read the text too; a single one writes the output, parts[0]."""
     plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
-    B, Hkv, M = text.keys.shape[:3]
+    B, Hkv, recent = text.keys.shape[:3]
     up = visual.value_basis
     joined_kernel[plan.splits, B * Hkv](
         *given.tensors, visual.mean, up, visual.value_mean,
         *parts, *given.descriptors, *given.strides, *_strides(up, 4),
-        _tokens(visual), M, *plan.tiles(call.config.block_n), plan.text_size,
+        _tokens(visual), slots_of(text), recent, *plan.tiles(call.config.block_n), plan.text_size,
         Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         UPREC="ieee" if call.q.dtype == torch.float32 else "tf32x3",
         SINGLE=plan.splits == 1, **given.options,
@@ -331,7 +335,7 @@ def _merge(call: _Call, out: Tensor, parts: Parts, width: int) -> None:
     """One program a query head and slice of the output; see `merge_kernel`."""
     q, plan, visual, lengths = call.q, call.plan, call.visual, call.text.lengths
     B, Hq, _, d = q.shape
-    Hkv, M, N = call.text.keys.shape[1], call.text.keys.shape[2], _tokens(visual)
+    Hkv, M, N = call.text.keys.shape[1], slots_of(call.text), _tokens(visual)
     first = plan.tiles(call.config.block_n)[0]
     r = _widths(visual)[1]
     if call.config.joined:  # every split is live, and is weighed by its maximum and mass alone

@@ -117,7 +117,7 @@ def attend_planes(
         pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
     """
     B, Hq, _, d = q.shape
-    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
+    Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
     arch, sms = device_facts(q.device)
     visual, copied = _whole(visual)
     keys, values = visual.key_planes, visual.value_planes
@@ -138,9 +138,10 @@ def attend_planes(
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
-        text.keys, text.values, text.lengths, visual.mean, visual.value_mean, *parts,
+        text.keys, text.values, text.lengths, *past_of(text),
+        visual.mean, visual.value_mean, *parts,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
-        N, M, plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
+        N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
@@ -170,6 +171,16 @@ def _whole(visual: Visual) -> tuple[Visual, bool]:
         *zip(visual.value_planes, found.value_planes, strict=True),
     ]
     return found, any(a is not b for a, b in pairs)
+
+
+def slots_of(text: Text) -> int:
+    """Tokens of text that there is room for, recent and past."""
+    return text.keys.shape[2] + (0 if text.past is None else text.past.data.shape[2])
+
+
+def past_of(text: Text) -> tuple[Tensor | None, ...]:
+    """The tensors of a text's past as kernels take them: contiguous, or None."""
+    return (None,) * 3 if text.past is None else tuple(each.contiguous() for each in text.past)
 
 
 def _tensors(planes: Planes, eight: bool) -> tuple[Tensor, ...]:

@@ -13,6 +13,8 @@ from .planes import GRANULE, Planes, rows_of, unpack
 
 MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what kernels load at once
 
+EIGHT = 127  # the largest number of a text's 8 bits
+
 
 class Visual(NamedTuple):
     """The visual part of one layer's cache, as the attention reads it.
@@ -57,12 +59,31 @@ class Visual(NamedTuple):
     value_planes: Planes | None = None
 
 
+class Past(NamedTuple):
+    """Text behind a recent window, in 8 bits: a token's Key and its Value side by side.
+
+    data: [B, Hkv, P, 2, d] int8, contiguous: the Key over `gain`, and the Value.
+    scales: [B, Hkv, P, 2] bfloat16, contiguous; what each of the two is multiplied by.
+    gain: [B, Hkv, d] float32; what every Key was divided by (folds into the query), since a few
+        channels of a Key may be a hundred times the others.
+    """
+
+    data: Tensor
+    scales: Tensor
+    gain: Tensor
+
+
 class Text(NamedTuple):
-    """Full-width prompt and generated text: keys, values [B, Hkv, M, d]; lengths [B] int32."""
+    """Prompt and generated text: keys, values [B, Hkv, M, d]; lengths [B] int32 of each row.
+
+    With `past` the full-width part is a ring of the newest M tokens, token j of a row in slot
+    j % M, and an older token j is `past`'s j.
+    """
 
     keys: Tensor
     values: Tensor
     lengths: Tensor | None = None
+    past: Past | None = None
 
 
 def misaligned(visual: Visual) -> list[str]:
@@ -141,7 +162,7 @@ def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
 
 
 def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
-    """One softmax over compressed visual and full-width text tokens.
+    """One softmax over compressed visual tokens and text.
 
     Args:
         q: [B, Hq, T, d], the last T text tokens' queries; query t sees text
@@ -156,15 +177,17 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     B, Hq, T, d = q.shape
     Hkv = text.keys.shape[1]
     query = q.float().view(B, Hkv, Hq // Hkv, T, d)
-    M = text.keys.shape[2]
-    scores = query @ text.keys.float().transpose(-1, -2)[:, :, None]  # [B, Hkv, G, T, M]
-    ends = torch.full((B,), M, device=q.device) if text.lengths is None else text.lengths
+    keys, read_values, place = opened_text(text)
+    scores = query @ keys.transpose(-1, -2)[:, :, None]  # [B, Hkv, G, T, M]
+    ends = text.lengths
+    if ends is None:
+        ends = torch.full((B,), keys.shape[2], device=q.device)
     last = ends[:, None] - T + 1 + torch.arange(T, device=q.device)  # [B, T]
-    dead = torch.arange(M, device=q.device) >= last[:, :, None]
+    dead = (place[:, None] >= last[:, :, None]) | (place < 0)[:, None]
     scores = scores.masked_fill(dead[:, None, None], float("-inf"))
     if visual is None:
         weights = (scores * scale).softmax(-1)
-        out = weights @ _alive(text.values, ends)[:, :, None]
+        out = weights @ read_values[:, :, None]
         return out.reshape(B, Hq, T, d).to(q.dtype)
     visual = opened(visual)
     visual_scores, values = _visual_scores(query, visual)
@@ -174,8 +197,80 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     out = _turned_up(seen @ values[:, :, None], visual)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
-    out = out + read @ _alive(text.values, ends)[:, :, None]
+    out = out + read @ read_values[:, :, None]
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
+    """Every slot of a text at full width.
+
+    Returns:
+        Keys and Values [B, Hkv, M, d] in float32, the Values zero in empty slots, and each slot's
+        place [B, M] among its row's tokens, -1 where it holds none.
+    """
+    B, _, M, _ = text.keys.shape
+    slot = torch.arange(M, device=text.keys.device)
+    ends = slot.new_full((B,), M) if text.lengths is None else text.lengths.long()
+    keys, values = text.keys.float(), text.values.float()
+    if text.past is None:
+        place = torch.where(slot < ends[:, None], slot, -1)
+    else:
+        newest = ends[:, None] - 1
+        place = newest - (newest - slot) % max(M, 1)  # the newest token whose slot this is
+        data, scales, gain = text.past
+        old = torch.arange(data.shape[2], device=data.device)
+        old = torch.where(old < ends[:, None] - M, old, -1)
+        numbers = data.float() * scales.float()[..., None]
+        keys = torch.cat([numbers[..., 0, :] * gain[:, :, None], keys], 2)
+        values = torch.cat([numbers[..., 1, :], values], 2)
+        place = torch.cat([old, place.clamp(min=-1)], 1)
+    return keys, values.masked_fill((place < 0)[:, None, :, None], 0.0), place
+
+
+def append_plain(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
+    """Add tokens to a text with a past, in place; `text.lengths` stay as they were.
+
+    A token enters the ring, and has been rounded to 8 bits one token before its place in the ring
+    is taken: so a step that is taken back and made again leaves what it would have left alone.
+
+    Args:
+        text: with a past, which has room for the row's tokens less the ring's, and one.
+        keys: [B, Hkv, T, d].
+        values: [B, Hkv, T, d].
+        added: [B] how many of them are a row's, the first ones.
+    """
+    assert text.past is not None and text.lengths is not None
+    data, scales, gain = text.past
+    T, M, P = keys.shape[2], text.keys.shape[2], data.shape[2]
+    start = text.lengths.long()[:, None]
+    end = start + added.long()[:, None]
+    slot = torch.arange(M, device=keys.device)
+    old = (start + slot) % M  # the ring by age, its oldest token first
+    recent = [
+        torch.cat([_taken(ring, old), new], 2)
+        for ring, new in ((text.keys, keys), (text.values, values))
+    ]  # tokens start - M to start + T
+    first, last = (start - M + 1).clamp(min=0), (end - M).clamp(min=0)
+    count = torch.arange(min(T, P), device=keys.device)
+    place = torch.minimum(first + count, last)  # where nothing is left, the last one again
+    source = place - start + M
+    rounded = [_taken(each, source).float() for each in recent]
+    both = torch.stack([rounded[0] / gain[:, :, None], rounded[1]], 3)
+    scale = (both.abs().amax(-1) / EIGHT).clamp(min=1e-30).to(scales.dtype)
+    whole = (both / scale.float()[..., None]).round().clamp(-EIGHT, EIGHT).to(data.dtype)
+    index = place[:, None, :, None].expand_as(scale)
+    scales.scatter_(2, index, scale)
+    data.scatter_(2, index[..., None].expand_as(whole), whole)
+    newest = slot + end - start
+    index = ((end + slot) % M)[:, None, :, None].expand_as(text.keys)
+    for ring, each in zip((text.keys, text.values), recent, strict=True):
+        ring.scatter_(2, index, _taken(each, newest))
+
+
+def _taken(states: Tensor, index: Tensor) -> Tensor:
+    """Tokens `index` [B, n] of states [B, Hkv, T, d]."""
+    index = index[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
+    return states.gather(2, index)
 
 
 def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:

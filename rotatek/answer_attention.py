@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from kernels.reference import Text, Visual, opened, pad_heads, project_query
+from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
 from rotatek.cache.compressed import RotateKCache
 
 MAX_STEPS = 64  # tokens whose queries are kept: every second, fourth... of a longer answer
@@ -152,11 +152,12 @@ def weights(
     projected, bias = project_query(query, visual)
     seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
     seen = seen if bias is None else seen + bias
-    count = text.keys.shape[2] if text.lengths is None else int(text.lengths[0])
-    others = query @ text.keys[:1, :, :count].float().transpose(-1, -2)[:, :, None]
-    slot = torch.arange(count, device=others.device)
+    held, _, place = opened_text(text)
+    others = query @ held[:1].transpose(-1, -2)[:, :, None]
+    count = int(place[0].max()) + 1 if place.shape[1] else 0
     ends = torch.tensor(steps, device=others.device) + count - fed
-    others = others.masked_fill(slot >= ends[:, None], float("-inf"))
+    dead = (place[:1] >= ends[:, None]) | (place[:1] < 0)
+    others = others.masked_fill(dead, float("-inf"))
     weights = (torch.cat([seen, others], -1) * d**-0.5).softmax(-1)[..., : seen.shape[-1]]
     if visual.lengths is not None:
         weights = weights[..., : int(visual.lengths[0])]

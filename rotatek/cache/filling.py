@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual, expanded
+from kernels.reference import Text, Visual, expanded, opened_text
 from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
@@ -136,12 +136,15 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: LayerStates | None,
     ) -> LayerStates | None:
-        """Visual tokens compressed, the others at full width."""
+        """Visual tokens compressed, the others as the method says."""
         self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         gathered = text.gather(key), text.gather(value)
         if self.text is None:
             self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
+            recent = self.filling.method.recent_text
+            if recent is not None:
+                self.text = TextBuffer.behind_window(self.text, recent)
         else:
             self.text.extend(*gathered, text)
         if visual.index.shape[1] == 0:
@@ -171,10 +174,9 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `attend`.
         """
         assert self.text is not None
-        text = self.text.read()
-        keys, values = [text.keys, key], [text.values, value]
-        slot = torch.arange(text.keys.shape[2], device=key.device)
-        seen = [slot < self.text.lengths[:, None]]
+        *text, place = opened_text(self.text.read())
+        keys, values = [text[0].to(key), key], [text[1].to(value), value]
+        seen = [place >= 0]
         if self.store is not None:
             visual = self.store.read()
             held = expanded(visual, key.shape[-1])

@@ -148,7 +148,7 @@ class StepGraph:
             self.forget()
             if cache.reserve(self.room):
                 self.room = min(2 * self.room, MOST)  # the next time
-            self._held = [layer.text.keys for layer in cache.layers]
+            self._held = [layer.text.growing for layer in cache.layers]
             out = forward(**given)
             self._kind = kind
             return out
@@ -171,8 +171,8 @@ class StepGraph:
         return all(
             layer.text is not None
             and layer.text.static
-            and layer.text.keys is held
-            and layer.text.longest < held.shape[2]
+            and layer.text.growing is held
+            and layer.text.longest < layer.text.room
             and (layer.window is None or layer.logical < layer.window)
             for layer, held in zip(cache.layers, self._held, strict=True)
         )

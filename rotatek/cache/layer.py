@@ -70,15 +70,14 @@ class CompressedLayer(CacheLayerMixin):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become a filled layer again; state: of `state`."""
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
-        self.text = TextBuffer(**state["text"])
+        self.text = TextBuffer.of(state["text"])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""
         if self.store is not None:
             yield from self.store.tensors()
         if self.text is not None:
-            yield "text", self.text.keys
-            yield "text", self.text.values
+            yield from (("text", tensor) for tensor in self.text.tensors())
             yield "lengths", self.text.lengths
 
     def _select(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -128,7 +127,7 @@ class RewindableCache(Cache):
         for layer in self.layers:
             text = layer.text
             text.static = False
-            if 4 * (text.keys.shape[2] - text.longest) < tokens:
+            if 4 * (text.room - text.longest) < tokens:
                 text.reserve(text.longest + tokens)
                 grown = True
             text.static = True
@@ -140,13 +139,13 @@ class RewindableCache(Cache):
             layer.logical += 1
             layer.text.longest += 1
 
-    def counters(self) -> list[tuple[int, int, Tensor]]:
-        """Per layer: host counts and a copy of the device's lengths, for `rewind`."""
-        return [(la.logical, la.text.longest, la.text.lengths.clone()) for la in self.layers]
+    def counters(self) -> list[Any]:
+        """Per layer: host counts and a copy of the device's, for `rewind`."""
+        return [(la.logical, la.text.mark()) for la in self.layers]
 
     @torch.inference_mode()  # as the prefill that made the lengths
-    def rewind(self, counters: list[tuple[int, int, Tensor]]) -> None:
+    def rewind(self, counters: list[Any]) -> None:
         """Forget the text added since `counters` were taken; buffers and addresses stay."""
-        for layer, (logical, longest, lengths) in zip(self.layers, counters, strict=True):
-            layer.logical, layer.text.longest = logical, longest
-            layer.text.lengths.copy_(lengths)
+        for layer, (logical, mark) in zip(self.layers, counters, strict=True):
+            layer.logical = logical
+            layer.text.rewind(mark)

@@ -17,7 +17,7 @@ from kernels.reference import Text, Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.store import Store
-from rotatek.options import Method, option
+from rotatek.options import Method, choice, option
 
 Relation = Literal["at least", "about"]
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
@@ -179,6 +179,11 @@ class ChannelMethod(Method):
         return None
 
     @property
+    def recent_text(self) -> int | None:
+        """Newest text tokens that stay as the model computes where others take 8 bits; or None."""
+        return None
+
+    @property
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it."""
         return (self.key_share + self.value_share) / 2
@@ -322,6 +327,30 @@ def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(
         0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
+    )
+
+
+def text_dtype_option() -> Any:
+    """The option `text_dtype` of a method that can store text in 8 bits."""
+    return choice(
+        "model",
+        "Numbers of the text",
+        "text and generated tokens as the model computes, or the older ones in 8 bits (beyond the "
+        "paper)",
+        [("model", "as the model computes"), ("int8", "8-bit integers")],
+        place="beyond",
+    )
+
+
+def text_window_option() -> Any:
+    """The option `text_window` beside `text_dtype`."""
+    return option(
+        32,
+        "Recent text",
+        "newest text tokens that stay as the model computes where text_dtype is int8, 16 or more",
+        kind="integer",
+        low=16,
+        place="more",
     )
 
 

@@ -10,7 +10,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rotatek.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.channels.base import (
+    ChannelMethod,
+    LayerStates,
+    full_visual,
+    text_dtype_option,
+    text_window_option,
+)
 from rotatek.channels.quantise import store_in_eight_bits
 from rotatek.channels.store import Store
 from rotatek.options import choice
@@ -38,6 +44,8 @@ class Full(ChannelMethod):
         ],
         place="beyond",
     )
+    text_dtype: str = text_dtype_option()
+    text_window: int = text_window_option()
 
     @classmethod
     def variants(cls) -> Mapping[str, ChannelMethod]:
@@ -47,17 +55,23 @@ class Full(ChannelMethod):
     @property
     def stores_everything(self) -> bool:
         """Nothing is left out, unless numbers are stored in 8 bits."""
-        return self.cache_dtype == "model"
+        return self.cache_dtype == self.text_dtype == "model"
+
+    @property
+    def recent_text(self) -> int | None:
+        """`text_window` where `text_dtype` asks for it."""
+        return None if self.text_dtype == "model" else self.text_window
 
     @property
     def nominal_share(self) -> float:
         """Half of a 16-bit cache in 8 bits."""
-        return 1.0 if self.stores_everything else 0.5
+        return 1.0 if self.cache_dtype == "model" else 0.5
 
     @property
     def form(self) -> str:
-        """`fp8`."""
-        return "" if self.stores_everything else self.cache_dtype
+        """`fp8`, `8-bit text`, or both."""
+        parts = [] if self.cache_dtype == "model" else [self.cache_dtype]
+        return ", ".join([*parts, *(["8-bit text"] if self.text_dtype != "model" else [])])
 
     def compress(self, states: LayerStates) -> Store:
         """Keep Keys and Values as they are, or in 8 bits."""
@@ -70,6 +84,6 @@ class Full(ChannelMethod):
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
         """Keys and Values; in 8 bits a scale for each channel, each token and the head."""
-        if self.stores_everything:
+        if self.cache_dtype == "model":
             return super().head_bytes(keys, values, tokens, d, itemsize)
         return super().head_bytes(keys, values, tokens, d, 1) + 4 * d + 2 * tokens.long() + 4

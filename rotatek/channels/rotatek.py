@@ -34,6 +34,8 @@ from rotatek.channels.base import (
     full_visual,
     keep_option,
     running_share,
+    text_dtype_option,
+    text_window_option,
 )
 from rotatek.channels.bits import DEEPEST, LEAST_BITS, PLAIN, BitStore, fill, find_axes
 from rotatek.channels.rotated import (
@@ -148,6 +150,8 @@ class RotateK(ChannelMethod):
         high=PLAIN,
         place="beyond",
     )
+    text_dtype: str = text_dtype_option()
+    text_window: int = text_window_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,6 +211,11 @@ class RotateK(ChannelMethod):
         return None if self.calibration is None else load_bases(self.calibration, layers)
 
     @property
+    def recent_text(self) -> int | None:
+        """`text_window` where `text_dtype` asks for it."""
+        return None if self.text_dtype == "model" else self.text_window
+
+    @property
     def weighs_values(self) -> bool:
         """Rotated Values are found in the output projection's metric."""
         return self.values == "rotate" or self.bits is not None
@@ -244,11 +253,11 @@ class RotateK(ChannelMethod):
     @property
     def beyond(self) -> str:
         """`K + V, adaptive`, or `.75 bits`: what goes past the paper."""
-        if self.bits is not None:
-            return f"{self.bits:g} bits"
-        parts = ["K + V"] if self.values == "rotate" else []
+        parts = [] if self.bits is None else [f"{self.bits:g} bits"]
+        parts += ["K + V"] if self.values == "rotate" else []
         parts += ["adaptive"] if self.widths == "adaptive" else []
-        return ", ".join([*parts, *([self.cache_dtype] if self.cache_dtype != "model" else [])])
+        parts += [self.cache_dtype] if self.cache_dtype != "model" else []
+        return ", ".join([*parts, *(["8-bit text"] if self.text_dtype != "model" else [])])
 
     @classmethod
     def variants(cls) -> Mapping[str, ChannelMethod]:
@@ -272,8 +281,9 @@ class RotateK(ChannelMethod):
     def of_paper(self) -> Self:
         """Uniform widths of Keys alone, as numbers of the model."""
         return replace(
-            self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None
-        )
+            self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
+            text_dtype="model", text_window=32,
+        )  # fmt: skip
 
     def for_figures(self) -> Self:
         """From these very states, by eigenvectors."""

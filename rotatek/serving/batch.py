@@ -102,7 +102,7 @@ class RunningBatch(RewindableCache):
             The numbers of each cache's rows.
         """
         pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
-        keys = [_key([piece.store for piece in own]) for own in pieces]
+        keys = [_key(own) for own in pieces]
         try:
             for key in dict.fromkeys(keys):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
@@ -265,10 +265,10 @@ class RunningBatch(RewindableCache):
         )
 
 
-def _key(stores: Sequence[Any]) -> Hashable:
+def _key(pieces: Sequence[Piece]) -> Hashable:
     """Equal for caches whose rows lie side by side in every layer."""
-    forms = tuple(form_of(store) for store in stores)
-    return object() if None in forms else forms
+    forms = tuple(form_of(piece.store) for piece in pieces)
+    return object() if None in forms else (forms, pieces[0].text_form)
 
 
 def _holes_filled(kept: list[int]) -> list[int]:

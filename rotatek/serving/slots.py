@@ -14,8 +14,8 @@ from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
 from kernels.planes import samples
-from kernels.reference import Text, Visual, opened
-from rotatek.cache.text import TextBuffer
+from kernels.reference import Past, Text, Visual, opened
+from rotatek.cache.text import TextBuffer, behind, room_in, write_tokens
 from rotatek.channels.store import Store
 from rotatek.channels.widths import take_samples
 from rotatek.errors import ModeUnsupported
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """What one cache brings into one layer.
 
     store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
-    text; logical: tokens seen.
+    text; logical: tokens seen; past: older text in 8 bits, and keys and values are then a ring.
     """
 
     store: Store | None
@@ -40,6 +40,12 @@ class Piece(NamedTuple):
     values: Tensor
     lengths: list[int]
     logical: int
+    past: Past | None = None
+
+    @property
+    def text_form(self) -> int | None:
+        """Equal for texts whose rows can lie in the same tensors."""
+        return None if self.past is None else self.keys.shape[TOKENS]
 
 
 def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
@@ -61,7 +67,7 @@ def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
-    return Piece(store, text.keys, text.values, lengths, held.logical)
+    return Piece(store, text.keys, text.values, lengths, held.logical, text.past)
 
 
 def form_of(store: Store | None) -> Hashable | None:
@@ -128,7 +134,8 @@ class Slots:
         self._grown = 0
         like = first.keys
         self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
-        self.values = self.keys.clone()
+        self.values, self.window = self.keys.clone(), first.text_form
+        self.past = None if first.past is None else Past(*(part[:0] for part in first.past))
         self.lengths = torch.zeros(0, dtype=torch.int32, device=like.device)
         self.alive = self.lengths.clone()  # 1 for rows in use
         self.visual_lengths = self.lengths.clone()
@@ -141,7 +148,7 @@ class Slots:
     @property
     def room(self) -> int:
         """Text tokens that each row has room for."""
-        return self.keys.shape[TOKENS]
+        return room_in(self.keys, self.past)
 
     def fit(self, pieces: Sequence[Piece], room: int, *, coarse: bool = False) -> bool:
         """Make room for more rows.
@@ -184,7 +191,12 @@ class Slots:
             self._tensors[name] = self._moved(
                 old, size, tokens if name in self.pattern.per_token else None
             )
-        self.keys, self.values = (self._moved(t, size, room) for t in (self.keys, self.values))
+        recent = self.window or room
+        self.keys, self.values = (self._moved(t, size, recent) for t in (self.keys, self.values))
+        if self.past is not None:
+            data, scales, gain = self.past
+            data, scales = (self._moved(t, size, behind(recent, room)) for t in (data, scales))
+            self.past = Past(data, scales, self._moved(gain, size, None))
         self.lengths, self.alive, self.visual_lengths = (
             self._moved(t, size, None) for t in (self.lengths, self.alive, self.visual_lengths)
         )
@@ -224,11 +236,23 @@ class Slots:
             longest = max(piece.lengths)
             self.keys[start : start + count, :, :longest] = piece.keys[:, :, :longest]
             self.values[start : start + count, :, :longest] = piece.values[:, :, :longest]
+            self._add_past(piece, slice(start, start + count))
             lengths = torch.tensor(piece.lengths, dtype=torch.int32)
             self.lengths[start : start + count] = lengths.to(self.lengths.device)
             self._text += [length - self._grown for length in piece.lengths]
             self.rows += count
         self._mark()
+
+    def _add_past(self, piece: Piece, rows: slice) -> None:
+        """Copy the older text of rows in."""
+        if self.past is None or piece.past is None:
+            return
+        for place, new in zip(self.past, piece.past, strict=True):
+            if new.dim() > 3:
+                used = min(place.shape[TOKENS], new.shape[TOKENS])
+                place[rows, :, :used] = new[:, :, :used]
+            else:
+                place[rows] = new
 
     def keep(self, order: list[int]) -> bool:
         """Leave only these rows, in this order; no row may move back. Whether anything moved to
@@ -239,6 +263,7 @@ class Slots:
         if moves:
             to, source = torch.tensor(moves, device=self.keys.device).T
             everything = [self.keys, self.values, self.lengths, self.visual_lengths]
+            everything += self.past or ()
             for tensor in [*everything, *self._tensors.values()]:
                 # PyTorch cannot move rows of 8-bit floating point, but those of bytes
                 rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
@@ -256,8 +281,9 @@ class Slots:
         """Give back what no row needs; the text keeps its room where a graph wants it."""
         if self.own is not None:
             return
-        text = self.room if self.static else max(self.texts, default=0)
-        room = -(-text // TEXT_STEP) * TEXT_STEP
+        room = self.room
+        if not self.static:
+            room = -(-max(self.texts, default=0) // TEXT_STEP) * TEXT_STEP
         self._lay(room_for(self.rows), max(self._seen, default=0), room)
 
     def _mark(self) -> None:
@@ -286,16 +312,19 @@ class Slots:
                 raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
-        text = Text(*(t[: self.width] for t in (self.keys, self.values, self.lengths)))
-        return attend(query, self.visual(), text, scale)
+        return attend(query, self.visual(), self._rows(), scale)
+
+    def _rows(self) -> Text:
+        """The text of the rows that a step computes."""
+        width = self.width
+        past = None if self.past is None else Past(*(part[:width] for part in self.past))
+        return Text(self.keys[:width], self.values[:width], self.lengths[:width], past)
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add one token [rows, Hkv, 1, d] behind each row's own last one."""
-        width = self.width
-        index = self.lengths[:width].long()[:, None, None, None].expand_as(key)
-        self.keys[:width].scatter_(TOKENS, index, key)
-        self.values[:width].scatter_(TOKENS, index, value)
-        self.lengths[:width] += self.alive[:width]
+        alive = self.alive[: self.width]
+        write_tokens(self._rows(), key, value, alive)
+        self.lengths[: self.width] += alive
         self._grown += 1
 
     def visual(self) -> Visual | None:
@@ -334,13 +363,19 @@ class Slots:
             store = _with(self.pattern, taken, self.visual_lengths[row].clone())
         length = self.texts[place]
         keys, values = (t[row, :, :length].clone() for t in (self.keys, self.values))
-        return store, TextBuffer(keys, values, self.lengths[row], False)
+        past = self.past
+        if past is not None:
+            older = behind(keys.shape[TOKENS], length)
+            data, scales = past.data[row, :, :older].clone(), past.scales[row, :, :older].clone()
+            past = Past(data, scales, past.gain[row].clone())
+        return store, TextBuffer(keys, values, self.lengths[row], False, length, past)
 
     def tensors(self) -> list[Tensor]:
         """Everything that is held."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
         lengths = [self.lengths, self.alive, self.visual_lengths]
-        return [self.keys, self.values, *lengths, *self._tensors.values(), *own]
+        text = [self.keys, self.values, *(self.past or ())]
+        return [*text, *lengths, *self._tensors.values(), *own]
 
 
 def _samples(visual: Visual, rows: list[int]) -> Visual:

@@ -21,8 +21,9 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
+        "text_dtype",
         "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
-        "number_bits",
+        "text_window", "number_bits",
     ]  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
     assert 0 < got["new_tokens"] <= 6
     assert got["settings"] == {
         "tokens": "fastv", "keep_tokens": 0.5, "fastv_layer": 2, "channels": "full",
-        "cache_dtype": "model",
+        "cache_dtype": "model", "text_dtype": "model", "text_window": 32,
     }  # fmt: skip
 
 

@@ -203,7 +203,7 @@ def test_a_fault_of_the_planes_kernel_leaves_the_others_alone(
 
     kernel(monkeypatch, attend)
     dispatcher = Dispatcher()
-    dispatcher._planes_unchecked = wrong
+    dispatcher._unproven = {"planes"} if wrong else set()
     q, visual, text = dispatch.sample_planes(torch.device("cpu"), torch.float32)
     disguised = q.as_subclass(OnGpu)
     monkeypatch.setattr(dispatch, "sample_planes", lambda *given: (disguised, visual, text))

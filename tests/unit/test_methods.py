@@ -236,11 +236,11 @@ def test_a_trial_step_is_forgotten(picture: Picture) -> None:
     cache.make_static(NEW + 1)
     before, places = cache.counters(), [la.text.lengths.data_ptr() for la in cache.layers]
     decode_one_token(vlm, logits.argmax(-1), prompt.next_position, cache, None)
-    assert cache.counters()[0][:2] != before[0][:2]
+    assert cache.counters()[0][0] != before[0][0]
     cache.rewind(before)
-    for layer, (logical, longest, lengths) in zip(cache.layers, before, strict=True):
-        assert (layer.logical, layer.text.longest) == (logical, longest)
-        assert torch.equal(layer.text.lengths, lengths)
+    for layer, (logical, mark) in zip(cache.layers, before, strict=True):
+        assert (layer.logical, layer.text.longest) == (logical, mark.longest)
+        assert torch.equal(layer.text.lengths, mark.lengths)
     assert places == [la.text.lengths.data_ptr() for la in cache.layers]
 
 

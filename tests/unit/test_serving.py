@@ -31,6 +31,7 @@ KINDS = {
     "values too": Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5),
     "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
     "8 bits": Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    "8-bit text": Settings.of(channels="full", text_dtype="int8", text_window=16),
     "masks": Settings.of(channels="spark", keep_channels=0.25),
     "index": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
     "zipped": Settings.of(tokens="visionzip", keep_tokens=0.4),
