@@ -22,8 +22,8 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
         "text_dtype",
-        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "recovery",
-        "text_window", "number_bits",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "text_window",
+        "recovery", "number_bits",
     ]  # fmt: skip
 
 

@@ -21,8 +21,7 @@ from tests.trial import Trial
 STORED = [
     Settings.of(channels="spark", keep_channels=0.25),
     Settings.of(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
-    Settings.of(keep_channels=0.25, cache_dtype="int8"),
-    Settings.of(keep_channels=0.25, text_dtype="int8", text_window=16),
+    Settings.of(keep_channels=0.25, cache_dtype="int8", text_dtype="int8", text_window=16),
     Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
 ]
 LIMIT = 53
