@@ -244,8 +244,8 @@ class Decoder:
         text = cache.text
         _rope_kernel[B, s.Hq + 2 * s.Hkv](
             qkv, q, text.keys, text.values, text.lengths, *text.keys.stride()[:2],
-            s.Hq, s.Hkv, cache.visual.keys.shape[2], _log2(ROPE_BASE), D=s.d, num_warps=1,
-            **self._launch(B),
+            s.Hq, s.Hkv, cache.visual.tokens or cache.visual.keys.shape[2], _log2(ROPE_BASE),
+            D=s.d, num_warps=1, **self._launch(B),
         )  # fmt: skip
         return attend_triton(q, cache.visual, text, s.d**-0.5).view(B, s.Hq * s.d)
 

@@ -2,21 +2,25 @@
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .arms import Shape
 from .linear import CHOSEN, TILES, Tile
-from .model import LLAMA, QWEN, Decoder, Sizes
+from .model import LLAMA, QWEN, Cache, Decoder, Sizes
+from .planes import MIXES
+from .planes import make as make_planes
 from .timing import capture, interleaved, read_bandwidth
 
 Row = dict[str, Any]
 Tiles = Mapping[tuple[int, int, int], Tile]
 GIB = 1 << 30
 M = 64
+DIGITS = "24 bytes"  # a token and head, as digits of 2 bits
 
 
 def cache_bytes(sizes: Sizes, B: int, N: int, k: int, text: int = M // 2) -> int:
@@ -104,16 +108,28 @@ def captured_step(decoder: Decoder, token: Tensor, caches: list) -> tuple[Any, T
     return graph, held[-1]
 
 
-def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
-    """H: tokens a second at equal KV memory, whole step, for the largest batch that fits it."""
+def capacity(
+    rounds: int = 5,
+    N: int = 16384,
+    budget: int = 56 * GIB,
+    models: Sequence[Sizes] = (LLAMA, QWEN),
+    device: str = "cuda",
+) -> Row:
+    """H: tokens a second at equal KV memory, whole step, for the largest batch that fits it.
+
+    Dense, k = 32, and 24 bytes a token and head as digits. Every byte that a row of the last holds
+    counts: bases, steps, means and tables too; of the others Keys, Values and text.
+    """
     rows = []
-    for sizes in (LLAMA, QWEN):
-        decoder = Decoder(sizes)
+    for sizes in models:
+        decoder = Decoder(sizes, device=device)
         speeds, batches, spread = {}, {}, {}
-        for name, k in (("dense", sizes.d), ("k=32", 32)):
-            B = budget // cache_bytes(sizes, 1, N, k, M)
-            caches = decoder.caches(B, N, M, k)
-            graph, _ = captured_step(decoder, torch.zeros(B, dtype=torch.int64).cuda(), caches)
+        for name, k in (("dense", sizes.d), ("k=32", 32), (DIGITS, 0)):
+            one = cache_bytes(sizes, 1, N, k, M) if k else held(digit_caches(sizes, 1, N, device))
+            B = budget // one
+            caches = decoder.caches(B, N, M, k) if k else digit_caches(sizes, B, N, device)
+            token = torch.zeros(B, dtype=torch.int64, device=device)
+            graph, _ = captured_step(decoder, token, caches)
             found = interleaved({name: graph}, 1, rounds, 60000)[name]
             speeds[name], batches[name], spread[name] = B / found.us * 1e6, B, asdict(found)
             del caches, graph
@@ -121,11 +137,36 @@ def capacity(rounds: int = 5, N: int = 16384, budget: int = 56 * GIB) -> Row:
         rows.append(
             {"model": sizes.name, "N": N, "kv_gib": budget / GIB, "batch": batches,
              "tokens_per_s": speeds, "gain": speeds["k=32"] / speeds["dense"],
-             "spread_us": spread}
+             "gain_digits": speeds[DIGITS] / speeds["dense"], "spread_us": spread}
         )  # fmt: skip
         del decoder
         torch.cuda.empty_cache()
     return {"rows": rows}
+
+
+def digit_caches(sizes: Sizes, B: int, N: int, device: str) -> list[Cache]:
+    """Caches of every layer with 24 bytes a token and head; half of the M text slots are in use."""
+    shape = Shape(sizes.Hq, sizes.Hkv, B=B, N=N, M=M, d=sizes.d)
+    lengths = torch.full((B,), M // 2, dtype=torch.int32, device=device)
+    caches = []
+    for layer in range(sizes.layers):
+        _, visual, text = make_planes(shape, MIXES["24"], layer, device)
+        caches.append(Cache(visual, text._replace(lengths=lengths)))
+    return caches
+
+
+def held(caches: Sequence[Cache]) -> int:
+    """Bytes of every tensor of some caches, but for the lengths that they share."""
+    total = 0
+    for cache in caches:
+        parts = [
+            *cache.visual,
+            *(cache.visual.key_planes or ()),
+            *(cache.visual.value_planes or ()),
+        ]
+        tensors = [part for part in (*parts, *cache.text[:2]) if isinstance(part, Tensor)]
+        total += sum(tensor.nbytes for tensor in tensors)
+    return total
 
 
 def _transformers_ms(sizes: Sizes, B: int, N: int) -> dict[str, float]:

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import goals, planes, prefill, tune
+from kernels.bench import goals, planes, prefill, step, tune
 from kernels.bench.arms import Shape
 from kernels.bench.linear import TILES, Tile, overlaps, streamed
-from kernels.bench.model import LLAMA, QWEN, ROPE_BASE, Decoder, Sizes
-from kernels.bench.timing import layers_for
+from kernels.bench.model import LLAMA, QWEN, ROPE_BASE, Cache, Decoder, Sizes
+from kernels.bench.timing import Timing, layers_for
 from kernels.cases import FP8
 from kernels.solver import start_basis
 
@@ -139,20 +139,49 @@ def test_goals_table_prints_what_was_measured() -> None:
     }  # fmt: skip
     text = goals.table(found)
     assert "| 32/8 B=1 N=2880 M=64 k=32 | 7 | 4.2 | - |" in text
-    assert "3.50" in text and "Refused: shape: cudnn: no" in text and "| 1.50 |" in text
+    assert (
+        "3.50" in text
+        and "Refused: shape: cudnn: no" in text
+        and "| m | 5 | k=32 | 3 | 15 | 1.50 |" in text
+    )
+
+
+def test_capacity_runs_every_arm_in_as_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own way at a tiny model, the timing left out: batches, real steps, and the goals."""
+    seen: list[tuple[int, int]] = []
+
+    def timed(decoder: Decoder, token: Tensor, caches: list[Cache]) -> tuple[Tensor, Tensor]:
+        logits = decoder.step(token, caches)
+        assert logits.shape == (len(token), TINY.vocabulary) and bool(logits.isfinite().all())
+        seen.append((len(token), step.held(caches)))
+        return logits, logits
+
+    monkeypatch.setattr(step, "captured_step", timed)
+    took = Timing(100.0, 90.0, 110.0)
+    monkeypatch.setattr(step, "interleaved", lambda graphs, *rest: dict.fromkeys(graphs, took))
+    sizes, N = replace(TINY, d=64, layers=1, name="Llama3-8B"), 200
+    budget = 2 * step.cache_bytes(sizes, 1, N, sizes.d, step.M)
+    found = step.capacity(1, N, budget, (sizes,), DEVICE)
+    (row,) = found["rows"]
+    assert list(row["batch"].values()) == [rows for rows, _ in seen]
+    assert row["batch"]["dense"] == 2 < row["batch"][step.DIGITS] and row["gain_digits"] > 1
+    assert all(weight <= 1.2 * budget for _, weight in seen)  # bases of k = 32 are not counted
+    assert seen[-1][1] <= budget
+    text = goals.goals({"capacity": found})
+    assert "24 bytes a token and head, Llama3-8B: >= 6.0" in text
 
 
 def test_both_kinds_of_keys_are_judged_and_both_ways_of_a_step_shown() -> None:
     share = {"trained: together": 0.0071, "noise: together": 0.0105, "trained: beside": 0.03}
     ms = {"k=32": 4.0, "dense": 4.1, "k=32, overlapped": 4.25, "dense, overlapped": 4.3}
-    step = {
+    whole = {
         "model": "m", "B": 1, "N": 5, "overlap": False, "ms": ms,
         "gain": 1.02, "roofline_gain": 1.0,
         "of_roofline": {"k=32": 0.78, "dense": 0.77}, "tokens_equal_eager": {"k=32": True},
     }  # fmt: skip
     found = {
         "prefill": {"rows": [{"model": "m", "us": {"prefill": 75e3}, "share": share}]},
-        "step": {"rows": [step]},
+        "step": {"rows": [whole]},
     }
     assert "| prefill overhead, m, N = 2,880: <= 1 % | 0.71 % (noise: 1.05 %) | yes |" in (
         goals.goals(found)
