@@ -331,7 +331,7 @@ class MessagesUnreadable(UserError):
 
 class ImageOutOfPlace(UserError):
     code = "image_out_of_place"
-    sentence = "Pictures belong into the first user message. Start a new chat for another one."
+    sentence = "Pictures belong into messages of the user. Move them there and try again."
 
 
 class ImageNotData(UserError):

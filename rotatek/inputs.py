@@ -74,7 +74,8 @@ class Request:
 
     images: RGB, upright, without metadata; question: clean text; max_new_tokens: 1 to `Limits`;
     history: earlier (question, answer) turns about the same images, oldest first; times: the second
-    of each image, where they are the frames of a clip.
+    of each image, where they are the frames of a clip; shown: how many of the images come with each
+    turn, this question's last; empty where all come with the first.
     """
 
     images: tuple[Image.Image, ...]
@@ -82,6 +83,7 @@ class Request:
     max_new_tokens: int = 64
     history: tuple[tuple[str, str], ...] = ()
     times: tuple[float, ...] = ()
+    shown: tuple[int, ...] = ()
 
 
 def make_request(
@@ -89,6 +91,7 @@ def make_request(
     question: str,
     max_new_tokens: int = 64,
     history: Sequence[tuple[str, str]] = (),
+    shown: Sequence[int] = (),
 ) -> Request:
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
@@ -97,6 +100,7 @@ def make_request(
         question: the text, cleaned by `clean_question`.
         max_new_tokens: the longest answer, 1 to `Limits`.
         history: earlier (question, answer) turns about the same images, oldest first.
+        shown: how many of the pictures come with each turn; by default all with the first.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -107,7 +111,10 @@ def make_request(
         pictures, times = _pictures(images), ()
     text = clean_question(question)
     new_tokens = whole_tokens(max_new_tokens)
-    return Request(pictures, text, new_tokens, _clean_history(history), times)
+    turns, parts = _clean_history(history), tuple(shown)
+    if parts and (len(parts) != len(turns) + 1 or sum(parts) != len(pictures)):
+        raise errors.HistoryInvalid
+    return Request(pictures, text, new_tokens, turns, times, parts)
 
 
 def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:

@@ -25,7 +25,7 @@ def encode_chat(
 
     Args:
         tokenizer: the model's.
-        request: question and history.
+        request: question and history, and which turns show pictures.
         template: a Jinja chat template; None for the tokenizer's own.
         pictures: what stands for each picture or clip, with one visual token for a run of them.
         placeholder: what the template says where a picture goes.
@@ -34,7 +34,7 @@ def encode_chat(
         ControlTokens: where the template leaves out a text or a picture.
     """
     turns = [*request.history, (request.question, None)]
-    rendered, texts = _render(tokenizer, turns, template, images=len(pictures))
+    rendered, texts = _render(tokenizer, turns, template, request.shown or (len(pictures),))
     if placeholder:
         rendered = _place(rendered, placeholder, pictures)
     ids: list[int] = []
@@ -81,7 +81,7 @@ def encode_follow_up(
         ControlTokens: where the template leaves out a text or a picture.
     """
     turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
-    rendered, _ = _render(tokenizer, turns, template, images=len(pictures), turn=1)
+    rendered, _ = _render(tokenizer, turns, template, (0, len(pictures)))
     if pictures:
         rendered = _place(rendered, placeholder, pictures)
     _, answer, rest = rendered.partition(_MARK.format(1))
@@ -99,12 +99,11 @@ def _render(
     tokenizer: PreTrainedTokenizerBase,
     turns: Sequence[tuple[str, str | None]],
     template: str | None,
-    images: int = 0,
-    turn: int = 0,
+    shown: Sequence[int],
 ) -> tuple[str, list[str]]:
     """The template around marks, ready for an answer; and the texts that the marks stand for.
 
-    images: pictures of the turn with that number.
+    shown: pictures of each turn, as far as any have some.
     """
     texts: list[str] = []
 
@@ -114,8 +113,8 @@ def _render(
 
     messages = []
     for number, (question, answer) in enumerate(turns):
-        shown = [{"type": "image"}] * images if number == turn else []
-        messages.append({"role": "user", "content": [*shown, mark(question)]})
+        pictures = [{"type": "image"}] * (shown[number] if number < len(shown) else 0)
+        messages.append({"role": "user", "content": [*pictures, mark(question)]})
         if answer is not None:
             messages.append({"role": "assistant", "content": [mark(answer)]})
     rendered = tokenizer.apply_chat_template(

@@ -148,8 +148,9 @@ def _as_text(job: Job, request: Request) -> Request | None:
         return None
     turns = [(turn.question, turn.answer) for turn in job.past]
     history, asked = (*request.history, *turns), job.asked
+    shown = request.shown and (*request.shown, *(0 for _ in turns))
     try:
-        made = make_request(request.images, asked.question, asked.max_new_tokens, history)
+        made = make_request(request.images, asked.question, asked.max_new_tokens, history, shown)
     except HistoryInvalid:
         return None
     return replace(made, times=request.times)

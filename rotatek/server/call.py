@@ -1,7 +1,8 @@
 """What a program asks of `/v1/chat/completions`, checked: unknown words are refused, not ignored.
 
-Messages become a `Request`: the pictures of the first user message, earlier turns as history, and
-the last user message as the question. What a system message says leads the first question.
+Messages become a `Request`: earlier turns as history, the last user message as the question, and
+the pictures of all user messages, each with its turn. What a system message says leads the first
+question.
 """
 
 import base64
@@ -60,7 +61,7 @@ class Call:
         stop: texts before which the answer ends.
         stream: whether it is told as it grows.
         with_usage: whether the last chunk of a stream says what it cost.
-        pictures: a digest of each picture's bytes as they were sent.
+        pictures: for each turn, a digest of each of its pictures' bytes as they were sent.
     """
 
     model: str
@@ -69,7 +70,7 @@ class Call:
     stop: tuple[str, ...] = ()
     stream: bool = False
     with_usage: bool = False
-    pictures: tuple[bytes, ...] = ()
+    pictures: tuple[tuple[bytes, ...], ...] = ()
 
 
 def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
@@ -87,8 +88,10 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     _check_words(given)
     if given.get("model") not in models:
         raise errors.ModelNotServed
-    first, turns, files = read_messages(given.get("messages"))
-    request = make_request(_decoded(files), turns[-1], _length_of(given), first)
+    turns, question, files = read_messages(given.get("messages"))
+    shown = [len(each) for each in files]
+    images = _decoded([file for each in files for file in each])
+    request = make_request(images, question, _length_of(given), turns, shown)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):
         raise errors.SettingError("stream_options", "an object", options)
@@ -99,7 +102,7 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         stop=_stops_of(given.get("stop")),
         stream=_switch("stream", given.get("stream")),
         with_usage=_switch("stream_options.include_usage", options.get("include_usage")),
-        pictures=tuple(hashlib.sha256(file).digest() for file in files),
+        pictures=tuple(tuple(hashlib.sha256(f).digest() for f in each) for each in files),
     )
 
 
@@ -127,8 +130,8 @@ def settings_of(given: Any, usual: Settings) -> Settings:
 Turns = list[tuple[str, str]]
 
 
-def read_messages(messages: Any) -> tuple[Turns, list[str], list[bytes]]:
-    """Earlier turns, then texts of which the last is the question, and the pictures' files.
+def read_messages(messages: Any) -> tuple[Turns, str, list[list[bytes]]]:
+    """Earlier turns, the question, and the files of each turn's pictures, the question's last.
 
     Raises:
         UserError: where they are no chat, or a picture is no data.
@@ -137,25 +140,25 @@ def read_messages(messages: Any) -> tuple[Turns, list[str], list[bytes]]:
         raise errors.MessagesUnreadable
     leading: list[str] = []
     said: list[str] = []
-    files: list[bytes] = []
+    files: list[list[bytes]] = []
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         text, pictures = _content_of(message.get("content")) if role else ("", [])
+        if pictures and role in (*LEADING, "assistant"):
+            raise errors.ImageOutOfPlace
         if role in LEADING and not said:
             leading.append(text)
         elif role == ("user", "assistant")[len(said) % 2]:
-            if pictures and said:
-                raise errors.ImageOutOfPlace
             said.append(text)
-            files += pictures
+            files += [pictures] if role == "user" else []
         else:
             raise errors.MessagesUnreadable
     if len(said) % 2 == 0:
         raise errors.MessagesUnreadable
-    if len(files) > MAX_IMAGES:
+    if sum(map(len, files)) > MAX_IMAGES:
         raise errors.TooManyImages
     said[0] = "\n".join([*leading, said[0]])
-    return list(zip(said[0:-1:2], said[1::2], strict=True)), said, files
+    return list(zip(said[0:-1:2], said[1::2], strict=True)), said[-1], files
 
 
 def _content_of(content: Any) -> tuple[str, list[bytes]]:

@@ -1,7 +1,8 @@
 """Follow-up questions: the API sends the whole chat each time, and a warm cache spares reading it.
 
-A cache that waits is found by what made it: model, settings, pictures and every turn so far, as
-equal bytes, and by whose API key it was. It is taken out while it answers, so that two questions
+A cache that waits is found by what made it: model, settings and every turn so far with its
+pictures, as equal bytes, and by whose API key it was. What the question itself shows is compressed
+at its own prefill. It is taken out while it answers, so that two questions
 cannot share it; the second one is read from its text and pictures.
 """
 
@@ -30,9 +31,8 @@ def place_of(call: Call, owner: str, turns: tuple[tuple[str, str], ...]) -> str:
 
     for text in (owner, call.model, repr(sorted(call.settings.as_dict().items()))):
         add(text.encode())
-    for picture in call.pictures:
-        add(picture)
-    for turn in turns:
+    for turn, pictures in zip(turns, call.pictures, strict=False):
+        add(b"".join(pictures))
         for text in turn:
             add(" ".join(clean_text(text).split()).encode())
     return f"{KEY} {digest.hexdigest()}"
@@ -90,8 +90,9 @@ class Turns:
         request = call.request
         if found is not None:
             try:
+                later = request.images[len(request.images) - len(call.pictures[-1]) :]
                 return found, engine.follow(
-                    found.conversation, request.question, request.max_new_tokens, stop
+                    found.conversation, request.question, request.max_new_tokens, stop, later
                 )
             except ConversationOver:  # read afresh there may be room
                 found.close()

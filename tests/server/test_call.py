@@ -15,6 +15,7 @@ from rotatek.settings import BASELINE, Settings
 from tests.server.conftest import asked, uri
 
 PICTURE = uri(Image.new("RGB", (64, 48), "white"))
+SECOND = uri(Image.new("RGB", (48, 64), "white"))
 CHAT = asked(PICTURE)
 LARGE = uri(Image.new("1", (3000, 3000)))
 USUAL = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
@@ -59,9 +60,22 @@ def test_turns_are_history_and_a_system_message_leads() -> None:
         {"role": "assistant", "content": "1"},
         {"role": "user", "content": [{"type": "text", "text": "Two?"}]},
     ]
-    first, said, files = read_messages(messages)
-    assert first == [("Be brief.\nOne?", "1")] and said[-1] == "Two?" and len(files) == 1
+    first, question, files = read_messages(messages)
+    assert first == [("Be brief.\nOne?", "1")] and question == "Two?"
+    assert list(map(len, files)) == [1, 0]
     assert read_call(body(messages=messages), ["tiny"], USUAL).request.history == tuple(first)
+
+
+def test_pictures_belong_to_their_turns() -> None:
+    said = {"role": "assistant", "content": "1"}
+    third = [{"role": "user", "content": "Three?"}]
+    call = read_call(
+        body(messages=[*CHAT, said, *asked(SECOND, "Two?"), said, *third]), ["tiny"], USUAL
+    )
+    assert [image.size for image in call.request.images] == [(64, 48), (48, 64)]
+    assert call.request.shown == (1, 1, 0) and list(map(len, call.pictures)) == [1, 1, 0]
+    late = read_call(body(messages=[*third, said, *CHAT]), ["tiny"], USUAL)
+    assert late.request.shown == (0, 1)
 
 
 REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
@@ -97,9 +111,18 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "a large picture": (
         body(messages=asked("data:image/png;base64," + "A" * 14_000_000)), errors.ImageTooLarge
     ),
-    "a picture later": (
-        body(messages=[*CHAT, {"role": "assistant", "content": "x"}, *CHAT]),
-        errors.ImageOutOfPlace,
+    "a picture of ours": (
+        body(messages=[*CHAT, CHAT[0] | {"role": "assistant"}, *CHAT]), errors.ImageOutOfPlace
+    ),
+    "a picture of the system": (
+        body(messages=[CHAT[0] | {"role": "system"}, *CHAT]), errors.ImageOutOfPlace
+    ),
+    "nine pictures in two turns": (
+        body(messages=[
+            *parts(*[CHAT[0]["content"][1]] * 5), {"role": "assistant", "content": "x"},
+            *parts(*[CHAT[0]["content"][1]] * 4),
+        ]),
+        errors.TooManyImages,
     ),
     "nine pictures": (
         body(messages=parts(*[CHAT[0]["content"][1]] * 9)), errors.TooManyImages

@@ -99,6 +99,28 @@ def test_a_follow_up_goes_on_from_its_own_cache_once(
     assert not ask(client, third).rotatek["warm"], "another history"
 
 
+def test_a_later_turn_may_bring_pictures(
+    client: openai.OpenAI, vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Compressed at their own prefill where the cache waits, and with the others where not."""
+    first, later = asked(picture(seed=5)), asked(picture(448, 336, seed=6), "And this?")
+    one = ask(client, first)
+    answer = {"role": "assistant", "content": one.choices[0].message.content}
+    second = [*first, answer, *later]
+    warm, cold = ask(client, second), ask(client, second)
+    assert warm.rotatek["warm"] and not cold.rotatek["warm"]
+    for said in (warm, cold):
+        assert said.usage.visual_tokens > one.usage.visual_tokens
+        assert said.usage.kv_bytes < 0.9 * said.usage.kv_bytes_full
+    assert warm.usage.visual_tokens == cold.usage.visual_tokens
+    third = [*second, {"role": "assistant", "content": cold.choices[0].message.content}]
+    other = asked(picture(448, 336, seed=7), "And this?")
+    question = {"role": "user", "content": "Sure?"}
+    moved = [*first, answer, *other, third[-1], question]
+    assert not ask(client, moved).rotatek["warm"], "another picture of a later turn"
+    assert ask(client, [*third, question]).rotatek["warm"]
+
+
 def test_a_picture_of_nine_megabytes(client: openai.OpenAI) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (1730, 1730, 3), dtype=np.uint8)
     address = uri(Image.fromarray(pixels), compress_level=1)

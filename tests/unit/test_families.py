@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache
 from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.columns import matched
 from rotatek.compare.prefill import empty_cache, fill, plan_for
+from rotatek.conversation import Conversation
 from rotatek.decode import decode, prefill
 from rotatek.engine import Engine
 from rotatek.evaluation.question_batch import QuestionBatch
@@ -63,6 +64,54 @@ def test_the_prompt_is_the_processors(
         assert prompt.visual_tokens == sum(prompt.pixels.counts) == sum(prompt.pixels.runs)
         for name, tensor in prompt.pixels.tensors.items():
             assert torch.equal(tensor, torch.as_tensor(given[name])), name
+
+
+def test_pictures_of_later_turns_stand_where_the_processor_puts_them(
+    family: str, vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    images = [picture(100, 60), picture(60, 150, seed=1), picture(56, 56, seed=2)]
+    shown, history = (1, 0, 2), [("One?", "1"), ("Two?", "2")]
+    words = [("One?", "1"), ("Two?", "2"), (QUESTION, None)]
+    messages: list[dict[str, Any]] = []
+    for (question, answer), count in zip(words, shown, strict=True):
+        parts = [*[{"type": "image"}] * count, {"type": "text", "text": question}]
+        messages.append({"role": "user", "content": parts})
+        if answer:
+            text = {"type": "text", "text": answer}
+            messages.append({"role": "assistant", "content": [text]})
+    text = vlm.tokenizer.apply_chat_template(
+        messages, chat_template=vlm.tokenizer.chat_template or vlm.template, tokenize=False,
+        add_generation_prompt=True,
+    )  # fmt: skip
+    given = images if family != "gemma3" else [images]
+    processor = real_processor(family, vlm)
+    prompt = vlm.prompt(make_request(images, QUESTION, 8, history, shown))
+    if family != "llava_onevision":  # several pictures keep their tiles here
+        ids = processor(images=given, text=[text], return_tensors="pt")["input_ids"]
+        assert prompt.ids.tolist() == torch.as_tensor(ids).tolist()
+    together = vlm.prompt(make_request(images, QUESTION, 8, history))
+    assert prompt.ids.tolist() != together.ids.tolist()
+    assert prompt.visual_tokens == together.visual_tokens
+    placed = prompt.visual[0].nonzero()[:, 0]
+    second = together.visual[0].nonzero()[:, 0]
+    assert int(placed[0]) == int(second[0]) and int(placed[-1]) > int(second[-1])
+
+
+def test_a_later_turns_picture_changes_nothing_at_full_width(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """At the turn's own prefill, and read at once with the earlier turns."""
+    columns = {"all": BASELINE, "k": Settings.of(keep_channels=1.0)}
+    images = [picture(100, 60), picture(60, 150, seed=1)]
+    talk, engine = Conversation(), Engine(vlm)
+    events = list(engine.compare(make_request(images[0], "One?", NEW), columns, conversation=talk))
+    events += list(engine.follow(talk, QUESTION, NEW, images=images[1]))
+    talk.close()
+    whole = make_request(images, QUESTION, NEW, [("One?", "1")], (1, 1))
+    events += list(engine.compare(whole, columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    answers = [event.answer for event in events if isinstance(event, Finished)]
+    assert len(answers) == 6 and answers[::2] == answers[1::2]
 
 
 def generated(vlm: VisionLanguageModel, inputs: dict[str, Any], **more: Any) -> list[int]:
