@@ -64,6 +64,8 @@ class TileBatch:
         glyph_patch: int64 [G], picture * features + feature.
         glyph_class: int64 [G].
         plan: The tiling.
+        places: int64 [B, T], the visual token that shows what a label says, or -1.
+        alone: As in `Batch`.
     """
 
     images: Tensor
@@ -75,6 +77,8 @@ class TileBatch:
     glyph_patch: Tensor
     glyph_class: Tensor
     plan: Tiling
+    places: Tensor
+    alone: bool = False
 
     def to(self, device: torch.device) -> "TileBatch":
         """A copy on `device`."""

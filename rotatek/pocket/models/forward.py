@@ -195,6 +195,19 @@ def glyph_loss(features: Tensor, weight: Tensor, bias: Tensor, target: Tensor, u
     return lost.sum() / target.sum().clamp(min=1)
 
 
+def apart(text: Tensor, angles: Tensor, before: int) -> tuple[Tensor, Tensor]:
+    """Angles [B * L, d] and mask [B, 1, T, L] of turns that are hidden from each other.
+
+    Args:
+        text: [B, T], turns that all begin with the image's end.
+        angles: [L, d] of one conversation.
+        before: Tokens before the text; every turn stands right after them.
+    """
+    turns, places = turn_places(text)
+    own = (angles[:before].expand(len(text), -1, -1), angles[before:][places])
+    return torch.cat(own, 1).flatten(0, 1), turn_mask(turns, before)
+
+
 class Forward:
     """The forward pass of one model, its block functions compiled once for all sizes."""
 
@@ -240,9 +253,7 @@ class Forward:
         width, before = angles.shape[-1], first + seen.shape[1]
         mask: Tensor | None = None
         if alone:
-            turns, places = turn_places(text)
-            own = (angles[:before].expand(len(text), -1, -1), angles[before:][places])
-            angles, mask = torch.cat(own, 1).flatten(0, 1), turn_mask(turns, before)
+            angles, mask = apart(text, angles, before)
         cos, sin = angles.cos(), angles.sin()
         for layer in language.layers:
             x = self.text_block(x, cos, sin, width, text_params(layer), mask)

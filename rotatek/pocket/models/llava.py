@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from transformers import (
     CLIPVisionConfig,
     LlamaConfig,
@@ -19,21 +20,23 @@ GRIDS: Final = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 3))
 
 
 def llava_config(
-    text_layers: int = 5,
+    text_layers: int = 9,
     vision_layers: int = 7,
     text_hidden: int = 384,
     vision_hidden: int = 256,
     heads: int = 4,
     side: int = SIDE,
 ) -> LlavaNextConfig:
-    """The shipped configuration; smaller arguments give a quick one for tests.
+    """What a training grows smaller weights to; smaller arguments give a quick one for tests.
 
-    Heads of the decoder are 128 wide, as in the 7B and 8B models, whatever its hidden size.
+    Heads of the decoder are 128 wide, as in the 7B and 8B models, whatever its hidden size. Of 18
+    million parameters most are the decoder's: with 5 layers the tower's glyphs were read (.96 of an
+    answer's bytes after its first), but the place where an answer begins was not found (.47).
     """
     text = LlamaConfig(
         vocab_size=tokenizer.VOCAB_SIZE,
         hidden_size=text_hidden,
-        intermediate_size=text_hidden,
+        intermediate_size=2 * text_hidden,
         num_hidden_layers=text_layers,
         num_attention_heads=heads,
         num_key_value_heads=max(1, heads // 2),
@@ -80,8 +83,8 @@ def vision_parts(model: Any) -> Any:
 
 
 def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:
-    """Write weights, configuration, tokenizer and processor as `models.config.export` does."""
-    export(model, folder, _preprocessor(model.config))
+    """Write the second pocket as `models.config.export` does, its matrices in float8."""
+    export(model, folder, _preprocessor(model.config), torch.float8_e4m3fn)
 
 
 def _preprocessor(config: LlavaNextConfig) -> dict[str, Any]:

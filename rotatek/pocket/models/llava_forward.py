@@ -13,9 +13,10 @@ from torch import Tensor
 from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.batch import TileBatch
 from rotatek.pocket.models.config import PATCH
-from rotatek.pocket.models.forward import colour_scale, glyph_loss, lm_loss, text_block
+from rotatek.pocket.models.forward import apart, colour_scale, glyph_loss, lm_loss, rms, text_block
 from rotatek.pocket.models.llava import vision_parts
 from rotatek.pocket.models.llava_tiles import READABLE, Tiling, join
+from rotatek.pocket.models.rotary import turn
 
 
 def clip_block(x: Tensor, heads: int, p: tuple[Tensor, ...]) -> Tensor:
@@ -66,15 +67,49 @@ def line_angles(length: int, width: int, theta: float, device: torch.device) -> 
     return torch.cat((angles, angles), -1)
 
 
+Angles = tuple[Tensor, Tensor]  # cosines and sines
+
+
+def told_loss(
+    text: Tensor, seen: Tensor, at: Angles, by: Angles, p: tuple[Tensor, ...], batch: Angles
+) -> Tensor:
+    """Weighted cross-entropy, over the visual tokens, of where one head looks.
+
+    Args:
+        text: What enters the head's layer, of the text [B, T, D].
+        seen: ... and of the visual tokens [B, N, D].
+        at: Angles [T, d] or [B * T, d] of the text.
+        by: Angles [N, d] of the visual tokens.
+        p: The layer's norm and the head's projections to queries and Keys [d, D].
+        batch: Places [B, T], the visual token to be looked at or -1, and weights [B, T].
+    """
+    norm, q_w, k_w = p
+    places, weights = batch
+    b, t, _ = text.shape
+    shape = (-1, at[0].shape[0], 1, at[0].shape[1])
+    q = turn(F.linear(rms(text, norm), q_w).view(shape), *at).view(b, t, -1)
+    k = turn(F.linear(rms(seen, norm), k_w)[:, :, None], *by)[:, :, 0]
+    scores = (q @ k.mT).float() * q.shape[-1] ** -0.5
+    lost = F.cross_entropy(
+        scores.flatten(0, 1), places.flatten(), ignore_index=-1, reduction="none"
+    )
+    counted = (weights * (places >= 0)).flatten()
+    return (lost * counted).sum() / counted.sum().clamp(min=1e-6)
+
+
 class TileForward:
     """The forward pass of one model, its block functions compiled once for all sizes."""
 
     def __init__(self, model: Any, compile_blocks: bool) -> None:
         self.model = model
-        self.clip_block, self.text_block = clip_block, text_block
+        self.clip_block, self.text_block, self.told_loss = clip_block, text_block, told_loss
+        self.lm_loss, self.glyph_loss = lm_loss, glyph_loss
         if compile_blocks:
             self.clip_block = torch.compile(clip_block, dynamic=True)
             self.text_block = torch.compile(text_block, dynamic=True)
+            self.told_loss = torch.compile(told_loss, dynamic=True)
+            self.lm_loss = torch.compile(lm_loss, dynamic=True)
+            self.glyph_loss = torch.compile(glyph_loss, dynamic=True)
         # Made once: copying constants to a GPU at every step would wait for it each time.
         self.mean, self.std = colour_scale(model.device)
         self.prefix = torch.tensor(tokenizer.prefix(), device=model.device)
@@ -104,30 +139,42 @@ class TileForward:
         newline = self.model.model.image_newline.expand(len(y), 1, -1)
         return features, torch.cat((y, newline), 1)[:, batch.order]
 
-    def read(self, seen: Tensor, text: Tensor) -> Tensor:
-        """Hidden states [B, T, D] of `text` [B, T] after the visual tokens `seen`."""
-        language = self.model.model.language_model
+    def read(self, seen: Tensor, batch: TileBatch) -> tuple[Tensor, Tensor]:
+        """Hidden states [B, T, D] of the text after the visual tokens; told places' loss."""
+        language, text = self.model.model.language_model, batch.text
         config, embed = language.config, language.embed_tokens.weight
-        before = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
-        x = torch.cat((before.float(), seen, F.embedding(text, embed).float()), 1)
+        start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
+        x = torch.cat((start.float(), seen, F.embedding(text, embed).float()), 1)
         theta = config.rope_parameters["rope_theta"]
-        angles = line_angles(x.shape[1], config.head_dim, theta, x.device)
+        angles, mask = line_angles(x.shape[1], config.head_dim, theta, x.device), None
+        first, before = len(self.prefix), len(self.prefix) + seen.shape[1]
+        by = angles[first:before]
+        if batch.alone:
+            angles, mask = apart(text, angles, before)
+        at = angles.view(-1, x.shape[1], config.head_dim)[:, before:].flatten(0, 1)
         cos, sin = angles.cos(), angles.sin()
-        for layer in language.layers:
-            x = self.text_block(x, cos, sin, config.head_dim, llama_params(layer))
-        return x[:, len(self.prefix) + seen.shape[1] :]
+        for i, layer in enumerate(language.layers):
+            p = llama_params(layer)
+            if i == told_layer(len(language.layers)):
+                head = (p[0], p[1][: config.head_dim], p[3][: config.head_dim])
+                where = (at.cos(), at.sin()), (by.cos(), by.sin())
+                told = self.told_loss(
+                    x[:, before:], x[:, first:before], *where, head, (batch.places, batch.weights)
+                )
+            x = self.text_block(x, cos, sin, config.head_dim, p, mask)
+        return x[:, before:], told
 
     def losses(
         self, batch: TileBatch, head: torch.nn.Linear, up: float = 4.0
-    ) -> tuple[Tensor, Tensor]:
-        """Answer loss and glyph loss of `batch`."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Answer loss, glyph loss and told places' loss of `batch`."""
         features, seen = self.see(batch)
-        x = self.read(seen, batch.text)
+        x, told = self.read(seen, batch)
         language = self.model.model.language_model
-        answer = lm_loss(
+        answer = self.lm_loss(
             x, language.norm.weight, language.embed_tokens.weight, batch.labels, batch.weights
         )
-        return answer, self.glyphs(features, batch, head, up)
+        return answer, self.glyphs(features, batch, head, up), told
 
     def glyphs(
         self, features: Tensor, batch: TileBatch, head: torch.nn.Linear, up: float
@@ -138,7 +185,12 @@ class TileForward:
         first = first_legible(batch.plan)
         target = target.view(*features.shape[:3], -1)[:, first:].flatten(0, 2)
         seen = features[:, first:].flatten(0, 2)
-        return glyph_loss(seen, head.weight, head.bias, target, up)
+        return self.glyph_loss(seen, head.weight, head.bias, target, up)
+
+
+def told_layer(layers: int) -> int:
+    """The layer whose first head is told where to look: where the shipped five learned to."""
+    return layers * 2 // 3
 
 
 def first_legible(plan: Tiling) -> int:

@@ -107,23 +107,40 @@ def order(plan: Tiling) -> Tensor:
     return packed[0][:, 0].long()
 
 
+def tile_places(glyphs: np.ndarray, plan: Tiling) -> np.ndarray:
+    """Patch (tile * patches + patch) of each glyph in the tiles, int64 [n]; outside: -1.
+
+    Args:
+        glyphs: As in `Document`.
+        plan: The tiling.
+    """
+    width, height = plan.original
+    across, side = plan.side // PATCH, plan.side
+    x = glyphs[:, 1] * (plan.width / width) + plan.left
+    y = glyphs[:, 2] * (plan.height / height) + plan.top
+    tile = 1 + (y // side) * plan.columns + x // side
+    patch = (y % side // PATCH) * across + x % side // PATCH
+    return np.where(_inside(glyphs, plan), tile * across**2 + patch, -1).astype(np.int64)
+
+
 def glyph_places(glyphs: np.ndarray, plan: Tiling) -> tuple[np.ndarray, np.ndarray]:
     """Patch (tile * patches + patch) and class of each glyph in the tiles and a legible base view.
 
     `glyphs` as in `Document`. Glyphs outside of the picture are left out.
     """
-    width, height = plan.original
-    inside = (glyphs[:, 1] >= 0) & (glyphs[:, 1] < width)
-    g = glyphs[inside & (glyphs[:, 2] >= 0) & (glyphs[:, 2] < height)]
+    g = glyphs[_inside(glyphs, plan)]
     across, side = plan.side // PATCH, plan.side
-    x = g[:, 1] * (plan.width / width) + plan.left
-    y = g[:, 2] * (plan.height / height) + plan.top
-    tile = 1 + (y // side) * plan.columns + x // side
-    patch = (y % side // PATCH) * across + x % side // PATCH
-    place = tile * across**2 + patch
-    kind = g[:, 0]
+    place, kind = tile_places(g, plan), g[:, 0]
     if plan.base_scale >= READABLE:
+        width, height = plan.original
         x, y = g[:, 1] * (side / width), g[:, 2] * (side / height)
         place = np.concatenate((place, (y // PATCH) * across + x // PATCH))
         kind = np.concatenate((kind, kind))
     return place.astype(np.int64), kind.astype(np.int64)
+
+
+def _inside(glyphs: np.ndarray, plan: Tiling) -> np.ndarray:
+    """Which glyphs have their centre in the picture, bool [n]."""
+    width, height = plan.original
+    x, y = glyphs[:, 1], glyphs[:, 2]
+    return (x >= 0) & (x < width) & (y >= 0) & (y < height)

@@ -3,7 +3,7 @@
 import gc
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
@@ -20,7 +20,7 @@ from rotatek.pocket.models.batch import Batch
 from rotatek.pocket.models.config import PATCH, UNIT, scaled, text_length
 from rotatek.pocket.questions.comparisons import comparisons
 from rotatek.pocket.questions.derived import revised
-from rotatek.pocket.training.packing import Row, pack
+from rotatek.pocket.training.packing import pack
 
 STRETCHED_SHARE: Final = 0.15
 STRETCH: Final = 1.2
@@ -69,14 +69,19 @@ def glyph_targets(document: Document) -> tuple[np.ndarray, np.ndarray]:
     return patch, g[:, 0].astype(np.int64)
 
 
-def packed(turns: list[list[Row]]) -> Iterator[torch.Tensor]:
-    """Text, labels and weights: all pictures' first packing, then all pictures' second, ..."""
+def packed(turns: Sequence[Sequence[tuple[np.ndarray, ...]]]) -> Iterator[torch.Tensor]:
+    """Each column of the rows: all pictures' first packing, then all pictures' second, ..."""
     rows = [packing for use in zip(*turns, strict=True) for packing in use]
     return (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
 
 
 def draw_document(
-    rng: random.Random, width: int, height: int, names: tuple[str, ...] | None, pages: Path | None
+    rng: random.Random,
+    width: int,
+    height: int,
+    names: tuple[str, ...] | None,
+    pages: Path | None,
+    early: bool = False,
 ) -> Document:
     """A document to train on.
 
@@ -86,10 +91,11 @@ def draw_document(
         rng: Says which.
         width: Pixels.
         height: Pixels.
-        names: The renderers to draw from, for the early ones, which are degraded less; None: all.
+        names: The renderers to draw from; None: all.
         pages: A folder of stored documents to mix in, or none.
+        early: Whether to degrade it less, and to mix nothing in.
     """
-    severity, stored = (0.4, None) if names else (1.0, pages)
+    severity, stored = (0.4, None) if early else (1.0, pages)
     seed, w, h = rng.getrandbits(48), width, height
     if rng.random() < STRETCHED_SHARE:
         by = rng.uniform(1 / STRETCH, STRETCH)
@@ -124,7 +130,8 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
     images = np.empty((count, height, width, 3), np.uint8)
     turns, patches, classes = [], [], []
     for i in range(count):
-        document = stretched(draw_document(rng, *drawn, names, options.pages), width, height)
+        drawing = draw_document(rng, *drawn, names, options.pages, early=names is not None)
+        document = stretched(drawing, width, height)
         images[i] = np.asarray(document.image)
         turns.append([pack(order, document.questions, length, hidden) for order in orders])
         p, c = glyph_targets(document)

@@ -27,13 +27,12 @@ def distance(batch_bytes: int, echo: int) -> int:
 def uses(batch: Any) -> list[Any]:
     """The batch once for each packing of its questions: the same pictures, other text.
 
-    Its text, labels and weights hold one packing of all pictures after the other.
+    Its text, labels, weights (and places) hold one packing of all pictures after the other.
     """
-    size = len(batch.images)
-    packings = (x.split(size) for x in (batch.text, batch.labels, batch.weights))
+    names = [n for n in ("text", "labels", "weights", "places") if hasattr(batch, n)]
+    packings = (getattr(batch, name).split(len(batch.images)) for name in names)
     return [
-        replace(batch, text=text, labels=labels, weights=weights)
-        for text, labels, weights in zip(*packings, strict=True)
+        replace(batch, **dict(zip(names, use, strict=True))) for use in zip(*packings, strict=True)
     ]
 
 

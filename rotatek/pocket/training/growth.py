@@ -11,12 +11,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rotatek.pocket.models.config import build_model
+from rotatek.pocket.models.config import fresh
 
 OUTPUTS: Final = (
     "o_proj.weight", "attn.proj.weight", "attn.proj.bias", "down_proj.weight",
-    "down_proj.bias",
+    "down_proj.bias", "out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias",
 )  # fmt: skip
+READERS: Final = ("down_proj.weight", "fc2.weight")  # matrices whose added part is columns
 LAYER: Final = re.compile(r"(.*\.(?:layers|blocks)\.)(\d+)\.(.*)")
 
 
@@ -24,14 +25,14 @@ def grown(model: Any, config: Any, seed: int = 0) -> Any:
     """A larger model like a smaller, trained one, in float32 on the CPU.
 
     Args:
-        model: The smaller one, given back as it is where it has that shape already.
+        model: The smaller one, of either family, given back as it is where it has that shape.
         config: As wide, as deep or deeper, MLPs as wide or wider.
         seed: Of what is drawn for added rows.
 
     Raises:
         ValueError: for a shape that is smaller or of another width.
     """
-    new = build_model(config, seed)
+    new = fresh(type(model), config, seed)
     before, after = model.state_dict(), new.state_dict()
     if {k: v.shape for k, v in before.items()} == {k: v.shape for k, v in after.items()}:
         return model
@@ -71,7 +72,7 @@ def _widened(name: str, small: Tensor, large: Tensor) -> Tensor:
     """`small` in the corner of a tensor of `large`'s shape."""
     if small.shape == large.shape:
         return small
-    reads = name.endswith("down_proj.weight")  # the one matrix whose added part is columns
+    reads = name.endswith(READERS)
     kept = (slice(None), slice(small.shape[-1])) if reads else (slice(small.shape[0]),)
     if "mlp" not in name or large[kept].shape != small.shape:
         raise ValueError(f"{name} cannot grow from {tuple(small.shape)} to {tuple(large.shape)}")

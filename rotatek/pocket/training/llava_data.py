@@ -7,19 +7,46 @@ import numpy as np
 import torch
 
 from rotatek.pocket.generate import pick_size
+from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.models import tokenizer
 from rotatek.pocket.models.batch import TileBatch
 from rotatek.pocket.models.config import PATCH, UNIT, text_length
-from rotatek.pocket.models.llava_tiles import glyph_places, order, tiling, views
+from rotatek.pocket.models.llava_tiles import glyph_places, order, tile_places, tiling, views
 from rotatek.pocket.training.data import EASY, BatchOptions, draw_document, packed
 from rotatek.pocket.training.packing import pack
+from rotatek.pocket.training.told import told_places
 
 LONGEST_TEXT: Final = 640  # tokens: beyond, a picture's questions cost more than its tiles
+ROUND: Final = 128  # tokens: attention plans anew for every length of sequence, 110 ms each
+MEASURED: Final = 2.0  # times as often, what the project's own documents are measured on
 
 
-def batch_size(visual: int, text: int, cost: int) -> int:
+def lengths(visual: int, width: int, height: int) -> tuple[int, int]:
+    """Tokens of the text beside `visual` ones and of the whole sequence, which is a round number.
+
+    Lengths are few that way, and so are sizes of batches, which depend on nothing else.
+    """
+    before = len(tokenizer.prefix()) + visual
+    whole = -(-(before + min(LONGEST_TEXT, text_length(width, height))) // ROUND) * ROUND
+    return whole - before, whole
+
+
+def batch_size(length: int, cost: int) -> int:
     """Pictures a batch of `cost`: about decoder tokens, attention counted in."""
-    length = visual + text
     return max(2, int(cost / (length * (1 + length / 3000))))
+
+
+def pick_renderer(rng: random.Random, width: int, height: int) -> tuple[str, ...]:
+    """What draws the next document: by the registry's weights, not by the first pocket's needs.
+
+    That pocket's mixture is a quarter of long receipts, whose type is lost on tiles of this size.
+    """
+    drawn = {
+        name: r.weight * (MEASURED if "own" in r.splits else 1.0)
+        for name, r in REGISTRY.items()
+        if not r.held_out and r.smallest <= min(width, height)
+    }
+    return tuple(rng.choices(list(drawn), list(drawn.values())))
 
 
 def make_tiles(
@@ -28,32 +55,37 @@ def make_tiles(
     """One batch of the second pocket model's training.
 
     Args:
-        options: What all batches of the run have in common; nothing is hidden from each other here.
+        options: What all batches of the run have in common.
         side: Of a tile, in pixels.
         index: Which batch of the run.
         progress: How far the run is, in [0, 1] of the curriculum.
         world: Ranks that train together; their batches of one step are of one size.
     """
-    seed = options.seed
-    size = random.Random(f"tiling/{seed}/{index // world}")
+    seed, step = options.seed, index // world
+    size = random.Random(f"tiling/{seed}/{step}")
     width, height, names = curriculum(size, progress)
+    hidden = random.Random(f"alone/{seed}/{step}").random() < options.alone
     rng = random.Random(f"tiles/{seed}/{index}")
     orders = options.orders(rng, index)
     plan = tiling(width, height, side)
     packing = order(plan)
-    length = min(LONGEST_TEXT, text_length(width, height))
+    length, whole = lengths(len(packing), width, height)
     features = plan.tiles * (side // PATCH) ** 2
-    base, grid, turns, places = [], [], [], []
-    for i in range(batch_size(len(packing), length, options.cost)):
-        document = draw_document(rng, width, height, names, options.pages)
+    shown = token_of(packing, features)
+    base, grid, turns, glyphs = [], [], [], []
+    for i in range(batch_size(whole, options.cost)):
+        drawn = names or pick_renderer(rng, width, height)
+        document = draw_document(rng, width, height, drawn, options.pages, early=names is not None)
         first, rest = views(document.image, plan)
         base.append(first)
         grid.append(rest)
-        turns.append([pack(order, document.questions, length) for order in orders])
+        tokens = shown[tile_places(document.glyphs, plan)]
+        packs = [pack(order, document.questions, length, hidden) for order in orders]
+        turns.append([(*row, told_places(row[1], document, tokens)) for row in packs])
         where, which = glyph_places(document.glyphs, plan)
-        places.append((where + i * features, which))
-    text, labels, weights = packed(turns)
-    patch, kind = (torch.from_numpy(np.concatenate(c)) for c in zip(*places, strict=True))
+        glyphs.append((where + i * features, which))
+    text, labels, weights, places = packed(turns)
+    patch, kind = (torch.from_numpy(np.concatenate(c)) for c in zip(*glyphs, strict=True))
     return TileBatch(
         images=torch.from_numpy(np.stack(base)),
         grid=torch.from_numpy(np.stack(grid)),
@@ -64,7 +96,17 @@ def make_tiles(
         glyph_patch=patch,
         glyph_class=kind,
         plan=plan,
+        places=places,
+        alone=hidden,
     )
+
+
+def token_of(packing: torch.Tensor, features: int) -> np.ndarray:
+    """The visual token that shows each feature, int64 [features + 1]: -1 if none, or of none."""
+    shown = np.full(features + 1, -1, np.int64)
+    shown[packing.numpy()] = np.arange(len(packing))
+    shown[-1] = -1  # where the row ends stood
+    return shown
 
 
 def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str, ...] | None]:
@@ -80,7 +122,7 @@ def curriculum(rng: random.Random, progress: float) -> tuple[int, int, tuple[str
     large, middle = (0.5, 0.78) if progress > 0.54 else (0.06, 0.4)
     r = rng.random()
     if r < large:
-        return *pick_size(rng, 280, 676), None
+        return *pick_size(rng, 180, 676), None
     if r < middle:
         return *_strip(rng), None
     return *_small(rng), None

@@ -10,6 +10,7 @@ from transformers import LlavaNextForConditionalGeneration
 
 from rotatek.pocket.models.llava import build_llava, llava_config, save_llava
 from rotatek.pocket.models.llava_forward import TileForward
+from rotatek.pocket.training.growth import grown
 from rotatek.pocket.training.llava_data import make_tiles
 from rotatek.pocket.training.trainer import Trainer
 
@@ -20,15 +21,21 @@ class TileTrainer(Trainer):
     passes = TileForward
     write = staticmethod(save_llava)
     cost = 115_000
+    parts = (*Trainer.parts, "told_loss")
 
     def network(self, args: argparse.Namespace) -> Any:
         """The weights to begin with, float32 on the CPU."""
+        config = llava_config(3, 3, 256, 128, 2, side=112) if args.tiny else llava_config()
         if args.start:
-            return LlavaNextForConditionalGeneration.from_pretrained(
+            start = LlavaNextForConditionalGeneration.from_pretrained(
                 args.start, dtype=torch.float32
             )
-        config = llava_config(2, 3, 256, 128, 2, side=112) if args.tiny else llava_config()
+            return grown(start, config, args.seed)
         return build_llava(config, args.seed)
+
+    def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """What an update lowers: the first pocket's losses and that of told places."""
+        return super().total(losses[:2]) + self.args.told_weight * losses[2]
 
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""

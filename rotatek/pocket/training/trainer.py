@@ -41,6 +41,7 @@ class Trainer:
     passes: Any = Forward
     write: Any = staticmethod(save_model)
     cost = 52_000  # of a batch on one GPU, unless --cost says otherwise
+    parts: tuple[str, ...] = ("answer_loss", "glyph_loss")  # what the forward's losses are
 
     def __init__(self, args: argparse.Namespace, rank: int, world: int) -> None:
         args.cost = args.cost or self.cost
@@ -125,11 +126,16 @@ class Trainer:
         """bfloat16 on a GPU, float32 elsewhere."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
-    def step(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """One update; returns answer and glyph loss, unsynchronised."""
+    def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """What an update lowers, of the forward's losses."""
+        answer, glyph = losses
+        return answer + self.args.glyph_weight * glyph
+
+    def step(self, batch: Any) -> torch.Tensor:
+        """One update; returns the losses, [parts], unsynchronised."""
         with self.precision():
-            answer, glyph = self.forward.losses(batch, self.head)
-        (answer + self.args.glyph_weight * glyph).backward()
+            losses = self.forward.losses(batch, self.head)
+        self.total(losses).backward()
         if self.world > 1:
             self.share_gradients()
         torch.nn.utils.clip_grad_norm_(self.params, 1.0)
@@ -141,7 +147,7 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
         self.clock.step += 1
         self.images += len(batch.images) * self.world
-        return answer.detach(), glyph.detach()
+        return torch.stack(losses).detach()
 
     def share_gradients(self) -> None:
         """Average gradients over the ranks, in one flat buffer of half the bytes."""
@@ -175,8 +181,8 @@ class Trainer:
                 torch.cuda.synchronize(self.device)
                 started = time.monotonic()
             with self.precision():
-                answer, glyph = self.forward.losses(batch, self.head)
-            (answer + glyph).backward()
+                losses = self.forward.losses(batch, self.head)
+            self.total(losses).backward()
             if self.world > 1:
                 self.share_gradients()
         torch.cuda.synchronize(self.device)
@@ -219,22 +225,21 @@ class Trainer:
             self.warm_up(make)
         data, shared = loader(make, self.clock.step, self.rank, self.world, workers)
         shared.value = max(args.skip, self.clock.progress)
-        began, waited, sums = time.monotonic(), 0.0, torch.zeros(2, device=self.device)
+        began, waited = time.monotonic(), 0.0
+        sums = torch.zeros(len(self.parts), device=self.device)
         count, images = 0, self.images
         batches = self.batches(iter(data))
         while True:
             asked = time.monotonic()
             batch = next(batches)
             waited += time.monotonic() - asked
-            losses = self.step(batch)
-            sums += torch.stack(losses)
+            sums += self.step(batch)
             count += 1
             shared.value = max(args.skip, self.clock.progress)
             if count >= args.log_every:
-                answer, glyph = (sums / count).tolist()
                 now = time.monotonic()
                 speed = (self.images - images) / (now - began)
-                self.report(answer, glyph, speed, self.longest(waited))
+                self.report((sums / count).tolist(), speed, self.longest(waited))
                 began, waited, count, images = now, 0.0, 0, self.images
                 sums.zero_()
             if self.rank == 0 and self.clock.step % AGREE_EVERY == 0 and self.clock.to_save():
@@ -253,15 +258,14 @@ class Trainer:
             dist.all_reduce(word, dist.ReduceOp.MAX)
         return word.item()
 
-    def report(self, answer: float, glyph: float, speed: float, waited: float) -> None:
+    def report(self, losses: list[float], speed: float, waited: float) -> None:
         """Note the losses and show them."""
         row = {
             "step": self.clock.step,
             "progress": round(self.clock.progress, 4),
             "seconds": round(self.clock.elapsed, 1),
             "images": self.images,
-            "answer_loss": round(answer, 4),
-            "glyph_loss": round(glyph, 4),
+            **{name: round(loss, 4) for name, loss in zip(self.parts, losses, strict=True)},
             "images_per_s": round(speed, 1),
             "loader_wait_s": round(waited, 2),
         }
