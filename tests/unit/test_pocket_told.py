@@ -143,8 +143,8 @@ def test_hidden_turns_are_told_what_a_sequence_of_their_own_is_told() -> None:
         later.weights[0, ends[1] + third :] = 0
         moved.weights[0, third:] = 0
         apart = [forward.read(visual, made)[1] for made in (later, moved)]
-    assert told[0] > 0 and torch.allclose(*told, atol=1e-4)
-    assert apart[0] > 0 and torch.allclose(*apart, atol=1e-4)
+    assert told[0] > 0 and torch.allclose(told[0], told[1], atol=1e-4)
+    assert apart[0] > 0 and torch.allclose(apart[0], apart[1], atol=1e-4)
 
 
 def test_the_told_layer_of_the_trained_shape_grows_from_that_of_the_shipped_one() -> None:

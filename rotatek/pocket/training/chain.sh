@@ -9,7 +9,7 @@ export TORCHINDUCTOR_COMPILE_THREADS=4
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
-    torchrun --standalone --nproc-per-node "$gpus" -m -- \
+    python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" -m -- \
         rotatek.pocket.training --out "$run" "$@" \
         2>"$log" &
 else

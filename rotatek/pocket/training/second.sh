@@ -1,0 +1,76 @@
+#!/bin/sh
+# The second pocket trained on: grown from the shipped weights and told where answers stand, in four
+# calls of at most ten minutes each, one right after the other on one machine of two H200 (32 cores).
+# usage, in the repository's root: second.sh LINK RESULT_FOLDER
+#
+#   smoke two minutes of link 1 elsewhere: pass_ms, images/s, loader_wait_s and falling losses
+#   1, 2  both GPUs train together, 8 minutes each
+#   3     each GPU goes on for itself with a falling rate, 5 minutes; then the mean of what helps
+#   4     splits own and renderers, 12 documents a size, and the handmade pages
+#
+# Loaders that wait for more than a tenth of the time: ECHO=3; for none of it: ECHO=1. chain.sh gives
+# up after 180 s without a small loss. A machine lost after link 1 or 2: put the shards and the head
+# that came back into a copy of the run's export (config.json as models.llava.llava_config() says),
+# and begin anew with START=that folder, HEAD=its head, MINUTES=what is left / 0.76.
+# After: the shards of link 3 and config.json into assets/pocket-llava. Bars: own .80, at most 20 MB.
+# TINY=1 runs the whole chain in a few seconds a link, without a GPU.
+link=$1 result=$2
+here=$(dirname "$0")
+run=${RUN:-/tmp/second} start=${START:-assets/pocket-llava}
+workers=26 judged="--batches 16 --cost 60000" asked="--documents 12" device=cuda
+common="--family llava_next --echo ${ECHO:-2} --alone 0.3 --glyph-weight 0.3 --told-weight 0.3"
+if [ -n "$TINY" ]; then
+    workers=2 judged="--batches 2 --cost 1600" device=cpu
+    asked="--documents 1 --questions 1 --sizes 224x224 --max-new 4"
+    common="$common --tiny --cost 1600 --log-every 1"
+fi
+[ -z "$PAGES" ] || common="$common --pages $PAGES"
+together() { # RUN RESULT MORE_OPTIONS
+    folder=$1 back=$2
+    shift 2
+    # shellcheck disable=SC2086
+    GPUS=2 sh "$here/chain.sh" "$folder" "$back" $common --start "$start" ${HEAD:+--head "$HEAD"} \
+        --skip 0.4 --lr 2e-3 --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
+        --workers "$workers" --minutes "${MINUTES:-21}" "$@"
+}
+alone() { # GPU
+    mkdir -p "$run-back-$1"
+    # shellcheck disable=SC2086
+    CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-back-$1" $common \
+        --start "$run/export" --head "$run/head.safetensors" --minutes "${ALONE:-5}" \
+        --save-minutes 60 --workers $((workers / 2)) --skip 0.6 --lr 6e-4 --warm-up 60 \
+        --decay-from 0.05 --seed "$((221 + $1))"
+}
+mkdir -p "$result"
+case $link in
+smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
+1 | 2) together "$run" "$result" --link-minutes "${LINK:-8}" ;;
+3)
+    alone 0 &
+    one=$!
+    alone 1 &
+    wait "$one" && wait $! || exit 1
+    # shellcheck disable=SC2086
+    python3 -m rotatek.pocket.training.averaging "$run-mean" "$run/export" "$run-0/export" \
+        "$run-1/export" --family llava_next $judged >"$result/mean.log" 2>&1 || exit 1
+    tail -n 1 "$result/mean.log"
+    cp "$run-mean"/model*.safetensors* "$run-mean/config.json" "$run-back-0/train.log" "$result"
+    ;;
+4)
+    export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
+    jobs="" gpu=0
+    for split in own renderers; do
+        # shellcheck disable=SC2086
+        CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation --family llava_next \
+            --model "$run-mean" --splits $split $asked --json "$result/$split.json" \
+            >"$result/$split.md" 2>"$result/$split.log" &
+        jobs="$jobs $!" gpu=1
+    done
+    for job in $jobs; do wait "$job" || { tail -n 9 "$result"/*.log; exit 1; }; done
+    head -n 12 "$result"/*.md
+    [ -n "$TINY" ] || python3 -m rotatek evaluate --model "$run-mean" --device $device \
+        --suite assets/handmade/questions.jsonl --settings assets/handmade/settings.json \
+        --out "$result/handmade"
+    ;;
+*) sed -n 2,21p "$0" ;;
+esac
