@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -137,8 +138,14 @@ def llava() -> VisionLanguageModel:
 
 
 def _timed(work: Callable[[], Any], repeats: int = 5) -> tuple[float, float, Any]:
-    """Median milliseconds, peak extra MiB, and the last result."""
+    """Median milliseconds, peak extra MiB, and the last result; without a GPU, no MiB."""
     times, result = [], None
+    if not torch.cuda.is_available():
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            result = work()
+            times.append(1000 * (time.perf_counter() - begun))
+        return statistics.median(times), 0.0, result
     for _ in range(repeats):
         result = None
         torch.cuda.synchronize()
@@ -171,7 +178,7 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         cache.make_static(NEW_TOKENS + 1)  # the graph's room: the same splits, the same rounding
     steps = list(decode(vlm, embedded, cache, logits, NEW_TOKENS))
     graphed = []
-    if settings is not None:
+    if settings is not None and vlm.device.type == "cuda":
         again, logits = fill()
         graphed = list(decode(vlm, embedded, again, logits, NEW_TOKENS, graph=True))
     held = (
@@ -186,7 +193,9 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         "graph_ms": round(statistics.median(step.ms for step in graphed[2:]), 3)
         if graphed
         else None,
-        "graph_equals_eager": [s.tokens for s in graphed] == [s.tokens for s in steps],
+        "graph_equals_eager": [s.tokens for s in graphed] == [s.tokens for s in steps]
+        if graphed
+        else None,
         "kv_mib": round(held / 2**20, 2),
         "tokens": [step.tokens[0] for step in steps],
     }

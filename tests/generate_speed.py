@@ -194,6 +194,21 @@ def measure(
     return report
 
 
+def large() -> VisionLanguageModel:
+    """Qwen2.5-VL-7B's shapes, and pictures of up to 4,096 visual tokens."""
+    vlm = full_size.qwen()
+    most = {"shortest_edge": 3136, "longest_edge": 28 * 28 * 4096}
+    vlm.images = Qwen2VLImageProcessorPil(size=most)
+    return vlm
+
+
+def tried(new: int, short: bool = False) -> dict:
+    """Every row with a tiny model on the CPU, with recorded steps in place of graphs."""
+    without: dict[str, Any] = {"capture": RecordedGraph, "capturable": lambda device: True}
+    with mock.patch.multiple(graphs, **without):
+        return measure(tiny_qwen(), {12: (120, 90)}, new, short)
+
+
 def say(line: str) -> None:
     """A line at once."""
     sys.stdout.write(line + "\n")
@@ -209,15 +224,10 @@ def main() -> int:
     parser.add_argument("--new", type=int, default=64, help="tokens of an answer")
     args = parser.parse_args()
     if args.tiny:
-        tried: dict[str, Any] = {"capture": RecordedGraph, "capturable": lambda device: True}
-        with mock.patch.multiple(graphs, **tried):
-            report = measure(tiny_qwen(), {12: (120, 90)}, args.new)
+        report = tried(args.new)
     elif torch.cuda.is_available():
-        vlm = full_size.qwen()
-        most = {"shortest_edge": 3136, "longest_edge": 28 * 28 * 4096}
-        vlm.images = Qwen2VLImageProcessorPil(size=most)
         report = {"device": torch.cuda.get_device_name()} | measure(
-            vlm, SIDES, args.new, args.short
+            large(), SIDES, args.new, args.short
         )
     else:
         sys.stderr.write("This command needs a GPU with 40 GB of memory, or --tiny.\n")

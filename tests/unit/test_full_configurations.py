@@ -1,6 +1,11 @@
 """Full-size configurations without weights: parameters, bytes, prompts and positions."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -79,3 +84,21 @@ def test_prompts_and_positions_at_full_size(
         len(set(g.tokens or range(g.rows * g.columns)) - {-1}) for g in prompt.pixels.grids
     )
     assert covered == prompt.visual_tokens
+
+
+@pytest.mark.slow
+def test_the_command_for_a_gpu_runs_here_with_tiny_models(tmp_path: Path) -> None:
+    """So that no minute of a GPU goes to a slip of the pen."""
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu_check", "--tiny", "--json", str(report)],
+        cwd=Path(__file__).parents[2],
+        env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WRONG" not in done.stdout and done.stdout.count("as it should be") == 4
+    assert set(json.loads(report.read_text())) >= {"kernels", "gemma", "generate", "seconds"}
