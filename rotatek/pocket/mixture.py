@@ -24,7 +24,7 @@ TALL: Final[dict[str, float]] = {
     "workboards": 0.5, "bars": 0.6, "lines": 0.5, "charted": 0.6, "plots": 0.3, "terminals": 0.4,
 }  # fmt: skip
 LARGE: Final = 600  # visual tokens from which on a picture is large; there, times as often:
-MANY: Final[dict[str, float]] = {"dense": 3.0, "letters": 1.2, "printouts": 1.5, "ledgers": 1.5}
+MANY: Final[dict[str, float]] = {"dense": 3.5, "letters": 1.2, "printouts": 1.5, "ledgers": 1.5}
 STORED: Final = 0.06  # of all pictures, where there is a folder of stored ones
 ON_PAPER: Final[dict[str, float]] = {
     "pages": 0.5, "forms": 0.5, "receipts": 0.9, "tables": 0.3, "invoices": 0.7, "menus": 0.4,

@@ -17,8 +17,8 @@ from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from rotatek.pocket.layouts.style import PageStyle
 from rotatek.pocket.questions.templates import ABSENT, ORDINALS, careless
 
-SMALLEST, LARGEST = 8.6, 15.0  # pixels of a letter's size
-NARROWEST: Final = 4.8  # pixels of a figure's width, at least
+SMALLEST, LARGEST = 8.6, 13.5  # pixels of a letter's size
+NARROWEST: Final = 4.6  # pixels of a figure's width, at least
 SECTIONED: Final = 0.4  # share of pages with headings between the entries
 Make = Callable[[random.Random], str]
 
@@ -158,7 +158,7 @@ def _open(rng: random.Random, style: PageStyle) -> Page:
     white = rng.random() < 0.6
     canvas = blank_page(style, (255, 255, 255) if white else None)
     family, sort = pick_family(rng, style.split, western=True), rng.choice(SORTS)
-    size = rng.triangular(SMALLEST, LARGEST, 10.0)
+    size = rng.triangular(SMALLEST, LARGEST, 9.6)
     make = _light(rng, family)
     size *= max(1.0, NARROWEST / (make(40).width("0") * size / 40))
     body = make(size)
