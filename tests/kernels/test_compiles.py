@@ -16,14 +16,22 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import launch, launch_planes, packing
+from kernels import append, launch, launch_planes, packing
 from kernels.cases import Case, make
+from kernels.plan import Config, Joined
 """
-PLANES = """
+EVERY = """
 compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")
+compile_only(launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
 compile_only(packing, arch, "pack_kernel")
-q, visual, text = make(Case(torch.bfloat16, N=300, k=32, pack="planes"), "cpu")
-launch_planes.attend_planes(q, visual, text, 0.1)
+compile_only(append, arch, "append_kernel")
+for past in (0, 40):  # text at full width, and in 8 bits behind a window
+    q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
+    launch_planes.attend_planes(q, visual, text, 0.1)
+    q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, past=past), "cpu")
+    for config in (Config(block_m=16), Config(block_m=16, joined=Joined())):
+        launch.attend_triton(q, visual, text, 0.1, config=config)
+append.append_text(text, text.keys[:, :, :1], text.values[:, :, :1], text.lengths)
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
@@ -59,8 +67,10 @@ def compiled(script: str, *args: object) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [80, 90, 120])
-def test_planes_compile_without_a_gpu(arch: int) -> None:
-    assert compiled(PLANES, arch) == ["digits_kernel", "merge_kernel", "pack_kernel"]
+def test_kernels_compile_without_a_gpu(arch: int) -> None:
+    names = ["append_kernel", *["digits_kernel"] * 2, *["joined_kernel"] * 2]
+    names += [*["merge_kernel"] * 6, "pack_kernel", *["split_kernel"] * 2]
+    assert compiled(EVERY, arch) == names
 
 
 @pytest.mark.slow
