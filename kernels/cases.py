@@ -110,7 +110,18 @@ def branches() -> list[Case]:
             replace(case, B=64 if "8" in pack else 32, N=576),
             replace(case, B=16, N=2880, M=300),
         ]
-    return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True)]
+    return [*found, Case(torch.bfloat16, B=3, N=0, M=700, ragged=True), *pasts()]
+
+
+def pasts() -> list[Case]:
+    """Text in 8 bits behind a window, beside every kind of visual cache, and alone."""
+    found = []
+    for dtype, pack in product((torch.bfloat16, torch.float16), ("rotated", "values", "int8")):
+        base = Case(dtype, B=3, N=700, M=32, G=7, pack=pack, past=200, ragged=True)
+        found += [base, replace(base, B=32, Hkv=8, N=576), replace(base, N=0, past=20, G=4)]
+        found += [replace(base, pack="planes", k=48), replace(base, d=80, k=24, past=1, M=64)]
+    found += [Case(torch.float32, N=65, M=16, past=past, ragged=past > 1) for past in (1, 33)]
+    return found
 
 
 def widths() -> list[Case]:

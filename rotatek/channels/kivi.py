@@ -16,13 +16,12 @@ from torch.nn.functional import pad
 
 from kernels.reference import Visual
 from rotatek.channels.base import LayerStates
-from rotatek.channels.packed import PackedMethod, PackedStore
+from rotatek.channels.packed import LARGEST, PackedMethod, PackedStore
 from rotatek.channels.packing import pack, packed_width
 from rotatek.channels.store import Store
 from rotatek.rotation import token_mask
 
 GROUP: Final = 32
-LARGEST: Final = torch.finfo(torch.float16).max
 SMALLEST: Final = 2.0**-24  # float16's, so that a group of equal numbers divides by no zero
 
 

@@ -18,6 +18,7 @@ from rotatek.options import choice
 
 BITS: Final = (2, 3, 4)
 FULL_BITS: Final = 16  # of a number in an uncompressed cache, as nominal shares count it
+LARGEST: Final = torch.finfo(torch.float16).max
 
 
 def bits_option() -> Any:

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.channels.base import LayerStates
-from rotatek.channels.packed import PackedMethod, PackedStore
+from rotatek.channels.packed import LARGEST, PackedMethod, PackedStore
 from rotatek.channels.packing import pack, packed_width
 from rotatek.channels.store import Store
 
 SEED: Final = 20250428
-LARGEST: Final = torch.finfo(torch.float16).max
 ROUNDS: Final = 10_000  # of Lloyd's iteration, which ends where nothing moves any more
 STILL: Final = 1e-12
 

@@ -14,7 +14,7 @@ import torch
 
 from kernels import dispatch
 from kernels.dispatch import Dispatcher, Status, sample
-from kernels.reference import Visual, attend_reference
+from kernels.reference import Text, Visual, append_plain, attend_reference, opened_text
 from rotatek import rotation
 
 WRONG = ("slanted", "wrong", "heavy")
@@ -52,7 +52,11 @@ def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def honest(q: torch.Tensor, visual: Any, text: Any, scale: float) -> torch.Tensor:
         return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
 
+    def append(text: Text, *new: torch.Tensor) -> None:
+        append_plain(text, *(each.as_subclass(torch.Tensor) for each in new))
+
     monkeypatch.setattr(dispatch, "attend_reference", honest)
+    monkeypatch.setattr(dispatch, "append_plain", append)
 
 
 def test_the_first_failure_is_the_last(
@@ -185,6 +189,61 @@ def test_import_without_triton_or_gpu(root: Path) -> None:
         "assert not torch.cuda.is_initialized()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_fault_with_text_in_8_bits_leaves_the_others_alone(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attention fails, or is off in its self-test: text with a past is read and written in
+    plain PyTorch, all else by the kernels."""
+    calls = []
+
+    def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
+        calls.append(text)
+        if text.past is not None and not wrong:
+            raise RuntimeError("a secret path")
+        found = attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
+        return found + (text.past is not None)
+
+    kernel(monkeypatch, attend)
+    dispatcher = Dispatcher()
+    dispatcher._unproven = {"past"} if wrong else set()
+    q, visual, text = dispatch.sample_past(torch.device("cpu"), torch.float32)
+    disguised = q.as_subclass(OnGpu)
+    monkeypatch.setattr(dispatch, "sample_past", lambda *given: (disguised, visual, text))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for _ in range(3):
+        got = dispatcher.attend(disguised, visual, text, 0.1)
+        assert torch.equal(got, attend_reference(q, visual, text, 0.1))
+    assert len(calls) == 1
+    status = dispatcher.status("cuda")
+    assert status.backend == "triton"
+    assert "8 bits" in status.reason and "secret" not in status.reason
+    new = text.keys[:, :, :1].clone().as_subclass(OnGpu)
+    assert text.lengths is not None
+    added = torch.ones_like(text.lengths)
+    dispatcher.append(text, new, new, added)  # plain, though it says that it is on a GPU
+    assert torch.equal(call(dispatcher), expected())
+
+
+def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("a secret path")
+
+    fake = SimpleNamespace(append_text=broken)
+    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
+    dispatcher = Dispatcher()
+    texts = [dispatch.sample_past(torch.device("cpu"), torch.float32)[2] for _ in range(2)]
+    ends = texts[0].lengths
+    assert ends is not None
+    new, added = torch.ones_like(texts[0].keys[:, :, :1]), torch.ones_like(ends)
+    append_plain(texts[0], new, new, added)
+    dispatcher.append(texts[1], new.as_subclass(OnGpu), new, added)
+    found = [opened_text(text._replace(lengths=ends + 1)) for text in texts]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    reason = dispatcher.status("cuda").reason
+    assert "8 bits" in reason and "secret" not in reason
 
 
 @pytest.mark.parametrize("wrong", [False, True])
