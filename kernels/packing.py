@@ -66,7 +66,14 @@ def pack_kernel(
 
 
 def pack_states(
-    states: Tensor, mean: Tensor, basis: Tensor, counts: Tensor, steps: Tensor, values: bool = False
+    states: Tensor,
+    mean: Tensor,
+    basis: Tensor,
+    counts: Tensor,
+    steps: Tensor,
+    values: bool = False,
+    offsets: Tensor | None = None,
+    words: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`kernels.planes.pack` of (states - mean) basis; a code may differ by one where it rounds.
 
@@ -77,6 +84,8 @@ def pack_states(
         counts: [B, Hkv, 4] int32, as `pack` takes them.
         steps: [B, Hkv, w] float32.
         values: channels by tokens, as Values are stored.
+        offsets: where heads begin, if the caller knows: then nothing waits for the device.
+        words: of all heads, beside `offsets`.
 
     Returns:
         data and offsets of `kernels.planes.Planes`.
@@ -84,14 +93,16 @@ def pack_states(
     B, Hkv, N, d = states.shape
     arch, _ = device_facts(states.device)
     tiles = -(-N // TILE)
-    sizes = granules(counts).long().flatten() * (tiles * GRANULE * GRANULE)
-    ends = sizes.cumsum(0)
-    offsets = (ends - sizes).view(B, Hkv)
-    data = torch.empty(int(ends[-1]), dtype=torch.int16, device=states.device)
+    if offsets is None or words is None:
+        sizes = granules(counts).long().flatten() * (tiles * GRANULE * GRANULE)
+        ends = sizes.cumsum(0)
+        offsets, words = (ends - sizes).view(B, Hkv), int(ends[-1])
+    data = torch.empty(words, dtype=torch.int16, device=states.device)
     if data.numel():
         pack_kernel[tiles, B * Hkv](
             states, mean.contiguous(), basis.contiguous(), steps.float().contiguous(),
-            counts.contiguous(), offsets, data, *states.stride()[:3], N, Hkv, basis.shape[-1],
+            counts.contiguous(), offsets.contiguous(), data, *states.stride()[:3], N, Hkv,
+            basis.shape[-1],
             D=d, DP=padded(d), VALUES=values, PREC="tf32", WIDEN=arch == 0, num_warps=4,
         )  # fmt: skip
     return data, offsets

@@ -156,7 +156,7 @@ class PlannedLayer(CompressedLayer):
                 window.gather(query),
                 window.alive,
                 self.index,
-                residual=self.plan.residual,
+                entering=self.plan.entering,
                 text=Text(*gathered, text.lengths),
             )
         filling, metric = self.filling, None

@@ -40,7 +40,7 @@ class TokenPlan:
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
-        self.residual: Tensor | None = None  # [B] of the layer now being filled
+        self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._layout: Layout | None = layout
@@ -100,7 +100,7 @@ class TokenPlan:
         if self._choice is not None and self._choice.layer == layer:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
-        self.weigh(hidden)
+        self._entering = hidden
         if self._source is None and not self.behind:
             return None
         if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
@@ -145,17 +145,17 @@ class TokenPlan:
         self.kept_rows = whole.scatter_(1, self._source, self._layout.valid).cpu()
         return hidden
 
-    def weigh(self, hidden: Tensor) -> None:
-        """See the rows [B, L', hidden] that a layer of the prefill is about to read.
+    def entering(self) -> Tensor | None:
+        """The window's rows [B, 1, W, hidden] as the layer now being filled reads them.
 
-        `residual` becomes the mean squared norm of the window's: what the layer's output adds to,
-        and what makes errors of several layers' outputs comparable.
+        They are picked out when somebody asks: what an output is added to makes errors of several
+        layers' outputs comparable. None where they are not known.
         """
-        if self._rows is None or self._layout is None or self._layout.length != hidden.shape[1]:
-            return  # a prompt in chunks, which is refused where it is stored
-        window = self._rows[2].to(hidden.device)
-        squared = window.gather(hidden[:, None]).float().square().sum((1, 2, 3))
-        self.residual = squared / window.lengths.clamp(min=1)
+        if self._entering is None or self._rows is None or self._layout is None:
+            return None
+        if self._layout.length != self._entering.shape[1]:
+            return None  # a prompt in chunks, which is refused where it is stored
+        return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
@@ -173,9 +173,10 @@ class TokenPlan:
             seen = Attended(query, keys, self._layout, scale, keep, self._memory)
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
+        self._entering = None
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
             self._layout = self._rows = self._source = None
-            self._memory = self.residual = self.mask = None
+            self._memory = self.mask = None
             self._masks.clear()
 
 

@@ -37,7 +37,8 @@ class LayerStates:
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
         basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
-        residual: [B] mean squared norm of the window's rows before the layer, or None.
+        entering: gives the window's rows as the layer reads them [B, 1, W, hidden], zero where they
+            are not real; to be asked while the layer is filled. It, or they, may be None.
         text: the prompt's other tokens at full width; None where they are not known.
         made: what follows from the states alone, where several caches are filled from them.
     """
@@ -50,7 +51,7 @@ class LayerStates:
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
-    residual: Tensor | None = None
+    entering: Callable[[], Tensor | None] | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 

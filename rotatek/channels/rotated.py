@@ -6,7 +6,7 @@ weighting, as `rotatek.channels.rotatek` says.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -97,9 +97,18 @@ def held_bytes(states: LayerStates) -> int:
     return states.keys.nbytes + 4 * B * heads * d * d
 
 
-def grouped(stores: Sequence[RotateKStore]) -> list[list[RotateKStore]]:
+class Waiting(Protocol):
+    """A store that holds its layer's states until it is settled."""
+
+    waiting: LayerStates | None
+
+
+AnyWaiting = TypeVar("AnyWaiting", bound=Waiting)
+
+
+def grouped(stores: Sequence[AnyWaiting]) -> list[list[AnyWaiting]]:
     """Layers alike together: FastV's first ones have more tokens than the others."""
-    groups: dict[Hashable, list[RotateKStore]] = {}
+    groups: dict[Hashable, list[AnyWaiting]] = {}
     for store in stores:
         states = held(store.waiting)
         keys, known = states.keys, states.value_metric is not None

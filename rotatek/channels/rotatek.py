@@ -37,7 +37,7 @@ from rotatek.channels.base import (
     text_dtype_option,
     text_window_option,
 )
-from rotatek.channels.bits import DEEPEST, LEAST_BITS, PLAIN, BitStore, fill, find_axes
+from rotatek.channels.bits import DEEPEST, LEAST_BITS, PLAIN, BitStore, entering, fill, measure
 from rotatek.channels.rotated import (
     ADAPTIVE_CAP,
     HELD_BYTES,
@@ -182,9 +182,8 @@ class RotateK(ChannelMethod):
                 f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
                 f"{width}. Leave out `bits`."
             )
-        store = BitStore(full_visual(states), states)
-        find_axes(store, self.weighting)
-        return store
+        entering(states)
+        return BitStore(full_visual(states), states)
 
     def settle(self, stores: Sequence[Store], last: bool) -> None:
         """Rotate the layers that wait once they weigh `HELD_BYTES`, and in the end.
@@ -193,9 +192,7 @@ class RotateK(ChannelMethod):
         held in full, and copied once while it is joined. With adaptive widths all heads share one
         budget when all layers are there.
         """
-        packing = [store for store in stores if isinstance(store, BitStore)]
-        if last and packing:
-            fill(packing, min(held(self.bits), DEEPEST))
+        self._settle_bits([store for store in stores if isinstance(store, BitStore)], last)
         chosen = [store for store in stores if isinstance(store, RotateKStore)]
         waiting = [store for store in chosen if store.waiting is not None]
         # 8 bits are rounded from float32: twice the full Keys and Values, several times over
@@ -205,6 +202,17 @@ class RotateK(ChannelMethod):
                 rotate(alike, self)
         if last and chosen and self.widths == "adaptive":
             adapt(chosen, self)
+
+    def _settle_bits(self, stores: Sequence[BitStore], last: bool) -> None:
+        """Measure the layers that wait once they weigh a part of `HELD_BYTES`; allot in the end."""
+        waiting = [store for store in stores if store.group is None]
+        weight = sum(held_bytes(held(store.waiting)) for store in waiting)
+        if waiting and (last or weight >= HELD_BYTES // 8):  # float32 and scores, as 8 bits are
+            for alike in grouped(waiting):
+                measure(alike, self.weighting)
+        if last and stores:
+            groups = {id(store.group): held(store.group) for store in stores}
+            fill(list(groups.values()), min(held(self.bits), DEEPEST))
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
         """Those of the calibration file."""
@@ -331,9 +339,9 @@ class RotateK(ChannelMethod):
         """Bits of every rotated channel, as its spectrum alone would earn them."""
         if self.bits is None or self.bits >= PLAIN:
             return None
-        some = torch.tensor([TILE])
-        claims = [Claim(layer[None], some, 0) for layer in spectra]
-        return torch.cat(allot_bits(claims, min(self.bits, DEEPEST), spectra.shape[-1]))
+        some = torch.full((len(spectra), 1), TILE)
+        claim = Claim(spectra[:, None], some, 0)
+        return allot_bits([claim], min(self.bits, DEEPEST), spectra.shape[-1])[0][:, 0]
 
     def _with_bits(self, spectra: Tensor) -> Tensor:
         depths = self.key_bits(spectra)

@@ -21,72 +21,73 @@ COLUMN_EXTRA: Final = 4  # bytes of a column of the basis beside its d numbers: 
 
 
 class Claim(NamedTuple):
-    """What one layer's Keys or Values may gain. loss: [B, Hkv, c] weighted energy of its channels,
-    falling; tokens: [B] that each sample has here; d: numbers of a column of its basis, or 0
-    where the basis costs nothing."""
+    """What some layers' Keys or Values may gain. loss: [n, B, Hkv, c] weighted energy of channels,
+    falling; tokens: [n, B] that each sample has there; column: bytes of a channel whatever the
+    tokens, those of its column of the basis."""
 
     loss: Tensor
     tokens: Tensor
-    d: int
+    column: int
 
 
-@lru_cache(maxsize=1024)
-def _hull(tokens: int, d: int) -> tuple[tuple[int, int, float, float], ...]:
-    """Steps (from bits, to bits, loss saved of one, bytes a channel) of falling gain per byte."""
-    column = d + COLUMN_EXTRA if d else 0
-    rows = -(-tokens // TILE) * TILE
-    points = [(b, DISTORTION[b], rows * b / 8 + (column if b else 0)) for b in (0, *sorted(DEPTHS))]
-    steps, at = [], 0
-    while at < len(points) - 1:
-        here, rest = points[at], points[at + 1 :]
-        slopes = [(here[1] - p[1]) / max(p[2] - here[2], 1e-9) for p in rest]
-        best = max(range(len(rest)), key=slopes.__getitem__)
-        after = rest[best]
-        steps.append((here[0], after[0], here[1] - after[1], after[2] - here[2]))
-        at += 1 + best
-    return tuple(steps)
+@lru_cache(maxsize=16)
+def _quantisers(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Depths, from none on, and the share that each leaves; constants, copied to a device once."""
+    depths = (0, *DEPTHS)
+    left = [DISTORTION[depth] for depth in depths]
+    double = torch.float64
+    return torch.tensor(depths, dtype=double).to(device), torch.tensor(left, dtype=double).to(
+        device
+    )
+
+
+def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Steps of falling gain per byte, one for each of `DEPTHS`, from tokens [...].
+
+    The first step may pass over depths, since it alone pays for the column; a depth passed over has
+    a step of no bits. Behind it the distortions are convex, and every depth is a step.
+
+    Returns:
+        bits gained, loss saved of one, bytes a channel: [..., 4] each.
+    """
+    depths, left = _quantisers(tokens.device)
+    rows = (-(-tokens // TILE) * TILE).double()[..., None]
+    slopes = (1 - left[1:]) / (rows * depths[1:] / 8 + column).clamp(min=1e-9)
+    first = slopes.argmax(-1, keepdim=True)
+    place = torch.arange(len(DEPTHS), device=tokens.device)
+    below = torch.where(place == first, 0, place)  # the depth that a step begins at, by its number
+    rise = torch.where(place < first, 0.0, depths[1:] - depths[below])
+    saved = torch.where(place < first, 0.0, left[below] - left[1:])
+    return rise, saved, rows * rise / 8 + column * (place == first)
 
 
 def allot_bits(claims: Sequence[Claim], bits: float, width: int) -> list[Tensor]:
-    """Bits of every channel of every claim, int32 [B, Hkv, c], falling, on the CPU.
+    """Bits of every channel of every claim, int32 [n, B, Hkv, c], falling.
+
+    Nothing waits for the device: all claims are on one.
 
     Args:
         claims: the Keys' and the Values' of every layer.
         bits: mean bits of a number, over all `width` channels of all heads and tokens.
         width: d of a head.
     """
-    groups = [claim.loss.unflatten(-1, (-1, GRANULE)).sum(-1).double().cpu() for claim in claims]
-    tokens = [claim.tokens.tolist() for claim in claims]
-    each = []
-    for sample in range(len(tokens[0])):
-        own = [g[sample] for g in groups]
-        steps = [_hull(int(n[sample]), c.d) for n, c in zip(tokens, claims, strict=True)]
-        budget = bits * width * sum(n[sample] * len(g) for n, g in zip(tokens, own, strict=True))
-        each.append(_spend(own, steps, [n[sample] for n in tokens], budget))
-    return [torch.stack(same).repeat_interleave(GRANULE, -1) for same in zip(*each, strict=True)]
-
-
-def _spend(
-    groups: Sequence[Tensor],
-    steps: Sequence[Sequence[tuple[int, int, float, float]]],
-    tokens: Sequence[int],
-    budget: float,
-) -> list[Tensor]:
-    """The depth of every group of every claim [Hkv, groups], for `budget` bits of tokens."""
-    gains, costs = [], []
-    for energy, own, count in zip(groups, steps, tokens, strict=True):
-        saved = torch.tensor([step[2] / step[3] if step[3] else 0.0 for step in own])
-        rise = torch.tensor([float((step[1] - step[0]) * GRANULE * count) for step in own])
-        gains.append((energy[..., None] * saved).flatten())
-        costs.append(rise.double().expand(*energy.shape, len(own)).flatten())
-    order = torch.cat(gains).argsort(descending=True, stable=True)
-    spent = torch.cat(costs)[order].cumsum(0)
-    bought = torch.zeros(len(order), dtype=torch.bool)
-    bought[order] = spent <= budget * (1 + 1e-9)
+    gains, costs, rises, budgets = [], [], [], []
+    for claim in claims:
+        energy = claim.loss.unflatten(-1, (-1, GRANULE)).sum(-1).double()[..., None]
+        rise, saved, price = (part[:, :, None, None] for part in _hull(claim.tokens, claim.column))
+        gain = energy * torch.where(price > 0, saved / price.clamp(min=1e-9), 0.0)
+        cost = (rise * GRANULE * claim.tokens[..., None, None, None]).expand_as(gain)
+        for found, part in ((gains, gain), (costs, cost), (rises, rise.expand_as(gain))):
+            found.append(part.transpose(0, 1).flatten(1))  # [B, steps]
+        budgets.append(bits * width * energy.shape[2] * claim.tokens.sum(0).double())
+    budget = torch.stack(budgets).sum(0)[:, None] * (1 + 1e-9)
+    order = torch.cat(gains, 1).argsort(dim=1, descending=True, stable=True)
+    spent = torch.cat(costs, 1).gather(1, order).cumsum(1)
+    bought = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order, spent <= budget)
     depths = []
-    for energy, own, part in zip(
-        groups, steps, bought.split([g.numel() for g in gains]), strict=True
-    ):
-        rises = torch.tensor([step[1] - step[0] for step in own], dtype=torch.int32)
-        depths.append((part.view(*energy.shape, len(own)) * rises).sum(-1, dtype=torch.int32))
+    parts = bought.split([gain.shape[1] for gain in gains], 1)
+    for claim, own, rise in zip(claims, parts, rises, strict=True):
+        n, B, heads, c = claim.loss.shape
+        got = (own * rise).view(B, n, heads, c // GRANULE, len(DEPTHS)).sum(-1).int()
+        depths.append(got.transpose(0, 1).repeat_interleave(GRANULE, -1))
     return depths

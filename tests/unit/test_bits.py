@@ -1,22 +1,24 @@
 """Bits a number: what is allotted, by which loss, and what is then stored."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicCache
 
 from kernels.planes import GRANULE, depths_of
 from kernels.reference import Text, Visual, attend_reference, opened
 from rotatek import rotation
 from rotatek.cache.compressed import RotateKCache
-from rotatek.channels import RotateK
+from rotatek.cache.plan import TokenPlan
+from rotatek.channels import RotateK, bits
 from rotatek.channels.base import LayerStates
-from rotatek.channels.bits import token_shares
-from rotatek.channels.looks import looks
-from rotatek.channels.rotated import held
+from rotatek.channels.bits import looks_of, token_shares
+from rotatek.channels.rotated import LikeLayers, held
 from rotatek.channels.water_filling import Claim, allot_bits
 from rotatek.compare.columns import matched, title_of
 from rotatek.decode import decode, prefill
@@ -48,7 +50,7 @@ def states(layer: int = 0, tokens: tuple[int, ...] = (150, 90), text: int = 20) 
         draw(B, HEADS * GROUP, WINDOW, D),
         torch.ones(B, WINDOW, dtype=torch.bool),
         layer,
-        residual=torch.ones(B),
+        entering=lambda: torch.ones(B, 1, WINDOW, 4) / 2,
         text=Text(draw(B, HEADS, text, D), draw(B, HEADS, text, D), torch.tensor([text] * B)),
     )
 
@@ -113,7 +115,7 @@ def test_columns_of_a_comparison_keep_the_same_share() -> None:
 def test_looks_are_those_of_causal_attention() -> None:
     """Against one softmax a query; the window is the text's last rows, and sees no row behind."""
     own = states()
-    seen = looks(own)
+    seen = looks_of(LikeLayers([own]))
     M = held(own.text).keys.shape[2]
     for b, h in ((0, 0), (1, 1)):
         n = int(own.lengths[b])
@@ -139,10 +141,10 @@ def test_looks_are_those_of_causal_attention() -> None:
 def test_rates_are_what_errors_do_to_the_output() -> None:
     """Random errors of logits and of Values move the output by what the rates say."""
     own = states(tokens=(150,))
-    seen, generator = looks(own), torch.Generator().manual_seed(1)
+    seen, generator = looks_of(LikeLayers([own])), torch.Generator().manual_seed(1)
     text = Text(held(own.text).keys[..., :0, :], held(own.text).values[..., :0, :])
     own = replace(own, text=text, made={})
-    seen, size = looks(own), 1e-2
+    seen, size = looks_of(LikeLayers([own])), 1e-2
     flat = own.queries.unflatten(1, (HEADS, GROUP)).flatten(2, 3)  # [1, Hkv, G W, d]
     scores = flat @ own.keys.mT * D**-0.5
     plain = scores.softmax(-1) @ own.values
@@ -198,14 +200,17 @@ def test_more_tokens_earn_no_more_bits() -> None:
     """Where a layer holds more tokens, a channel's bits cost more bytes there."""
     loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
     few, many = (torch.tensor([n]) for n in (256, 1024))
-    found = allot_bits([Claim(loss, few, 0), Claim(loss, many, 0)], 1.0, D)
+    claims = [Claim(loss[None], tokens[None], 0) for tokens in (few, many)]
+    found = allot_bits(claims, 1.0, D)
     assert int(found[0].sum()) > int(found[1].sum())
 
 
 def test_columns_of_the_basis_are_paid_for() -> None:
     """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
     loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
-    free, paid = (allot_bits([Claim(loss, count, d)], 1.5, 512)[0] for d in (0, 512))
+    free, paid = (
+        allot_bits([Claim(loss[None], count[None], column)], 1.5, 512)[0] for column in (0, 516)
+    )
     assert int((paid > 0).sum()) < int((free > 0).sum())
 
 
@@ -239,7 +244,7 @@ def test_samples_of_a_batch_are_stored_as_alone() -> None:
     }
     text = Text(*(part[1:] for part in held(own.text)))
     kept: dict[str, Any] = {"keys": own.keys[1:, :, :90], "values": own.values[1:, :, :90]}
-    (alone,) = stored([replace(own, **cut, **kept, text=text, residual=None, made={})], bits=1)
+    (alone,) = stored([replace(own, **cut, **kept, text=text, entering=None, made={})], bits=1)
     assert all(torch.equal(a[1:], b) for a, b in zip(depths(both), depths(alone), strict=True))
     first, second = opened(both), opened(alone)
     width = second.keys.shape[-1]
@@ -296,3 +301,95 @@ def test_layers_that_keep_every_token_get_no_more_widths_than_they_earn() -> Non
     tokens = (400, 100)
     spent = sum(n * int(w.sum()) for n, w in zip(tokens, found, strict=True))
     assert spent <= 16 * 2 * HEADS * sum(tokens) * 1.05
+
+
+# What it costs a prefill
+
+
+class Counted(TorchDispatchMode):
+    """Counts the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def calls(count: int) -> Counter[str]:
+    """Operations that compress so many layers."""
+    layers = [states(i) for i in range(count)]
+    stored([states(i) for i in range(count)], bits=1)  # constants are made once
+    with Counted() as counted:
+        stored(layers, bits=1)
+    return counted.calls
+
+
+def test_layers_are_taken_together() -> None:
+    """One solve, as many waits whatever the layers, and a handful of slices for each more."""
+    few, many = calls(2), calls(8)
+    assert few["_linalg_eigh"] == many["_linalg_eigh"] == 1
+    for waits in ("_local_scalar_dense", "nonzero", "index"):  # index: with a mask, it waits
+        assert many[waits] == few[waits]
+    assert many.total() - few.total() <= 6 * 20
+
+
+def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [states(i) for i in range(2)]
+    whole = stored(layers, bits=0.5)
+    monkeypatch.setattr(bits, "CAP", 48)
+    capped = stored([states(i) for i in range(2)], bits=0.5)
+    for one, other in zip(whole, capped, strict=True):
+        assert all(map(torch.equal, depths(one), depths(other)))
+        assert torch.equal(held(one.key_planes).data, held(other.key_planes).data)
+
+
+def test_layers_measured_apart_are_stored_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is measured whenever it weighs enough; one budget still serves all of it."""
+    together = stored([states(i) for i in range(3)], bits=1)
+    monkeypatch.setattr("rotatek.channels.rotatek.HELD_BYTES", 8)
+    apart = stored([states(i) for i in range(3)], bits=1)
+    for one, other in zip(together, apart, strict=True):
+        assert all(map(torch.equal, depths(one), depths(other)))
+
+
+def test_the_order_of_tokens_changes_no_bit() -> None:
+    own = states(tokens=(150,))
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(3))
+    turned = replace(own, keys=own.keys[:, :, order], values=own.values[:, :, order], made={})
+    (one,), (other,) = stored([own], bits=1), stored([turned], bits=1)
+    assert all(map(torch.equal, depths(one), depths(other)))
+
+
+def test_all_channels_at_eight_bits_are_as_near_as_the_int8_cache() -> None:
+    own = states()
+    q, text = own.queries[:, :, -1:], held(own.text)
+    plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), text, D**-0.5)
+    errors = []
+    for options in ({"bits": 8}, {"keep": 1.0, "keep_values": 1.0, "cache_dtype": "int8"}):
+        (visual,) = stored([replace(own, made={})], **options)
+        errors.append(float((attend_reference(q, visual, text, D**-0.5) - plain).norm()))
+    assert errors[0] <= 2 * errors[1]
+
+
+@pytest.mark.parametrize(("options", "asks"), [({"bits": 0.75}, 4), ({"keep_channels": 0.25}, 0)])
+def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], asks: int
+) -> None:
+    """Only bits ask for what a layer reads, once a layer, and nothing of it stays."""
+    asked: list[Tensor | None] = []
+    vlm, entering = tiny_qwen(), TokenPlan.entering
+
+    def noted(plan: TokenPlan) -> Tensor | None:
+        asked.append(entering(plan))
+        return asked[-1]
+
+    monkeypatch.setattr(TokenPlan, "entering", noted)
+    prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(**options))
+    prefill(vlm, prompt, cache)
+    assert len(asked) == asks
+    assert all(rows is not None for rows in asked)
+    assert entering(cache.plan) is None
