@@ -105,13 +105,17 @@ def looks_of(layers: LikeLayers) -> Looks:
     """`looks` of layers alike, worked out once."""
 
     def make() -> Looks:
-        parts, names = layers.parts, ("keys", "values", "lengths", "queries", "window_alive")
+        parts, of = layers.parts, layers.of
         texts = [part.text for part in parts if part.text is not None]
         rows = [entering(part) for part in parts]
         known = [row for row in rows if row is not None]
         return looks(
             Seen(
-                *(layers.of(name) for name in names),
+                of("keys"),
+                of("values"),
+                of("lengths"),
+                of("queries"),
+                of("window_alive"),
                 metric=_metric(layers, 0),
                 text=_joined_text(texts) if texts else None,
                 stream=torch.cat(known) if len(known) == len(parts) else None,
@@ -124,8 +128,8 @@ def looks_of(layers: LikeLayers) -> Looks:
 def _joined_text(texts: Sequence[Text]) -> Text:
     """Layers' texts as one layer's."""
     lengths = [text.lengths for text in texts if text.lengths is not None]
-    keys, values = (torch.cat([text[side] for text in texts]) for side in (0, 1))
-    return Text(keys, values, torch.cat(lengths) if lengths else None)
+    keys, values = torch.cat([text.keys for text in texts]), [text.values for text in texts]
+    return Text(keys, torch.cat(values), torch.cat(lengths) if lengths else None)
 
 
 def entering(states: LayerStates) -> Tensor | None:

@@ -71,7 +71,10 @@ def allot_bits(claims: Sequence[Claim], bits: float, width: int) -> list[Tensor]
         bits: mean bits of a number, over all `width` channels of all heads and tokens.
         width: d of a head.
     """
-    gains, costs, rises, budgets = [], [], [], []
+    gains: list[Tensor] = []
+    costs: list[Tensor] = []
+    rises: list[Tensor] = []
+    budgets: list[Tensor] = []
     for claim in claims:
         energy = claim.loss.unflatten(-1, (-1, GRANULE)).sum(-1).double()[..., None]
         rise, saved, price = (part[:, :, None, None] for part in _hull(claim.tokens, claim.column))
