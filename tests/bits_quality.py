@@ -137,7 +137,7 @@ def change(constants: Sequence[str]) -> None:
     for one in constants:
         place, value = one.split("=")
         module, name = place.split(":")
-        setattr(importlib.import_module(module), name, float(value))
+        setattr(importlib.import_module(module), name, float(value) if "." in value else int(value))
 
 
 def main() -> None:

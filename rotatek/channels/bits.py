@@ -36,9 +36,10 @@ SAMPLED: Final = 512  # tokens on which a channel's step is chosen
 # Steps of a uniform quantiser of a Gaussian, in standard deviations, and what is tried of them.
 STEPS: Final = {2: 0.996, 4: 0.335, 6: 0.104, 8: 0.031}
 TRIED: Final = (0.6, 0.75, 0.9, 1.0, 1.15, 1.4)
-# Columns of a basis that are worked out where a number has one bit or fewer: few heads would use
-# more, and the solver's time grows with the square of them.
+# Columns of a basis that are worked out where a number has half a bit or fewer. Few heads would use
+# more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
 CAP: Final = 96
+CAPPED: Final = 0.5
 
 
 class Side(NamedTuple):
@@ -200,7 +201,7 @@ def fill(groups: Sequence[Group], bits: float) -> None:
     """Allot the bits of all layers, then quantise and pack them group by group."""
     place = groups[0].shares.device
     d = groups[0].sides[0].mean.shape[-1]
-    columns = min(d, CAP) if bits <= 1 else d
+    columns = min(d, CAP) if bits <= CAPPED else d
     axes: dict[int, tuple[Axes, Axes]] = {}
     for device in dict.fromkeys(group.shares.device for group in groups):
         here = [number for number, group in enumerate(groups) if group.shares.device == device]
