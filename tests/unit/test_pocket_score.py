@@ -58,7 +58,9 @@ def test_a_split_is_written_as_other_tools_read_it(tmp_path: Path) -> None:
 def test_the_chains_name_options_that_there_are(name: str) -> None:
     said = "\n".join(path.read_text() for path in POCKET.rglob("*.py"))
     known = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', said))
-    script = re.sub(r"^\s*torchrun.*$", "", (POCKET / name).read_text(), flags=re.M)
+    script = re.sub(
+        r"^.*(?:torchrun|torch\.distributed\.run).*$", "", (POCKET / name).read_text(), flags=re.M
+    )
     used = set(re.findall(r"(?<=[\s\"])--[a-z][a-z-]+", script))
     assert used <= known, used - known
 
