@@ -168,6 +168,22 @@ def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     return method.key_widths(torch.from_numpy(energies)).numpy()
 
 
+def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
+    """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
+    depths = method.key_bits(torch.from_numpy(energies))
+    if depths is not None:
+        return depths.numpy().astype(np.int32)
+    inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
+    return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
+
+
+def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
+    """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
+    level = method.water_level(torch.from_numpy(energies))
+    total = max(float(energies[layer, head].sum()), 1e-30)
+    return None if level is None else level / total
+
+
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
     energies = np.stack([layer.value_energy / max(1, layer.count) for layer in trace.layers])

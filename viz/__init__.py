@@ -5,6 +5,7 @@ summary in words for those who do not see it. Nothing here knows of models, requ
 """
 
 from . import (
+    bits,
     budget,
     dots,
     energy,
@@ -23,6 +24,7 @@ from .theme import Drawing
 
 __all__ = [
     "Drawing",
+    "bits",
     "budget",
     "dots",
     "energy",

@@ -1,8 +1,10 @@
 """The eigenvalue spectrum of one head: why a few rotated channels are enough."""
 
+from typing import Any
+
 import numpy as np
 
-from .theme import ACCENT, NEUTRAL, Drawing, compose, faded, percent
+from .theme import ACCENT, NEUTRAL, SECOND, Drawing, compose, faded, percent
 
 HEIGHT = 320
 FLOOR = 1e-6  # of all energy; smaller eigenvalues are drawn at this height
@@ -14,13 +16,16 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
     return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-300))
 
 
-def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
+def draw(
+    eigenvalues: np.ndarray, kept: int, of: str = "Keys", level: float | None = None
+) -> Drawing:
     """Steps on a logarithmic scale, the kept ones in the accent.
 
     Args:
         eigenvalues: of the (weighted) covariance, largest first, float [d].
         kept: k, how many of them the cache keeps.
         of: what the eigenvalues are of, as the reading says it.
+        level: share of the energy below which a direction gets no bits, drawn as a line.
     """
     values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
     d = len(values)
@@ -28,7 +33,7 @@ def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
     rank = effective_rank(values)
     edges = np.arange(d + 1) + 0.5  # one step a direction; bars would be 128 shapes of their own
     heights = np.maximum(share, FLOOR)
-    traces = [
+    traces: list[dict[str, Any]] = [
         {
             "type": "scatter", "mode": "lines", "name": name, "fill": "tozeroy", "fillcolor": fill,
             "line": {"shape": "hv", "width": 0, "color": fill},
@@ -43,6 +48,12 @@ def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
         )
         if part.stop > part.start
     ]  # fmt: skip
+    if level is not None:
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": f"water level ({percent(level)})",
+            "line": {"width": 2, "dash": "dash", "color": SECOND}, "hoverinfo": "skip",
+            "x": [0, d + 1], "y": [max(level, FLOOR)] * 2,
+        })  # fmt: skip
     smallest = float(share[share > 0].min()) if (share > 0).any() else FLOOR
     decades = np.arange(int(np.floor(np.log10(max(smallest, FLOOR)))), 1)
     figure = compose(
@@ -58,11 +69,12 @@ def draw(eigenvalues: np.ndarray, kept: int, of: str = "Keys") -> Drawing:
         left=66,
     )  # fmt: skip
     lost = percent(float(share[kept:].sum()))
+    line = "" if level is None else f" The water level is at {percent(level)} a direction."
     return Drawing(
         figure,
         f"The {d - kept} dropped directions together hold {lost} of the energy; the {of} behave "
         f"as if they had about {rank:.0f} channels, not {d}.",
         f"Chart of {d} eigenvalues on a logarithmic scale. The largest holds "
         f"{percent(float(share[0]))}, the {kept} kept ones {percent(float(share[:kept].sum()))}, "
-        f"the dropped ones {lost}. Effective rank {rank:.1f}.",
+        f"the dropped ones {lost}. Effective rank {rank:.1f}.{line}",
     )

@@ -309,6 +309,18 @@ class ChannelMethod(Method):
         """Bits of every rotated Key channel, int [layers, heads, d], where they differ."""
         return None
 
+    def number_bits(self, itemsize: int) -> int:
+        """Bits of a stored Key number where all have the same; itemsize: bytes of the model's."""
+        return 8 * itemsize
+
+    def water_level(self, spectra: Tensor) -> float | None:
+        """Energy that a channel must have to get any bits, where bits are handed out by energy.
+
+        Args:
+            spectra: of every head, [layers, heads, d].
+        """
+        return None
+
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:

@@ -343,6 +343,24 @@ class RotateK(ChannelMethod):
         claim = Claim(spectra[:, None], some, 0)
         return allot_bits([claim], min(self.bits, DEEPEST), spectra.shape[-1])[0][:, 0]
 
+    def number_bits(self, itemsize: int) -> int:
+        """Eight where the numbers are stored so."""
+        return 8 * itemsize if self.cache_dtype == "model" else 8
+
+    def water_level(self, spectra: Tensor) -> float | None:
+        """Between the weakest granule of any head that gets bits and the strongest that gets none.
+
+        Their geometric mean, in energy a channel; None where all get bits, or none does.
+        """
+        depths = self.key_bits(spectra)
+        if depths is None:
+            return None
+        filled = depths.view(*spectra.shape[:-1], -1, GRANULE)[..., 0] > 0
+        energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
+        if bool(filled.all()) or not bool(filled.any()):
+            return None
+        return float((energy[filled].min() * energy[~filled].max()).sqrt())
+
     def _with_bits(self, spectra: Tensor) -> Tensor:
         depths = self.key_bits(spectra)
         whole = torch.full(spectra.shape[:-1], spectra.shape[-1], dtype=torch.int32)

@@ -393,3 +393,17 @@ def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
     assert len(asked) == asks
     assert all(rows is not None for rows in asked)
     assert entering(cache.plan) is None
+
+
+# What the figure shows
+
+
+def test_channels_above_the_water_level_are_those_with_bits() -> None:
+    spectra = 0.8 ** torch.arange(D).expand(3, HEADS, D) * torch.logspace(0, 2, 3)[:, None, None]
+    chosen = RotateK(bits=0.75)
+    depths, level = held(chosen.key_bits(spectra)), held(chosen.water_level(spectra))
+    energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
+    assert torch.equal(energy > level, depths.unflatten(-1, (-1, GRANULE))[..., 0] > 0)
+    assert RotateK().water_level(spectra) is None
+    assert RotateK().number_bits(2) == 16
+    assert RotateK(cache_dtype="int8").number_bits(2) == 8

@@ -15,6 +15,7 @@ import viz
 from rotatek.channels import CHANNELS, RotateK, SparK, ThinK
 from rotatek.tokens import TOKENS, FastV
 from viz import (
+    bits,
     budget,
     dots,
     energy,
@@ -70,6 +71,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "mask": masks.draw(noise.random((200, 128)) < 0.25, SparK),
         "energy": energy.draw([energy.Curve(RotateK, curve**0.2), energy.Curve(ThinK, curve)], 32),
         "spectrum": spectrum.draw(values, 32),
+        "spectrum with level": spectrum.draw(values, 32, level=1e-3),
+        "bits": bits.draw(np.repeat([6, 2, 0], [16, 16, 96])),
         "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
         "kept": picture.draw_kept(under, noise.random((6, 10)) < 0.5),
         "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
@@ -400,3 +403,21 @@ def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere() -> None:
     values[2, 3] = 9.5
     assert keys.rivals(values) == 1
     assert "1 of the others outshine" in keys.draw_raw(values, top=9.0).reading
+
+
+def test_bits_are_counted_in_words() -> None:
+    drawing = bits.draw(np.repeat([6, 2, 0], [16, 16, 96]))
+    assert drawing.reading.startswith("Of 128 directions 32 get bits here, 6 at most")
+    assert "1 bits a number" in drawing.reading
+    assert "16 have 6 bits. 16 have 2 bits. 96 have 0 bits." in drawing.summary
+    assert list(drawing.figure.data[0]["y"][[0, 15, 16, 32]]) == [6, 6, 2, 0]
+
+
+def test_the_water_level_is_a_line_across_the_spectrum() -> None:
+    (line,) = (
+        t
+        for t in spectrum.draw(np.arange(8.0, 0, -1), 3, level=0.1).figure.data
+        if "dash" in t["line"]
+    )
+    assert line["y"] == [0.1, 0.1]
+    assert "water level is at 10 %" in spectrum.draw(np.arange(8.0, 0, -1), 3, level=0.1).summary

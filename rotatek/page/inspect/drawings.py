@@ -16,7 +16,7 @@ from rotatek.channels import ChannelMethod
 from rotatek.compare.columns import reducers
 from rotatek.page.state import Run
 from rotatek.trace import Trace
-from viz import Drawing, budget, energy, headmap, keys, masks, picture, scores, spectrum
+from viz import Drawing, bits, budget, energy, headmap, keys, masks, picture, scores, spectrum
 
 Drawings = dict[str, Drawing]
 
@@ -68,8 +68,16 @@ def head_drawings(view: View) -> Drawings:
         "rotated": after,
         **mask_drawings(view, k, head.tokens),
         "energy": energy.draw(energy_curves(view, k), k),
-        "spectrum": spectrum.draw(head.spectrum, k),
+        **bit_drawings(view, head.spectrum, k),
     } | attention_drawings(view)
+
+
+def bit_drawings(view: View, shares: np.ndarray, k: int) -> Drawings:
+    """The spectrum of one head, as `shares` of its energy, and the bits that its channels get."""
+    at, energies = view.at, spectra(view.run, view.trace, view.method)
+    level = analysis.water_level(view.method, energies, at.layer, at.head)
+    depths = analysis.key_bits(view.trace, view.method, energies)[at.layer, at.head]
+    return {"spectrum": spectrum.draw(shares, k, level=level), "bits": bits.draw(depths)}
 
 
 def mask_drawings(view: View, k: int, tokens: int) -> Drawings:
