@@ -77,7 +77,8 @@ class RunningBatch(RewindableCache):
         self.static = False
         self.moved = 0
         self.order: list[int | None] = []
-        self._groups: dict[Hashable, list[int]] = {}  # numbers of the rows of each group
+        self._groups: dict[Hashable, list[int | None]] = {}  # each place's row, group by group
+        self._marks: dict[Hashable, Tensor] = {}  # [layers, 3, size] int32: see `Slots.marks`
         self._logical: dict[int, int] = {}
         self._steps = self._number = 0
 
@@ -103,16 +104,23 @@ class RunningBatch(RewindableCache):
         """
         pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
         keys = [_key(own) for own in pieces]
+        if not self._groups.keys() >= set(keys):
+            self._drop_empty()  # a graph has to be captured again anyway
         try:
             for key in dict.fromkeys(keys):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
                 self._fit(key, alike, room)
         except BaseException:
+            self._drop_empty()
             self._order()
             raise
-        numbers = []
-        for key, own, cache in zip(keys, pieces, caches, strict=True):
-            numbers.append(self._add(key, own))
+        numbers, copies = [], list[tuple[Tensor, Tensor]]()
+        real = _real_lengths(pieces)
+        for key, own, seen in zip(keys, pieces, real, strict=True):
+            numbers.append(self._add(key, own, seen, copies))
+        if copies:
+            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
+        for cache in caches:
             _strip(cache)
         for mine, seeing in zip(numbers, watchers, strict=False):
             self._watching |= dict.fromkeys(mine, seeing) if seeing else {}
@@ -122,28 +130,49 @@ class RunningBatch(RewindableCache):
     def _fit(self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int) -> None:
         """Room in every layer for the pieces of caches of one form."""
         place = list(self._groups).index(key) if key in self._groups else None
-        made = []
+        made, taken = [], list(self._groups.get(key, ()))
+        for own in alike:
+            start, count = _free(taken, len(own[0].lengths)), len(own[0].lengths)
+            taken[start : start + count] = [0] * count
         for index, layer in enumerate(self.layers):
             pieces = [own[index] for own in alike]
             slots = Slots(pieces[0]) if place is None else layer.groups[place]
             text = max(max(piece.lengths) for piece in pieces) + room
-            self.moved += slots.fit(pieces, text, coarse=self.static)
+            self.moved += slots.fit(pieces, text, rows=len(taken), coarse=self.static)
             made.append(slots)
         if place is None:
             self._groups[key] = []
             for layer, slots in zip(self.layers, made, strict=True):
                 layer.groups.append(slots)
 
-    def _add(self, key: Hashable, own: Sequence[Piece]) -> list[int]:
-        place = list(self._groups).index(key)
-        for layer, piece in zip(self.layers, own, strict=True):
-            layer.groups[place].add([piece])
+    def _add(
+        self, key: Hashable, own: Sequence[Piece], seen: Sequence[Sequence[int]], copies: list
+    ) -> list[int]:
+        """Give one cache's rows places; what is to be copied for it goes to `copies`."""
+        place, mine = list(self._groups).index(key), self._groups[key]
         count = len(own[0].lengths)
+        start = _free(mine, count)
         numbers = list(range(self._number, self._number + count))
+        mine[start : start + count] = numbers
+        for layer, piece, lengths in zip(self.layers, own, seen, strict=True):
+            copies += layer.groups[place].add(piece, start, lengths)
         self._number += count
-        self._groups[key] += numbers
         self._logical |= dict.fromkeys(numbers, own[0].logical - self._steps)
         return numbers
+
+    def _drop_empty(self) -> None:
+        """Give back the room of groups that nobody is in."""
+        empty = [key for key, mine in self._groups.items() if not _taken(mine)]
+        for key in empty:
+            self._remove(key)
+
+    def _remove(self, key: Hashable) -> None:
+        place = list(self._groups).index(key)
+        for layer in self.layers:
+            del layer.groups[place]
+        del self._groups[key]
+        self._marks.pop(key, None)
+        self.moved += 1
 
     @torch.inference_mode()
     def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
@@ -157,26 +186,32 @@ class RunningBatch(RewindableCache):
         for number, cache in (into or {}).items():
             self._restore(number, cache)
         for place, (key, mine) in reversed(list(enumerate(self._groups.items()))):
-            order = [i for i, number in enumerate(mine) if number not in gone]
-            if len(order) == len(mine):
-                continue
-            order = _holes_filled(order)
-            self._groups[key] = [mine[i] for i in order]
-            self._keep(place, order)
-            if not order:
-                del self._groups[key]
+            left = [None if number in gone else number for number in mine]
+            if left != mine:
+                self._thin(place, key, left)
         for number in gone:
             self._logical.pop(number, None)
             self._watching.pop(number, None)
+        if not self._logical:
+            self._drop_empty()
         self._order()
 
-    def _keep(self, place: int, order: list[int]) -> None:
-        for layer in self.layers:
-            if order:
-                self.moved += layer.groups[place].keep(order)
-            else:
-                del layer.groups[place]
-        self.moved += not order
+    def _thin(self, place: int, key: Hashable, left: list[int | None]) -> None:
+        """Rows of one group have left. Under a graph their places wait for others; else the last
+        rows fill them, and a step computes nobody for nothing."""
+        group = [layer.groups[place] for layer in self.layers]
+        if self.static and all(slots.own is None for slots in group):
+            holes = [i for i, number in enumerate(left) if number is None]
+            self._groups[key] = left
+            for slots in group:
+                slots.forget(holes)
+            return
+        order = _holes_filled([i for i, number in enumerate(left) if number is not None])
+        self._groups[key] = [left[i] for i in order]
+        for slots in group:
+            self.moved += bool(order) and slots.keep(order)
+        if not order:
+            self._remove(key)
 
     def _restore(self, number: int, cache: Cache) -> None:
         """Give one row back to the cache it came from."""
@@ -197,12 +232,10 @@ class RunningBatch(RewindableCache):
     def _order(self) -> None:
         """Lay down which row is where, what is seen of it, and how long the longest is."""
         self.order = []
-        for place, mine in enumerate(self._groups.values()):
-            width = len(mine)
-            if self.static:
-                width = min(layer.groups[place].size for layer in self.layers)
-                for layer in self.layers:
-                    layer.groups[place].freeze(width)
+        for place, (key, mine) in enumerate(self._groups.items()):
+            group = [layer.groups[place] for layer in self.layers]
+            width = min(slots.size for slots in group) if self.static else len(mine)
+            self._mark(key, group, [number is not None for number in mine], width)
             self.order += [*mine, *[None] * (width - len(mine))]
         self._watchers.clear()
         for place, number in enumerate(self.order):
@@ -212,6 +245,20 @@ class RunningBatch(RewindableCache):
         for layer in self.layers:
             layer.logical = longest
 
+    def _mark(
+        self, key: Hashable, group: Sequence[Slots], used: Sequence[bool], width: int
+    ) -> None:
+        """Tell the device how long the rows of all layers are, in one transfer."""
+        size = min(slots.size for slots in group)
+        told = torch.tensor([slots.marks(used, size) for slots in group], dtype=torch.int32)
+        held = self._marks.get(key)
+        if held is None or held.shape != told.shape:
+            held = self._marks[key] = told.to(group[0].keys.device)
+        else:
+            held.copy_(told)
+        for slots, marks in zip(group, held, strict=True):
+            slots.mark(marks, width, self.static)
+
     def freeze(self) -> None:
         """From here on a step computes all rows there is room for, at addresses that stay."""
         self.static = True
@@ -220,9 +267,8 @@ class RunningBatch(RewindableCache):
     def thaw(self) -> None:
         """Undo `freeze`."""
         self.static = False
-        for layer in self.layers:
-            for slots in layer.groups:
-                slots.thaw()
+        for place, (key, mine) in reversed(list(enumerate(self._groups.items()))):
+            self._thin(place, key, list(mine))
         self._order()
 
     @torch.inference_mode()
@@ -256,6 +302,7 @@ class RunningBatch(RewindableCache):
             layer.logical = logical
             for slots, count in zip(layer.groups, grown, strict=True):
                 slots.rewind(count)
+        self._order()
 
     @property
     def bytes(self) -> int:
@@ -269,6 +316,41 @@ def _key(pieces: Sequence[Piece]) -> Hashable:
     """Equal for caches whose rows lie side by side in every layer."""
     forms = tuple(form_of(piece.store) for piece in pieces)
     return object() if None in forms else (forms, pieces[0].text_form)
+
+
+def _taken(places: Sequence[int | None]) -> bool:
+    """Whether a place is taken."""
+    return any(number is not None for number in places)
+
+
+def _free(places: list[int | None], count: int) -> int:
+    """The first of so many places in a row that nobody has; behind all others, at the latest."""
+    for start in range(len(places)):
+        if not _taken(places[start : start + count]) and start + count <= len(places):
+            return start
+    return len(places)
+
+
+def _real_lengths(pieces: Sequence[Sequence[Piece]]) -> list[list[list[int]]]:
+    """Visual tokens of every cache's rows in each layer, padding not counted, in one transfer."""
+    held: list[Tensor] = []
+    told: list[list[int] | None] = []
+    for piece in (piece for own in pieces for piece in own):
+        visual = None if piece.store is None else piece.store.visual
+        if visual is not None and visual.lengths is not None:
+            held.append(visual.lengths)
+            told.append(None)
+        else:
+            told.append([0 if visual is None else visual.keys.shape[2]] * len(piece.lengths))
+    flat = torch.cat(held).tolist() if held else []
+    lengths: list[list[int]] = []
+    for known, piece in zip(told, (piece for own in pieces for piece in own), strict=True):
+        count = len(piece.lengths)
+        if known is None:
+            known, flat = flat[:count], flat[count:]
+        lengths.append(known)
+    each = len(pieces[0])
+    return [lengths[start : start + each] for start in range(0, len(lengths), each)]
 
 
 def _holes_filled(kept: list[int]) -> list[int]:

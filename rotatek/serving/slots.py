@@ -23,7 +23,7 @@ from rotatek.layout import TEXT_STEP
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
-COARSE_SIZES: Final = (1, 4, 16, 32)  # the same where each size is a captured graph
+COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
 COARSE: Final = 64  # tokens that room grows by there
 SPARSE: Final = 4  # a group a quarter full is laid again
 
@@ -118,9 +118,11 @@ class Slots:
         first: a piece of the form; nothing of it is kept but its kind.
 
     Attributes:
-        rows: rows in use, the first ones of every tensor.
+        rows: places taken, the first ones of every tensor; under a graph there may be holes.
         width: rows that a step computes: those in use, or all where a graph has fixed them.
         size: rows there is room for.
+        lengths, alive, visual_lengths: [size] int32 on the device: text tokens, 1 for rows in use,
+            visual tokens. Views of what `RunningBatch` writes for all layers at once.
     """
 
     def __init__(self, first: Piece) -> None:
@@ -130,15 +132,16 @@ class Slots:
         self.static = False
         self._tensors: dict[str, Tensor] = {}
         self._seen: list[int] = []  # visual tokens of each row, its own padding included
+        self._real: list[int] = []  # the same without padding
         self._text: list[int] = []  # text tokens of each row, less `_grown`
         self._grown = 0
+        self._view: Store | None = None  # the visual tokens of the rows that a step computes
         like = first.keys
         self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
         self.values, self.window = self.keys.clone(), first.text_form
         self.past = None if first.past is None else Past(*(part[:0] for part in first.past))
-        self.lengths = torch.zeros(0, dtype=torch.int32, device=like.device)
-        self.alive = self.lengths.clone()  # 1 for rows in use
-        self.visual_lengths = self.lengths.clone()
+        nobody = torch.zeros(3, 0, dtype=torch.int32, device=like.device)
+        self.lengths, self.alive, self.visual_lengths = nobody
 
     @property
     def texts(self) -> list[int]:
@@ -150,18 +153,20 @@ class Slots:
         """Text tokens that each row has room for."""
         return room_in(self.keys, self.past)
 
-    def fit(self, pieces: Sequence[Piece], room: int, *, coarse: bool = False) -> bool:
+    def fit(
+        self, pieces: Sequence[Piece], room: int, *, rows: int = 0, coarse: bool = False
+    ) -> bool:
         """Make room for more rows.
 
         Args:
             pieces: what `add` will bring.
             room: text tokens of a row, at least.
+            rows: places that will be taken then.
             coarse: leave room for others too, so that a graph need not be captured for each.
 
         Returns:
             Whether anything moved.
         """
-        rows = self.rows + sum(len(piece.lengths) for piece in pieces)
         stores = [piece.store for piece in pieces if self.own is None]
         seen = [store.visual.keys.shape[TOKENS] for store in stores if store is not None]
         size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
@@ -197,11 +202,7 @@ class Slots:
             data, scales, gain = self.past
             data, scales = (self._moved(t, size, behind(recent, room)) for t in (data, scales))
             self.past = Past(data, scales, self._moved(gain, size, None))
-        self.lengths, self.alive, self.visual_lengths = (
-            self._moved(t, size, None) for t in (self.lengths, self.alive, self.visual_lengths)
-        )
-        self.size = size
-        self._mark()
+        self.size, self._view = size, None
 
     def _moved(self, old: Tensor, size: int, tokens: int | None) -> Tensor:
         shape = [size, *old.shape[1:]]
@@ -215,44 +216,46 @@ class Slots:
             new[: self.rows, :, :least] = old[: self.rows, :, :least]
         return new
 
-    def add(self, pieces: Sequence[Piece]) -> None:
-        """Copy rows in, behind those in use; `fit` has made room for them."""
-        for piece in pieces:
-            start, count = self.rows, len(piece.lengths)
-            if self._is_stacked(piece):
-                assert piece.store is not None
-                visual = piece.store.visual
-                tokens = visual.keys.shape[TOKENS]
-                for name, tensor in _tensors(piece.store).items():
-                    place = self._tensors[name][start : start + count]
-                    if name in piece.store.per_token:
-                        place = place[:, :, :tokens]
-                    place.copy_(tensor)
-                held = tokens if visual.lengths is None else visual.lengths
-                self.visual_lengths[start : start + count] = held
-                self._seen += [tokens] * count
-            else:
-                self._seen += [0] * count
-            longest = max(piece.lengths)
-            self.keys[start : start + count, :, :longest] = piece.keys[:, :, :longest]
-            self.values[start : start + count, :, :longest] = piece.values[:, :, :longest]
-            self._add_past(piece, slice(start, start + count))
-            lengths = torch.tensor(piece.lengths, dtype=torch.int32)
-            self.lengths[start : start + count] = lengths.to(self.lengths.device)
-            self._text += [length - self._grown for length in piece.lengths]
-            self.rows += count
-        self._mark()
+    def add(self, piece: Piece, start: int, seen: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Give rows the places from `start` on, for which `fit` has made room.
 
-    def _add_past(self, piece: Piece, rows: slice) -> None:
-        """Copy the older text of rows in."""
-        if self.past is None or piece.past is None:
-            return
-        for place, new in zip(self.past, piece.past, strict=True):
-            if new.dim() > 3:
-                used = min(place.shape[TOKENS], new.shape[TOKENS])
-                place[rows, :, :used] = new[:, :, :used]
-            else:
-                place[rows] = new
+        Args:
+            piece: of one cache.
+            start: its first row's place.
+            seen: visual tokens of each of its rows.
+
+        Returns:
+            (to, from): what is still to be copied.
+        """
+        count, tokens, copies = len(piece.lengths), 0, []
+        rows = slice(start, start + count)
+        if self._is_stacked(piece):
+            assert piece.store is not None
+            tokens = piece.store.visual.keys.shape[TOKENS]
+            for name, tensor in _tensors(piece.store).items():
+                place = self._tensors[name][rows]
+                if name in piece.store.per_token:
+                    place = place[:, :, :tokens]
+                copies.append((place, tensor))
+        longest = max(piece.lengths)
+        copies.append((self.keys[rows, :, :longest], piece.keys[:, :, :longest]))
+        copies.append((self.values[rows, :, :longest], piece.values[:, :, :longest]))
+        for place, new in zip(self.past or (), piece.past or (), strict=True):
+            used = min(place.shape[TOKENS], new.shape[TOKENS])  # of a gain: all its channels
+            copies.append((place[rows, :, :used], new[:, :, :used]))
+        spare = [0] * (rows.stop - len(self._text))
+        for own in (self._seen, self._real, self._text):
+            own += spare
+        self._seen[rows], self._real[rows] = [tokens] * count, seen
+        self._text[rows] = [length - self._grown for length in piece.lengths]
+        self.rows = len(self._text)
+        return copies
+
+    def forget(self, places: Sequence[int]) -> None:
+        """Rows that are no longer in use; their places stay where they are."""
+        for place in places:
+            self._seen[place] = self._real[place] = 0
+            self._text[place] = 1 - self._grown
 
     def keep(self, order: list[int]) -> bool:
         """Leave only these rows, in this order; no row may move back. Whether anything moved to
@@ -262,16 +265,15 @@ class Slots:
             self.own = Store(_samples(self.own.read(), order))
         if moves:
             to, source = torch.tensor(moves, device=self.keys.device).T
-            everything = [self.keys, self.values, self.lengths, self.visual_lengths]
-            everything += self.past or ()
-            for tensor in [*everything, *self._tensors.values()]:
+            everything = [self.keys, self.values, *(self.past or ()), *self._tensors.values()]
+            for tensor in everything:
                 # PyTorch cannot move rows of 8-bit floating point, but those of bytes
                 rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
                 rows.index_copy_(0, to, rows.index_select(0, source))
         self._seen = [self._seen[old] for old in order]
+        self._real = [self._real[old] for old in order]
         self._text = [self._text[old] for old in order]
-        self.rows = len(order)
-        self._mark()
+        self.rows, self._view = len(order), None
         if self.size > SIZES[2] and SPARSE * self.rows <= self.size and not self.static:
             self.shrink()
             return True
@@ -286,24 +288,19 @@ class Slots:
             room = -(-max(self.texts, default=0) // TEXT_STEP) * TEXT_STEP
         self._lay(room_for(self.rows), max(self._seen, default=0), room)
 
-    def _mark(self) -> None:
-        """Say on the device which rows are in use; one that is not has one token, of zeros."""
-        self.width = self.width if self.static else self.rows
-        self.alive[: self.rows] = 1
-        self.alive[self.rows :] = 0
-        self.lengths[self.rows :] = 1
-        self.visual_lengths[self.rows :] = 0
+    def marks(self, used: Sequence[bool], size: int) -> list[list[int]]:
+        """Text tokens, use and visual tokens of `size` places, as the device has to know them; a
+        row that is not in use has one token, of zeros."""
+        free = size - len(used)
+        text = [length if use else 1 for length, use in zip(self.texts, used, strict=True)]
+        seen = [length if use else 0 for length, use in zip(self._real, used, strict=True)]
+        return [text + [1] * free, [int(use) for use in used] + [0] * free, seen + [0] * free]
 
-    def freeze(self, width: int) -> None:
-        """Keep every address, and compute so many rows, in use or not: what a graph needs."""
-        if not self.static or self.width != width:
-            self.static, self.width = True, width
-            self._mark()
-
-    def thaw(self) -> None:
-        """Let the tensors move again."""
-        self.static = False
-        self._mark()
+    def mark(self, marks: Tensor, width: int, static: bool) -> None:
+        """Take the device's numbers [3, size] of `marks`, and compute so many rows; where a graph
+        asks for it, keep every address from here on."""
+        self.lengths, self.alive, self.visual_lengths = marks
+        self.width, self.static, self._view = width, static, None
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
@@ -333,8 +330,10 @@ class Slots:
             return self.own.read()
         if self.pattern is None:
             return None
-        rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
-        return _with(self.pattern, rows, self.visual_lengths[: self.width]).read()
+        if self._view is None:
+            rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
+            self._view = _with(self.pattern, rows, self.visual_lengths[: self.width])
+        return self._view.read()
 
     def advance(self) -> None:
         """Count a token that a graph's replay has added."""
@@ -345,10 +344,8 @@ class Slots:
         return self._grown
 
     def rewind(self, grown: int) -> None:
-        """Forget the tokens added since `grown()` was asked."""
+        """Forget the tokens added since `grown()` was asked; the device is told by `mark`."""
         self._grown = grown
-        lengths = torch.tensor(self.texts, dtype=torch.int32)
-        self.lengths[: self.rows] = lengths.to(self.lengths.device)
 
     def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
         """Copies of one row's visual tokens and text, as a cache of its own holds them."""

@@ -8,13 +8,16 @@ import torch
 from PIL import Image
 from transformers.cache_utils import Cache
 
+from rotatek.attention import decoder_layers
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import prefill
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
 from rotatek.serving import rows
+from rotatek.serving.batch import RunningBatch
 from rotatek.settings import Settings
+from tests.launches import Launches
 from tests.tiny import TINY
 from tests.trial import Trial
 
@@ -68,3 +71,32 @@ def test_a_captured_step_says_the_same(
     alone = [run(vlm, batch, [settings], False)[0] for settings in STORED]
     assert run(vlm, batch, STORED, True) == run(vlm, batch, STORED, False) == alone
     assert len(Trial.made) > 1 and len({len(tokens) for part in alone for tokens in part}) > 3
+
+
+def test_rows_come_and_go_without_moving_anything(vlm: VisionLanguageModel) -> None:
+    """What a captured graph lives on: forty arrivals and departures leave every address as it is,
+    a join copies the new row alone, and a departure is one transfer."""
+    settings = Settings.of(keep_channels=0.25)
+    image = Image.fromarray(np.random.default_rng(3).integers(0, 256, (84, 84, 3), dtype=np.uint8))
+    embedded = vlm.embed(vlm.prompt(make_request(image, "Total?", LIMIT)))
+
+    def filled() -> RotateKCache:
+        cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+        prefill(vlm, embedded, cache)
+        return cache
+
+    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch.freeze()
+    here = [number for (number,) in batch.join([filled() for _ in range(6)], LIMIT)]
+    moved, width = batch.moved, len(batch.order)
+    for turn in range(40):
+        with Launches() as left:
+            batch.leave([here.pop(turn % 5)])
+        cache = filled()
+        with Launches() as joined:
+            here += batch.join([cache], LIMIT)[0]
+        assert left.count <= 2
+        assert joined.count <= 6 * len(batch.layers) + 4
+    assert batch.moved == moved and len(batch.order) == width and len(batch) == 6
+    batch.leave(here)
+    assert batch.bytes == 0
