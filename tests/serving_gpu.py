@@ -24,6 +24,7 @@ from rotatek.limits import Limits
 from rotatek.models import VisionLanguageModel
 from rotatek.settings import BASELINE, Settings
 from tests.serving_speed import Run, requests, together, turns
+from tests.tiny import tiny_qwen
 
 SETTINGS: Final = {
     "dense": BASELINE,
@@ -109,10 +110,11 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     """Print the table; with OUT set, write it as `serving_gpu.json` after every setting."""
     args, started = parsed(words), time.perf_counter()
     if args.tiny:
-        from tests.tiny import tiny_qwen as made  # noqa: PLC0415
+        vlm = tiny_qwen()
     else:
-        from tests.full_size import qwen as made  # noqa: PLC0415
-    vlm = made()
+        from tests.full_size import qwen  # noqa: PLC0415
+
+        vlm = qwen()
     VisionLanguageModel.stop_ids = property(lambda _: frozenset())  # type: ignore[assignment,method-assign]
     side = (224, 168) if args.tiny else (1680, 1344)
     work = requests(args.clients, side, args.tokens, args.clients)

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import gradio as gr
 
-MODEL_WORK: Final[dict[str, Any]] = {"concurrency_id": "model", "concurrency_limit": 4}
+VISITORS: Final = 64  # answered at once at most; before that, memory says who waits
+MODEL_WORK: Final[dict[str, Any]] = {"concurrency_id": "model", "concurrency_limit": VISITORS}
 QUIET: Final[dict[str, Any]] = {"show_progress": "hidden", "api_visibility": "private"}
 AT_ONCE: Final[dict[str, Any]] = QUIET | {"queue": False}
 DRAWING: Final[dict[str, Any]] = QUIET | {

@@ -17,7 +17,7 @@ from rotatek.engine import Engine
 from rotatek.events import Event, Token
 from rotatek.inputs import Request
 from rotatek.models import VisionLanguageModel
-from rotatek.page import server
+from rotatek.page import binding, server
 from rotatek.page.build import build
 from rotatek.page.catalogue import Example
 from rotatek.page.health import report_of
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.alone
 STEP_S = 0.01
 FREE_S = 1.0  # a cache is freed this soon after its visitor has gone
 JOINS = 40
+AT_ONCE = 4  # questions that this page answers side by side
 WAITING = 8  # places in the queue of these tests
 
 
@@ -64,7 +65,9 @@ def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
     """A page with few places in its queue."""
     service = Service([TINY], lambda source: engine)
     examples = [Example(picture_file, "A square", ("Which colour?",))]
-    page = build(Site(service, examples), server.ASSETS)
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setitem(binding.MODEL_WORK, "concurrency_limit", AT_ONCE)
+        page = build(Site(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     page._queue.max_size = WAITING
@@ -124,11 +127,11 @@ def test_forty_joins_are_answered_or_politely_refused(
 def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[wire.Listener]]:
     """Everybody is being answered and every place in the queue is taken."""
     held = []
-    for number in range(4 + WAITING):
+    for number in range(AT_ONCE + WAITING):
         status, said = ask(crowded, uploaded, f"long {number}?", 400)
         assert status == 200
         held.append(wire.Listener(crowded, said["event_id"]))
-        if number < 4:
+        if number < AT_ONCE:
             until(lambda n=number: f"long {n}?" in engine.asked, 10)  # type: ignore[misc]
     yield held
     for listener in held:
@@ -210,7 +213,9 @@ def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
     service = Service([TINY], lambda source: engine)
     service.on_lost = told.set
     examples = [Example(picture_file, "A square", ("Which?",))]
-    page = build(Site(service, examples), server.ASSETS)
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setitem(binding.MODEL_WORK, "concurrency_limit", AT_ONCE)
+        page = build(Site(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     try:
