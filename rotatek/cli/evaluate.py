@@ -11,7 +11,7 @@ from rotatek.cluster import quiet
 from rotatek.errors import SettingError
 from rotatek.evaluation import rivals
 from rotatek.evaluation.answers import restore, unpack
-from rotatek.evaluation.journal import JOURNAL
+from rotatek.evaluation.journal import journals
 from rotatek.evaluation.suite import (
     EMBEDDED,
     LONG_TOKENS,
@@ -77,6 +77,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, default=1, metavar="N", help="at once, by Ray: over all processors"
     )
     parser.add_argument(
+        "--part", metavar="I/N", default="1/1",
+        help="answer about every N-th picture only: N processes share --out, without Ray",
+    )  # fmt: skip
+    parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
     )
     parser.add_argument(
@@ -116,14 +120,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"{rivals.NAME:<20}   solved  {rivals.TITLE}; not among all")
         return 0
     chosen = tables_of(args)
+    if part_of(args.part)[1] > 1 < args.jobs:
+        raise SettingError("--jobs", "1 where --part is given", args.jobs)
     if args.jobs < 1:
         raise SettingError("--jobs", "a whole number from 1", args.jobs)
     if args.report:
         kept = args.out / QUESTIONS
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
-        print(evaluation_of(args, chosen + solved_table(args), suite).write_report())
+        evaluation = evaluation_of(args, chosen + solved_table(args), suite)
+        if args.pack is not None:
+            print(evaluation.pack(args.pack))
+        if not args.no_report:
+            print(evaluation.write_report())
         return 0
-    if args.resume is not None and args.resume.exists() and not (args.out / JOURNAL).exists():
+    if args.resume is not None and args.resume.exists() and not journals(args.out):
         restore(unpack(args.resume), args.out)
     suite = open_suite(args)
     if args.draw:
@@ -155,8 +165,20 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
     limits = (args.short_tokens, args.long_tokens)
     options = RunOptions(args.batch, args.suffix, limits, args.graph)
     return Evaluation(
-        args.model, suite, chosen, args.out, args.device, options, limit_s=args.limit_s
+        args.model, suite, chosen, args.out, args.device, options, args.limit_s, part_of(args.part)
     )
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """A part's number from 0, and how many there are, from "1/4".
+
+    Raises:
+        SettingError: for anything else.
+    """
+    number, slash, parts = text.partition("/")
+    if slash and number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts):
+        return int(number) - 1, int(parts)
+    raise SettingError("--part", "a part and their number, such as 1/4", text)
 
 
 def tables_of(args: argparse.Namespace) -> list[Table]:

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rotatek.errors import UserError
+from rotatek.evaluation import rivals
 from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, setting_id
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
 from rotatek.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
 DIGITS: Final = 5  # of scores and shares
+AFTERWARDS: Final = ("ran_on", "refused", "solved")  # what a journal does not say
 TOLERANCE: Final = 2e-5  # between a score that was kept and the same one computed again
 
 
@@ -39,6 +41,12 @@ class Kept(NamedTuple):
     settings: dict[str, Settings]
     items: list[Item]
     answers: Answers
+
+    @property
+    def solved(self) -> dict[str, Settings]:
+        """The rows of rivals that were solved for this run, by label."""
+        rows = self.header.get("solved", {})
+        return {label: Settings.from_dict(one) for label, one in rows.items()}
 
     @property
     def name(self) -> str:
@@ -84,9 +92,9 @@ def unpack(path: Path) -> Kept:
 def restore(kept: Kept, folder: Path) -> None:
     """Lay the answers down as a run's journal and questions, so that it can go on."""
     StoredSuite.save(Named(kept.name, kept.items), folder / QUESTIONS)
-    known = {
-        name: value for name, value in kept.header.items() if name not in ("ran_on", "refused")
-    }
+    if kept.solved:
+        rivals.keep(kept.solved, folder)
+    known = {name: value for name, value in kept.header.items() if name not in AFTERWARDS}
     Journal(folder / JOURNAL, known).add(kept.answers.values())
 
 

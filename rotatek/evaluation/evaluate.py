@@ -13,14 +13,15 @@ import torch
 from tqdm import tqdm
 
 from rotatek.errors import UserError
-from rotatek.evaluation import report
+from rotatek.evaluation import report, rivals
 from rotatek.evaluation.answers import collect, pack
 from rotatek.evaluation.journal import (
     JOURNAL,
     Answers,
     Journal,
-    read_answers,
+    journals,
     read_header,
+    read_journals,
     weights_id,
 )
 from rotatek.evaluation.runner import Runner, RunOptions
@@ -50,6 +51,8 @@ class Evaluation:
         device: cpu, cuda, cuda:N, auto, or the best there is.
         options: how questions are asked.
         limit_s: seconds after which to stop, to go on another time.
+        part: of the pictures, which this process alone asks about: the part's number from 0, and
+            how many parts there are. Each has a journal of its own in the same folder.
     """
 
     model: str
@@ -59,19 +62,23 @@ class Evaluation:
     device: str | None = None
     options: RunOptions = field(default_factory=RunOptions)
     limit_s: float | None = None
+    part: tuple[int, int] = (0, 1)
 
     def answer(self) -> Outcome:
         """Answer what is missing in this process."""
         vlm = load(self.model, self.device)
-        journal = Journal(self.journal, describe_run(vlm, self.suite, self.options))
+        header = describe_run(vlm, self.suite, self.options)
+        journal = Journal(self.journal, header)
+        journal.answers |= read_journals(self.out, header)
         runner = Runner(vlm, self.suite, journal, self.options, notice)
-        units = runner.units(list(wanted(self.tables)))
+        units = runner.units(list(wanted(self.tables)), part=self.part)
         return Outcome(_work(runner, units, self.limit_s), runner.refused)
 
     @property
     def journal(self) -> Path:
         """Where answers are written."""
-        return self.out / JOURNAL
+        number, parts = self.part
+        return self.out / (JOURNAL if parts == 1 else f"journal-{number}-of-{parts}.jsonl")
 
     def write_report(self, refused: dict[str, str] | None = None) -> Path:
         """Write the report of the answers that there are, as JSON and as Markdown.
@@ -99,22 +106,26 @@ class Evaluation:
             refused: settings that could not be answered, with why.
         """
         header, answers = self._held()
-        where = {**versions(self.device), "refused": refused or {}}
+        solved = next((table.rows[1:] for table in self.tables if table.name == rivals.NAME), ())
+        rows = {row.label: row.settings.as_dict() for row in solved}
+        ran = {} if refused is None else {"refused": refused}
+        where = {**versions(self.device), **ran, "solved": rows}
         known = list(dict.fromkeys(settings for settings, _ in wanted(self.tables)))
         pack(path, collect({**header, **where}, self.suite.items, answers, known))
         return path
 
     def _held(self) -> tuple[dict[str, Any], Answers]:
-        """Header and answers of the journal."""
-        if not self.journal.exists():
+        """Header and answers of the journals."""
+        paths = journals(self.out)
+        if not paths:
             raise UserError("There is no journal in --out yet. Run the evaluation first.")
-        header = read_header(self.journal)
+        header = read_header(paths[0])
         if header["suite"] != describe(self.suite):
             raise UserError(
                 "The journal's questions are other ones. Give the --suite, --questions and --seed "
                 "it was made with."
             )
-        return header, read_answers(self.journal, header)
+        return header, read_journals(self.out, header)
 
 
 def _work(runner: Runner, units: list[Unit], limit_s: float | None) -> bool:

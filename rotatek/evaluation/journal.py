@@ -81,6 +81,23 @@ def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
     return {(answer.setting, answer.item): answer for answer in answers}
 
 
+def journals(folder: Path) -> list[Path]:
+    """A run's journals: one, or one for every process that had a part of it."""
+    return sorted(folder.glob("journal*.jsonl"))
+
+
+def read_journals(folder: Path, header: Mapping[str, Any]) -> Answers:
+    """The answers of all of a run's journals.
+
+    Raises:
+        UserError: if one of them is another run's.
+    """
+    found = Answers()
+    for path in journals(folder):
+        found |= read_answers(path, header)
+    return found
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []

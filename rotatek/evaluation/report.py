@@ -13,6 +13,7 @@ from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.evaluation.tables import asked as asked_of
+from rotatek.options import options_of
 from rotatek.settings import BASELINE, Settings
 
 TYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}  # of cached numbers
@@ -188,7 +189,7 @@ def _row(
     """One line: score with its interval, by category, bytes, and how it differs from the whole."""
     out: dict[str, Any] = {
         "label": answered.row.label,
-        "settings": answered.row.settings.as_dict(),
+        "settings": short(answered.row.settings),
         "nominal_kv": round(answered.row.settings.nominal_kv, 6),
         "actual_kv": _mean([answer.kv_share for answer in answered.answers]),
         "score": _mean(answered.score),
@@ -202,6 +203,16 @@ def _row(
     if reference is not None:
         out |= _against(answered, reference, groups)
     return out
+
+
+def short(settings: Settings) -> dict[str, Any]:
+    """Flat settings without what is at its default; `Settings.from_dict` reads them back."""
+    kept = settings.without_paths().as_dict()
+    for method in (settings.tokens, settings.channels):
+        for one in options_of(method):
+            if kept.get(one.key) == one.default:
+                del kept[one.key]
+    return kept
 
 
 def _by_category(

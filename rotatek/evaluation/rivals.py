@@ -7,7 +7,7 @@ processes and its report read them there.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -35,12 +35,11 @@ def stored(folder: Path) -> Table | None:
     path = folder / f"{NAME}.json"
     if not path.exists():
         return None
-    return _table(path)
+    return table_of(from_file(path).rows)
 
 
-def _table(path: Path) -> Table:
-    """The stored rows, and what is expected of ours against every rival of the same bytes."""
-    rows = from_file(path).rows
+def table_of(rows: Sequence[Row]) -> Table:
+    """Solved rows, and what is expected of ours against every rival of the same bytes."""
     ours, claims = {kind_of(Settings(channels=one)) for one in adapting()}, []
     for first, second in product(rows, rows):
         same = first.label.rpartition(", ")[2] == second.label.rpartition(", ")[2]
@@ -50,19 +49,24 @@ def _table(path: Path) -> Table:
             and kind_of(second.settings)[1] not in {method for _, method in ours}
         ):
             claims.append(Claim(first.label, second.label, topic=NAME))
-    return Table(NAME, TITLE, rows, tuple(claims))
+    return Table(NAME, TITLE, tuple(rows), tuple(claims))
 
 
 def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
     """Solve the rows for a model and a suite, and keep them in `folder`."""
     scale = Scale(vlm, typical(vlm, suite), adapting())
-    rows = {row.label: row.settings.without_paths().as_dict() for row in rows_of(scale)}
+    return keep({row.label: row.settings for row in rows_of(scale)}, folder)
+
+
+def keep(rows: Mapping[str, Settings], folder: Path) -> Table:
+    """Write solved rows into a run's folder."""
+    flat = {label: settings.without_paths().as_dict() for label, settings in rows.items()}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{NAME}.json"
     draft = path.with_suffix(f".partial-{os.getpid()}")
-    draft.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(flat, indent=1) + "\n", encoding="utf-8")
     draft.replace(path)
-    return _table(path)
+    return table_of(from_file(path).rows)
 
 
 def adapting() -> list[ChannelMethod]:

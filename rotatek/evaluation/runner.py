@@ -22,7 +22,7 @@ from rotatek.evaluation.generate import by_sample, text_of
 from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.evaluation.units import Unit, Wanted, batches, even, missing
+from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, of_part
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import free_bytes, is_out_of_memory
 from rotatek.serving.rows import decode_caches
@@ -88,14 +88,17 @@ class Runner:
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
 
-    def units(self, wanted: Wanted, jobs: int = 1) -> list[Unit]:
+    def units(self, wanted: Wanted, jobs: int = 1, part: tuple[int, int] = (0, 1)) -> list[Unit]:
         """What is missing, in batches.
 
         Args:
-            wanted: settings, and whether they are asked everything or pages alone.
+            wanted: settings, and which questions they are asked.
             jobs: that will share the batches.
+            part: number and count of parts of the pictures; questions about others are left out.
         """
+        mine = of_part(self.suite.items, *part)
         todo = missing(self.suite.items, wanted, self.journal.answers)
+        todo = [(item, owed) for item, owed in todo if item.document in mine]
         return list(batches(todo, self.batch, jobs))
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:

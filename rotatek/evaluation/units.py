@@ -59,6 +59,13 @@ def missing(
     return todo
 
 
+def of_part(items: Sequence[Item], number: int, parts: int) -> set[int]:
+    """The pictures of one of some parts, which have as many of each kind of question."""
+    alike = sorted(items, key=lambda item: item.category)
+    documents = list(dict.fromkeys(item.document for item in alike))
+    return set(documents[number::parts])
+
+
 def batches(todo: Iterable[tuple[Item, list[Settings]]], batch: int, parts: int) -> Iterator[Unit]:
     """What is missing in batches, the kinds of question by turns.
 

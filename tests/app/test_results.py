@@ -82,6 +82,19 @@ def test_answers_can_be_counted_otherwise(measure: str, category: str, value: fl
     assert figures(sent)["channels"]["reading"].startswith(counted[category])
 
 
+def test_tables_of_any_name_are_drawn() -> None:
+    """Tokens fixed and channels varied as lines; a table of a name that is new comes last."""
+    kept: dict = EVALUATION
+    (table,) = kept["tables"]
+    rows = [
+        row | {"label": row["label"].replace("RotateK", "FastV 0.4 + RotateK")}
+        for row in table["rows"]
+    ]
+    more = [table | {"name": name, "rows": rows} for name in ("newest", "sparsity-x", "rivals")]
+    drawn = answers.answers({"results": kept | {"tables": more}}, files.Asked("score"))
+    assert list(drawn) == ["rivals", "sparsity-x", "newest"]
+
+
 def test_whole_pages_are_a_kind_of_question(committed: dict) -> None:
     assert "transcription" in files.categories(committed)
     whole, pages = (figures(events.draw(committed, "score", c)) for c in ("all", "transcription"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rotatek.errors import UserError
-from rotatek.evaluation import report
-from rotatek.evaluation.answers import Named, collect, pack, restore, unpack
+from rotatek.evaluation import report, rivals
+from rotatek.evaluation.answers import SUFFIX, Named, collect, pack, restore, unpack
 from rotatek.evaluation.journal import Answer, Answers, read_answers, read_header, setting_id
 from rotatek.evaluation.suite import Item, StoredSuite, describe
 from rotatek.evaluation.tables import Claim, Row, Table
@@ -53,6 +53,38 @@ def test_a_packed_run_goes_on_elsewhere(tmp_path: Path) -> None:
     assert "ran_on" not in header and header["model"] == HEADER["model"]
     assert read_answers(journal, header) == given()
     assert StoredSuite(tmp_path / "run" / "questions.jsonl").items == ITEMS
+
+
+def test_committed_results_are_those_of_the_committed_answers() -> None:
+    """And of the documents' regions: what `make results` would write is what is there."""
+    from docs import results
+
+    for path in results.packed():
+        name = path.name.removesuffix(SUFFIX)
+        stem, built = results.MAIN.get(name, name), results.rebuilt(unpack(path))
+        assert (results.RESULTS / f"{stem}.json").read_text() == results.written(built), path.name
+        assert (results.RESULTS / f"{stem}.md").read_text() == report.markdown(built), path.name
+        assert path.stat().st_size < 1_500_000
+    for name in results.TEXTS:
+        text = (results.ROOT / name).read_text()
+        assert results.filled(text) == text, f"{name}: run make results"
+
+
+def test_tables_are_rebuilt_from_a_tiny_packed_run(tmp_path: Path) -> None:
+    from docs import results
+
+    header = {**HEADER, "solved": {"Mine, 2x": OURS.as_dict()}}
+    pack(tmp_path / "a.jsonl.xz", collect(header, ITEMS, given(), [BASELINE, OURS]))
+    built = results.rebuilt(unpack(tmp_path / "a.jsonl.xz"))
+    found = {table["name"]: [row["label"] for row in table["rows"]] for table in built["tables"]}
+    assert found["rivals"] == ["Uncompressed", "Mine, 2x"]
+    assert list(found) == ["rivals"] and "solved" not in built
+    for row in built["tables"][0]["rows"]:
+        assert Settings.from_dict(row["settings"]) in (BASELINE, OURS)
+    assert json.loads(results.written(built)) == built
+    restore(unpack(tmp_path / "a.jsonl.xz"), tmp_path / "run")
+    table = rivals.stored(tmp_path / "run")
+    assert table is not None and [row.label for row in table.rows] == found["rivals"]
 
 
 def test_a_score_that_is_not_the_answers_is_refused(tmp_path: Path) -> None:

@@ -169,3 +169,26 @@ def test_with_the_real_lmms_eval(tmp_path: Path) -> None:
     (result,) = (tmp_path / "out").rglob("*results.json")
     found = json.loads(result.read_text())["results"]["pocket_documents"]
     assert found["exact_match,none"] >= 0.6
+
+
+# Task names of lmms-eval 0.7.3, read from its task folder.
+TASKS = """textvqa_val infovqa_val chartqa docvqa_val vizwiz_vqa_val llava_in_the_wild mmvet
+mme mmbench_en_dev mathvista_testmini_format mathvision_testmini seedbench_2_plus ocrbench mia_bench
+scienceqa_img pope hallusion_bench_image""".split()
+
+
+def test_the_documented_tasks_exist() -> None:
+    text = (ROOT / "docs" / "results.md").read_text()
+    named = [line.split()[1].split(",") for line in text.splitlines() if "--tasks" in line]
+    assert sorted(name for names in named for name in names) == sorted(TASKS)
+    if INSTALLED:
+        spec = importlib.util.find_spec("lmms_eval")
+        assert spec is not None and spec.submodule_search_locations
+        folder = Path(spec.submodule_search_locations[0]) / "tasks"
+        words = {
+            line.split(":", 1)[1].strip().strip("\"'")
+            for path in folder.rglob("*.yaml")
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.startswith("task:")
+        }
+        assert set(TASKS) <= words

@@ -12,26 +12,34 @@ from rotatek.page.results.styles import style_of
 from viz import Drawing, dots, frontier
 from viz.theme import Style
 
-ORDER: Final = ("frontier", "channels", "budget", "beyond", "ablation")
+ORDER: Final = (
+    "rivals", "frontier", "sparsity", "channels", "budget", "bits", "beyond", "pruners", "ablation"
+)  # fmt: skip
 
 
 def answers(files: Files, asked: Asked) -> Drawings:
     """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
     drawn: Drawings = {}
     tables = tables_of(files)
-    for table in sorted(tables, key=lambda table: ORDER.index(table["name"].partition("-")[0])):
+    for table in sorted(tables, key=_place):
         rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
         kind = table["name"].partition("-")[0]
         if len(rows) < 2:
             continue
-        if kind in ("frontier", "channels"):
-            drawing = _lines(rows, kind == "channels", MEASURES[asked.measure])
+        if kind in ("frontier", "channels", "sparsity"):
+            drawing = _lines(rows, kind != "frontier", MEASURES[asked.measure])
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
         reading = f"{_counted(files, table, asked)} {drawing.reading}"
         drawn[table["name"]] = (title, drawing._replace(reading=reading))
     return drawn
+
+
+def _place(table: Mapping[str, Any]) -> int:
+    """Where a table's figure stands; one that is not named here comes last."""
+    kind = table["name"].partition("-")[0]
+    return ORDER.index(kind) if kind in ORDER else len(ORDER)
 
 
 def _counted(files: Files, table: Mapping[str, Any], asked: Asked) -> str:
