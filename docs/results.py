@@ -70,12 +70,12 @@ def runs() -> str:
             built["model"],
             {row["label"] for table in built["tables"] for row in table["rows"]},
         )
-        most = max(table["questions"] for table in built["tables"])
+        most = max((table["questions"] for table in built["tables"]), default=0)
         of = built["suite"]["questions"]
         cells = (
             f"`{name}`", model["name"], f"`{model['weights']}`",
             "yes" if model["weights"] == shipped(model["name"]) else "no: replaced since",
-            report.type_of(built), built.get("ran_on", {}).get("device", "H200, one or more"),
+            report.type_of(built), built.get("ran_on", {}).get("device", "not recorded"),
             f"{of:,}" if most == of else f"{most:,} of {of:,}", str(len(settings)),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -152,7 +152,7 @@ def _tables(*names: str) -> Callable[[], str]:
 
     def drawn() -> str:
         lines = []
-        for built in frontier.committed():
+        for _, built in every():
             for table in built["tables"]:
                 if table["name"] in names:
                     lines += [f"| {table['title']}: {built['model']['name']} | live bytes "
@@ -181,6 +181,7 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "beyond": _tables("beyond", "bits"),
     "pages": _tables("budget-fastv-long", "budget-visionzip-long"),
     "rivals": _tables("rivals"),
+    "core": _tables("core"),
 }
 
 
