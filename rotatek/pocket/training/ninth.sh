@@ -3,14 +3,14 @@
 # half minutes each, one right after the other on one machine of two H200 (32 cores).
 # usage, in the repository's root: ninth.sh LINK RESULT_FOLDER
 #
-#   1, 2  both GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.6 minutes each
-#   3     each GPU goes on for itself with a falling rate, 5.5 minutes; then the mean of what helps
+#   1, 2  both GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.2 minutes each
+#   3     each GPU goes on for itself with a falling rate, 5.2 minutes; then the mean of what helps
 #   4     that with .3 of the shipped weights: the splits own, renderers, scanned and small, 12
 #         documents a size, and of the mean alone own and small, 4; 4 minutes
 #
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
 # took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
-# top of their schedule (26 minutes, of which they are 17) and link 3 falls to nothing.
+# top of their schedule (25 minutes, of which they are 16) and link 3 falls to nothing.
 # With TINY=1 all four links run in some minutes on a processor, with a very small model: run that
 # before. `smoke.sh` (2.5 minutes of a GPU) is only needed where the machine is another one: the
 # loaders should wait for less than a tenth of the time; if they wait longer, ECHO=3.
@@ -32,7 +32,7 @@
 link=$1 result=$2
 run=${RUN:-/tmp/ninth} start=${START:-assets/pocket}
 common="--skip 0.45 --alone 0.5 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
-both="--start $start" pair="--link-minutes 8.6 --minutes ${MINUTES:-26}" own="--minutes 5.5"
+both="--start $start" pair="--link-minutes 8.2 --minutes ${MINUTES:-25}" own="--minutes 5.2"
 fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 gpus=2
 if [ -n "$TINY" ]; then # three steps of a very small model from nothing
     common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"
