@@ -28,7 +28,11 @@ def draw(bits: np.ndarray) -> Drawing:
         [trace],
         HEIGHT,
         x={"title": "direction, by eigenvalue", "showgrid": False, "range": [0, d + 1]},
-        y={"title": "bits a number", "range": [0, 1.08 * max(deepest, 2)], "dtick": 2},
+        y={
+            "title": "bits a number",
+            "range": [0, 1.08 * max(deepest, 2)],
+            "dtick": max(2, deepest // 4),
+        },
         left=52,
     )
     return Drawing(
