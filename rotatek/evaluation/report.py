@@ -206,12 +206,13 @@ def _row(
 
 
 def short(settings: Settings) -> dict[str, Any]:
-    """Flat settings without what is at its default; `Settings.from_dict` reads them back."""
-    kept = settings.without_paths().as_dict()
+    """Flat settings without what is at its default, and without the names of files of this machine;
+    `Settings.from_dict` reads them back where both methods are registered."""
+    kept = settings.as_dict()
     for method in (settings.tokens, settings.channels):
         for one in options_of(method):
-            if kept.get(one.key) == one.default:
-                del kept[one.key]
+            if one.kind == "path" or kept.get(one.key) == one.default:
+                kept.pop(one.key, None)
     return kept
 
 

@@ -260,7 +260,7 @@ class StopAfter:
         return self.looks < 0
 
 
-@pytest.mark.parametrize("looks", [0, 1, 3, 5, 8])
+@pytest.mark.parametrize("looks", [0, 1, 3, 5, 6])
 def test_stop_ends_a_prefill_between_layers(looks: int, engine: Engine, request_: Request) -> None:
     """In the vision tower (3 blocks) and in the decoder (4 layers): no token, nothing kept."""
     others = holding()

@@ -167,9 +167,9 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight_in_use() -> N
 
 
 def test_batches_come_from_their_seed_and_sizes_grow() -> None:
-    one, other = (make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3) for _ in range(2))
+    one, other = (make_tiles(BatchOptions(4, 6_000), SMALL, 10, 0.3) for _ in range(2))
     assert torch.equal(one.grid, other.grid) and torch.equal(one.labels, other.labels)
-    assert not torch.equal(one.text, make_tiles(BatchOptions(5, 6_000), SMALL, 9, 0.3).text[:1])
+    assert not torch.equal(one.text, make_tiles(BatchOptions(5, 6_000), SMALL, 10, 0.3).text[:1])
     views_at = {}
     for progress in (0.0, 0.3, 0.5, 0.9):
         drawn = [curriculum(random.Random(i), progress) for i in range(300)]
@@ -180,9 +180,9 @@ def test_batches_come_from_their_seed_and_sizes_grow() -> None:
 
 
 def test_an_echo_shows_both_views_of_a_picture_in_one_light() -> None:
-    batch = make_tiles(BatchOptions(4, 6_000, echo=2), SMALL, 9, 0.3)
+    batch = make_tiles(BatchOptions(4, 6_000, echo=2), SMALL, 10, 0.3)
     first, other = uses(batch)
-    plain = make_tiles(BatchOptions(4, 6_000), SMALL, 9, 0.3)
+    plain = make_tiles(BatchOptions(4, 6_000), SMALL, 10, 0.3)
     assert torch.equal(first.text, plain.text) and torch.equal(first.grid, plain.grid)
     assert not torch.equal(other.text, first.text) and other.grid is batch.grid
     again = retouched(other, torch.Generator().manual_seed(1))
