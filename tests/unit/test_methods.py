@@ -50,6 +50,9 @@ MATRIX = [
     for i, extra in enumerate(VARIANTS.get(channels, [{}]))
 ]
 NEW = 6
+TIE = (
+    0.002  # between the two best logits: padding moves sums, and a code of two bits may round over
+)
 
 
 @cache
@@ -63,6 +66,15 @@ def _embed(vlm: VisionLanguageModel, picture: Picture, settings: Settings, numbe
     width, height = sizes[number]
     request = make_request(picture(width, height, seed=number), questions[number], NEW)
     return vlm.embed(vlm.prompt(request), settings.tokens)
+
+
+def _sure(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[list[int], int]:
+    """One answer, and how many of its tokens come before one that rounding alone could change."""
+    logits, _ = prefill(vlm, embedded, cache)
+    steps = list(decode(vlm, embedded, cache, logits, NEW))
+    best = torch.stack([step.logits[0].topk(2).values for step in steps])
+    ties = (best[:, 0] - best[:, 1] < TIE).nonzero().flatten().tolist()
+    return [step.tokens[0] for step in steps], next(iter(ties), len(steps))
 
 
 def _answer(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> list[list[int]]:
@@ -83,8 +95,7 @@ def test_batch_equals_single_runs(
     alone = []
     for prompt in prompts:
         cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-        (said,) = _answer(vlm, prompt, cache)
-        alone.append(said)
+        alone.append(_sure(vlm, prompt, cache))
         stored = [layer.store for layer in cache.layers if layer.store is not None]
         assert not any(misaligned(store.read()) for store in stored)
         count = cache.bytes()
@@ -92,9 +103,9 @@ def test_batch_equals_single_runs(
         assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
     batch = collate(prompts)
     together = _answer(vlm, batch, RotateKCache(vlm.model, batch.inputs(), settings))
-    for one, many in zip(alone, together, strict=True):
-        assert many[: len(one)] == one
-        assert all(token == -1 for token in many[len(one) :])
+    for (one, sure), many in zip(alone, together, strict=True):
+        assert many[:sure] == one[:sure]
+        assert sure < len(one) or all(token == -1 for token in many[len(one) :])
 
 
 @pytest.mark.parametrize("family", TINY)
