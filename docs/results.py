@@ -46,12 +46,6 @@ def _has(table: Table, kept: Kept) -> bool:
     return len(mine) > 1 and 2 * len(mine) > len(table.rows)
 
 
-def written(built: Mapping[str, Any]) -> str:
-    """A results file: a row a line."""
-    text = json.dumps(built, ensure_ascii=False)
-    return text.replace('{"label": ', '\n{"label": ').replace('{"topic": ', '\n{"topic": ') + "\n"
-
-
 def claims() -> str:
     """Every claim, a table a model that was asked with answers kept."""
     parts = []
@@ -200,8 +194,7 @@ def main() -> None:
     for path in packed():
         name = path.name.removesuffix(SUFFIX)
         built, stem = rebuilt(unpack(path)), MAIN.get(name, name)
-        (RESULTS / f"{stem}.json").write_text(written(built), encoding="utf-8")
-        (RESULTS / f"{stem}.md").write_text(report.markdown(built), encoding="utf-8")
+        report.save(built, RESULTS / f"{stem}.json")
         sys.stdout.write(f"assets/results/{stem}.json\n")
     frontier.main()
     for name in TEXTS:

@@ -1,6 +1,5 @@
 """One evaluation from beginning to end: a model, a suite and tables of settings; then a report."""
 
-import json
 import platform
 import sys
 from collections.abc import Sequence
@@ -92,11 +91,7 @@ class Evaluation:
         header, answers = self._held()
         ran = {} if refused is None else {**versions(self.device), "refused": refused}
         built = report.build(self.tables, self.suite.items, answers, {**header, **ran})
-        text = json.dumps(built, ensure_ascii=False).replace('{"label": ', '\n{"label": ') + "\n"
-        (self.out / "results.json").write_text(text, encoding="utf-8")
-        page = self.out / "results.md"
-        page.write_text(report.markdown(built), encoding="utf-8")
-        return page
+        return report.save(built, self.out / "results.json")
 
     def pack(self, path: Path, refused: dict[str, str] | None = None) -> Path:
         """Write what there is into one small file, with where it ran.

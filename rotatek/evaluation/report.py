@@ -1,7 +1,9 @@
 """From a journal's answers to tables with intervals, as JSON and as Markdown."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -258,6 +260,20 @@ def _mean(values: Sequence[float] | Floats) -> float:
 
 def _rounded(pair: tuple[float, float]) -> list[float]:
     return [round(pair[0], 5), round(pair[1], 5)]
+
+
+def written(built: Mapping[str, Any]) -> str:
+    """A results file: a row a line."""
+    text = json.dumps(built, ensure_ascii=False)
+    return text.replace('{"label": ', '\n{"label": ').replace('{"topic": ', '\n{"topic": ') + "\n"
+
+
+def save(built: Mapping[str, Any], path: Path) -> Path:
+    """Write a report as JSON to `path`, and as a page beside it; returns the page."""
+    path.write_text(written(built), encoding="utf-8")
+    page = path.with_suffix(".md")
+    page.write_text(markdown(built), encoding="utf-8")
+    return page
 
 
 def markdown(report: Mapping[str, Any]) -> str:

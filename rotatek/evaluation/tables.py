@@ -16,6 +16,7 @@ from rotatek.budget import matched_keep_tokens
 from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.channels.base import Relation
 from rotatek.channels.full import Full
+from rotatek.channels.studies import HEAD
 from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers, title_of
 from rotatek.compare.live import rivals
 from rotatek.errors import SettingError, UserError
@@ -25,7 +26,6 @@ from rotatek.settings import BASELINE, Settings
 from rotatek.tokens import KeepAll, TokenPruner
 
 Scope = Literal["all", "part", "long"]
-HEAD: Final = 128  # channels of a head in both of the paper's models, and in the pocket
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.
 PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875, 0.30))
 CHANNELS_KEPT: Final = (64, 48, 32, 24, 16, 12, 8)

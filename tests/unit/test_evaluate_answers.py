@@ -62,7 +62,7 @@ def test_committed_results_are_those_of_the_committed_answers() -> None:
     for path in results.packed():
         name = path.name.removesuffix(SUFFIX)
         stem, built = results.MAIN.get(name, name), results.rebuilt(unpack(path))
-        assert (results.RESULTS / f"{stem}.json").read_text() == results.written(built), path.name
+        assert (results.RESULTS / f"{stem}.json").read_text() == report.written(built), path.name
         assert (results.RESULTS / f"{stem}.md").read_text() == report.markdown(built), path.name
         assert path.stat().st_size < 1_500_000
     for name in results.TEXTS:
@@ -81,7 +81,7 @@ def test_tables_are_rebuilt_from_a_tiny_packed_run(tmp_path: Path) -> None:
     assert list(found) == ["rivals"] and "solved" not in built
     for row in built["tables"][0]["rows"]:
         assert Settings.from_dict(row["settings"]) in (BASELINE, OURS)
-    assert json.loads(results.written(built)) == built
+    assert json.loads(report.written(built)) == built
     restore(unpack(tmp_path / "a.jsonl.xz"), tmp_path / "run")
     table = rivals.stored(tmp_path / "run")
     assert table is not None and [row.label for row in table.rows] == found["rivals"]

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rotatek.channels.studies import HEAD
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.evaluation.tables import HEAD
 from rotatek.page.results.files import EVERY, MEASURES, SAME, Asked, Drawings, Files, tables_of
 from rotatek.page.results.styles import style_of
 from viz import Drawing, dots, frontier
