@@ -1,12 +1,16 @@
 #!/bin/sh
 # The ninth weights of the first pocket: from the shipped ones, in four calls of at most nine and a
-# half minutes each, one right after the other on one machine of two H200 (32 cores).
+# half minutes each, one right after the other on one machine of one or two H200 (16 cores each).
 # usage, in the repository's root: ninth.sh LINK RESULT_FOLDER
 #
-#   1, 2  both GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.2 minutes each
-#   3     each GPU goes on for itself with a falling rate, 5.2 minutes; then the mean of what helps
+#   1, 2  all GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.2 minutes each (one
+#         GPU: 9.1)
+#   3     each GPU goes on for itself with a falling rate, 5.2 minutes (one GPU: 8.4); then the mean
+#         of what helps
 #   4     that with .3 of the shipped weights: the splits own, renderers, scanned and small, 12
-#         documents a size, and of the mean alone own and small, 4; 4 minutes
+#         documents a size, and of the mean alone own and small, 4; 4 minutes. On a machine without
+#         a GPU, an hour of two cores: RUN=a folder's name, the shards of link 3 and the other files
+#         of assets/pocket in the folder of that name with -mean behind it
 #
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
 # took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
@@ -33,12 +37,16 @@ link=$1 result=$2
 run=${RUN:-/tmp/ninth} start=${START:-assets/pocket}
 common="--skip 0.45 --alone 0.5 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
 both="--start $start" pair="--link-minutes 8.2 --minutes ${MINUTES:-25}" own="--minutes 5.2"
-fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 gpus=2
+fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 rate=1.5e-3
+gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
+if [ "$gpus" -eq 1 ]; then # half a batch, and no fourth link on the GPU's time
+    pair="--link-minutes 9.1 --minutes ${MINUTES:-28}" own="--minutes 8.4" rate=1.1e-3
+fi
 if [ -n "$TINY" ]; then # three steps of a very small model from nothing
     common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"
     common="$common --largest 1440 --log-every 1" start=$run/export
     both="" pair="--steps 6 --link-minutes 0.15" own="--steps 2" fresh="--batches 2 --cost 400"
-    documents=1 few=1 workers=1 gpus=1
+    documents=1 few=1 workers=1 gpus=${GPUS:-1}
 fi
 [ -z "$PAGES" ] || common="$common --pages $PAGES"
 here=$(dirname "$0")
@@ -51,7 +59,7 @@ alone() { # GPU
         --workers $workers --lr 6e-4 --warm-up 60 --decay-from 0.05 --seed "$((121 + $1))"
 }
 measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
-    gpu=$1 name=$2 model=$3 count=$4
+    gpu=$(($1 < gpus ? $1 : 0)) name=$2 model=$3 count=$4
     shift 4
     CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation --model "$model" \
         --documents "$count" "$@" >"$run-scores/$name.md" 2>"$run-scores/$name.log"
@@ -59,17 +67,20 @@ measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
 case $link in
 1 | 2)
     # shellcheck disable=SC2086
-    GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr 1.5e-3 \
+    GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr $rate \
         --warm-up 120 --decay-from 0.1
     ;;
 3)
     alone 0 &
-    one=$!
-    alone 1 &
-    wait "$one" && wait $! || exit 1
+    one=$! exports="$run/export $run-0/export"
+    if [ "$gpus" -gt 1 ]; then
+        alone 1 || exit 1
+        exports="$exports $run-1/export"
+    fi
+    wait "$one" || exit 1
     # shellcheck disable=SC2086
-    python3 -m rotatek.pocket.training.averaging "$run-mean" "$run/export" "$run-0/export" \
-        "$run-1/export" $fresh --largest 1440 2>&1 | tail -n 1
+    python3 -m rotatek.pocket.training.averaging "$run-mean" $exports $fresh --largest 1440 2>&1 |
+        tail -n 1
     cp "$run-mean"/model*.safetensors* "$run-result-0/train.log" "$result"
     ;;
 4)
@@ -94,5 +105,5 @@ case $link in
     head -n 60 "$run-scores"/*.md >"$result/scores.md"
     grep -E "==>| all | short | transcription " "$result/scores.md"
     ;;
-*) sed -n 2,37p "$0" ;;
+*) sed -n 2,41p "$0" ;;
 esac

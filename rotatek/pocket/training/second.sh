@@ -1,12 +1,16 @@
 #!/bin/sh
 # The second pocket trained on: grown from the shipped weights and told where answers stand, in four
-# calls of at most ten minutes each, one right after the other on one machine of two H200 (32 cores).
+# calls of at most ten minutes each, one right after the other on one machine of one or two H200 (16
+# cores each).
 # usage, in the repository's root: second.sh LINK RESULT_FOLDER
 #
 #   smoke two minutes of link 1 elsewhere: pass_ms, images/s, loader_wait_s and falling losses
-#   1, 2  both GPUs train together, 8 minutes each
-#   3     each GPU goes on for itself with a falling rate, 5 minutes; then the mean of what helps
-#   4     splits own and renderers, 12 documents a size, and the handmade pages
+#   1, 2  all GPUs train together, 8 minutes each (one GPU: 9.2)
+#   3     each GPU goes on for itself with a falling rate, 5 minutes (one GPU: 8.4); then the mean of
+#         what helps
+#   4     splits own and renderers, 12 documents a size, and the handmade pages. On a machine without
+#         a GPU: RUN=a folder's name, what link 3 gave and the other files of assets/pocket-llava in
+#         the folder of that name with -mean behind it
 #
 # Loaders that wait for more than a tenth of the time: ECHO=3; for none of it: ECHO=1. chain.sh gives
 # up after 180 s without a small loss. A machine lost after link 1 or 2: put the shards and the head
@@ -17,10 +21,13 @@
 link=$1 result=$2
 here=$(dirname "$0")
 run=${RUN:-/tmp/second} start=${START:-assets/pocket-llava}
-workers=26 judged="--batches 16 --cost 60000" asked="--documents 12" device=cuda
+gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)} workers=$((13 * gpus)) link_minutes=8 minutes=21
+judged="--batches 16 --cost 60000" asked="--documents 12" device=cuda own=5 rate=2e-3
+[ "$gpus" -gt 0 ] || device=cpu
+[ "$gpus" -ne 1 ] || link_minutes=9.2 minutes=24 own=8.4 rate=1.5e-3
 common="--family llava_next --echo ${ECHO:-2} --alone 0.3 --glyph-weight 0.3 --told-weight 0.3"
 if [ -n "$TINY" ]; then
-    workers=2 judged="--batches 2 --cost 1600" device=cpu
+    gpus=${GPUS:-2} workers=2 judged="--batches 2 --cost 1600" device=cpu
     asked="--documents 1 --questions 1 --sizes 224x224 --max-new 4"
     common="$common --tiny --cost 1600 --log-every 1"
 fi
@@ -29,30 +36,33 @@ together() { # RUN RESULT MORE_OPTIONS
     folder=$1 back=$2
     shift 2
     # shellcheck disable=SC2086
-    GPUS=2 sh "$here/chain.sh" "$folder" "$back" $common --start "$start" ${HEAD:+--head "$HEAD"} \
-        --skip 0.4 --lr 2e-3 --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
-        --workers "$workers" --minutes "${MINUTES:-21}" "$@"
+    GPUS=$gpus sh "$here/chain.sh" "$folder" "$back" $common --start "$start" ${HEAD:+--head "$HEAD"} \
+        --skip 0.4 --lr $rate --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
+        --workers "$workers" --minutes "${MINUTES:-$minutes}" "$@"
 }
 alone() { # GPU
     mkdir -p "$run-back-$1"
     # shellcheck disable=SC2086
     CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-back-$1" $common \
-        --start "$run/export" --head "$run/head.safetensors" --minutes "${ALONE:-5}" \
-        --save-minutes 60 --workers $((workers / 2)) --skip 0.6 --lr 6e-4 --warm-up 60 \
+        --start "$run/export" --head "$run/head.safetensors" --minutes "${ALONE:-$own}" \
+        --save-minutes 60 --workers $((workers / gpus)) --skip 0.6 --lr 6e-4 --warm-up 60 \
         --decay-from 0.05 --seed "$((221 + $1))"
 }
 mkdir -p "$result"
 case $link in
 smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
-1 | 2) together "$run" "$result" --link-minutes "${LINK:-8}" ;;
+1 | 2) together "$run" "$result" --link-minutes "${LINK:-$link_minutes}" ;;
 3)
     alone 0 &
-    one=$!
-    alone 1 &
-    wait "$one" && wait $! || exit 1
+    one=$! exports="$run/export $run-0/export"
+    if [ "$gpus" -gt 1 ]; then
+        alone 1 || exit 1
+        exports="$exports $run-1/export"
+    fi
+    wait "$one" || exit 1
     # shellcheck disable=SC2086
-    python3 -m rotatek.pocket.training.averaging "$run-mean" "$run/export" "$run-0/export" \
-        "$run-1/export" --family llava_next $judged >"$result/mean.log" 2>&1 || exit 1
+    python3 -m rotatek.pocket.training.averaging "$run-mean" $exports --family llava_next \
+        $judged >"$result/mean.log" 2>&1 || exit 1
     tail -n 1 "$result/mean.log"
     cp "$run-mean"/model*.safetensors* "$run-mean/config.json" "$run-back-0/train.log" "$result"
     ;;
@@ -61,7 +71,7 @@ smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
     jobs="" gpu=0
     for split in own renderers; do
         # shellcheck disable=SC2086
-        CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation --family llava_next \
+        CUDA_VISIBLE_DEVICES=$((gpu < gpus ? gpu : 0)) python3 -m rotatek.pocket.evaluation --family llava_next \
             --model "$run-mean" --splits $split $asked --json "$result/$split.json" \
             >"$result/$split.md" 2>"$result/$split.log" &
         jobs="$jobs $!" gpu=1
@@ -72,5 +82,5 @@ smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
         --suite assets/handmade/questions.jsonl --settings assets/handmade/settings.json \
         --out "$result/handmade"
     ;;
-*) sed -n 2,21p "$0" ;;
+*) sed -n 2,26p "$0" ;;
 esac
