@@ -63,10 +63,13 @@ def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
 
 @triton.jit
 def _load_rows(
-    p_basis, p_steps, start, count, n0, n1, n2, FIRST: tl.constexpr, SLOTS: tl.constexpr,
-    D: tl.constexpr, DP: tl.constexpr, EIGHT: tl.constexpr,
+    p_basis, p_steps, p_axes, start, place, count, n0, n1, n2,
+    FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    EIGHT: tl.constexpr,
 ):  # fmt: skip
     """Rows of the basis of slots FIRST and on, and their steps times 4^level; zeros beyond `count`.
+
+    With p_axes a channel's row is the axis it names, counted from `place`.
 
     A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
     as words of two channels (EIGHT): [16 SLOTS, DP / 2].
@@ -81,8 +84,10 @@ def _load_rows(
     row = (start + (slot - before) * 16 + o_r % 16).to(tl.int64)
     m_row = slot < count
     m_rows = m_row[:, None] & (o_d < WORDS)[None, :]
-    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_rows, other=0)
     b_steps = tl.load(p_steps + row, mask=m_row, other=0.0).to(tl.float32)
+    if p_axes is not None:
+        row = place + tl.load(p_axes + row, mask=m_row, other=0).to(tl.int64)
+    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_rows, other=0)
     return b_rows, b_steps * (1 << (2 * level)).to(tl.float32)
 
 
@@ -98,12 +103,15 @@ def _prefetch(p_x, WIDEN: tl.constexpr):
 
 @triton.jit
 def _ask_for_rows(
-    p_basis, p_steps, start, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr, WIDEN: tl.constexpr
-):
+    p_basis, p_steps, p_axes, start, place, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr,
+    WIDEN: tl.constexpr,
+):  # fmt: skip
     """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
     row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
-    _prefetch(p_basis + row * WORDS, WIDEN)
     _prefetch(p_steps + row, WIDEN)
+    if p_axes is not None:
+        row = place + tl.load(p_axes + row).to(tl.int64)
+    _prefetch(p_basis + row * WORDS, WIDEN)
 
 
 @triton.jit
@@ -276,7 +284,9 @@ def _group(
 @triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
+    p_key_axes, p_key_places,
     p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
+    p_value_axes, p_value_places,
     p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
     p_mean, p_value_mean, p_acc, p_max, p_sum,
     s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
@@ -318,6 +328,11 @@ def digits_kernel(
     v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_bh * 4 + 3) // 16
     k_start = tl.load(p_key_starts + i_bh)
     v_start = tl.load(p_value_starts + i_bh)
+    k_place, v_place = k_start, v_start
+    if p_key_axes is not None:
+        k_place = tl.load(p_key_places + i_bh)
+    if p_value_axes is not None:
+        v_place = tl.load(p_value_places + i_bh)
     p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh), 256)
     p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh), 256)
     b_m = tl.full([GP], float("-inf"), tl.float32)
@@ -340,15 +355,20 @@ def digits_kernel(
         if V2:
             b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
         b_rows1, b_steps1 = _load_rows(
-            p_key_basis, p_key_steps, k_start, k_count, k0, k1, k2, 0, K1, D, DP, EIGHT
+            p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+            k0, k1, k2, 0, K1, D, DP, EIGHT
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if K2:
             b_rows2, b_steps2 = _load_rows(
-                p_key_basis, p_key_steps, k_start, k_count, k0, k1, k2, K1, K2, D, DP, EIGHT
+                p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+                k0, k1, k2, K1, K2, D, DP, EIGHT
             )  # fmt: skip
         if v0 > 0:
-            _ask_for_rows(p_value_basis, p_value_steps, v_start, v0 * 16, V1, VALUE_WORDS, WIDEN)
+            _ask_for_rows(
+                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v0 * 16,
+                V1, VALUE_WORDS, WIDEN,
+            )  # fmt: skip
         b_shift = tl.zeros([DP], tl.float32)
         if p_value_mean is not None:
             b_shift += tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
@@ -363,17 +383,11 @@ def digits_kernel(
         b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
         b_even = b_even.to(tl.float16)
         b_odd = b_odd.to(tl.float16)
-        b_q1 = _turn(
-            b_rows1, b_steps1, b_x, b_even, b_odd, b_scale,
-            EIGHT, WIDEN,
-        )  # fmt: skip
+        b_q1 = _turn(b_rows1, b_steps1, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
         b_q2 = b_q1
         b_top = tl.max(tl.abs(b_q1), 0)
         if K2:
-            b_q2 = _turn(
-                b_rows2, b_steps2, b_x, b_even, b_odd, b_scale,
-                EIGHT, WIDEN,
-            )  # fmt: skip
+            b_q2 = _turn(b_rows2, b_steps2, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
         b_top = tl.maximum(b_top, 1e-30)
         b_inverse = 1.0 / b_top
@@ -405,12 +419,14 @@ def digits_kernel(
             )  # fmt: skip
         b_m += -1.5 * b_bias * b_top
         b_rows1, b_steps1 = _load_rows(
-            p_value_basis, p_value_steps, v_start, v_count, v0, v1, v2, 0, V1, D, DP, EIGHT
+            p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+            v0, v1, v2, 0, V1, D, DP, EIGHT
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if V2:
             b_rows2, b_steps2 = _load_rows(
-                p_value_basis, p_value_steps, v_start, v_count, v0, v1, v2, V1, V2, D, DP, EIGHT
+                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+                v0, v1, v2, V1, V2, D, DP, EIGHT
             )  # fmt: skip
         b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
         b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, WIDEN)

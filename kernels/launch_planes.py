@@ -183,9 +183,10 @@ def past_of(text: Text) -> tuple[Tensor | None, ...]:
     return (None,) * 3 if text.past is None else tuple(each.contiguous() for each in text.past)
 
 
-def _tensors(planes: Planes, eight: bool) -> tuple[Tensor, ...]:
+def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
     basis = planes.basis.view(torch.int16) if eight else planes.basis
-    return planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts
+    found = (planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts)
+    return *found, planes.axes, planes.places
 
 
 def _merge(q: Tensor, out: Tensor, parts: tuple[Tensor, ...], splits: int, early: bool) -> None:

@@ -187,17 +187,20 @@ class Conversation:
         return column.cache.save(path, beside)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], vlm: VisionLanguageModel) -> "Conversation":
+    def load(
+        cls, path: str | os.PathLike[str], vlm: VisionLanguageModel, **paths: str
+    ) -> "Conversation":
         """A conversation as `save` wrote it: the image need not be read again.
 
         Args:
             path: of the file.
             vlm: the model that filled it.
+            paths: as `RotateKCache.load` takes them.
 
         Raises:
             UserError: as `RotateKCache.load`; and for a cache without a conversation.
         """
-        cache = RotateKCache.load(path, vlm.model, KeptBeside)
+        cache = RotateKCache.load(path, vlm.model, KeptBeside, **paths)
         told = cache.notes
         if not isinstance(told, KeptBeside):
             raise CacheFileForeign(

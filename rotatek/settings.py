@@ -103,11 +103,7 @@ class Settings:
 
     def without_paths(self) -> "Settings":
         """These settings without the names of files of this machine."""
-        methods = (self.tokens, self.channels)
-        paths = {
-            one.key: None for each in methods for one in options_of(each) if one.kind == "path"
-        }
-        return self.with_options(**paths)
+        return self.with_options(**dict.fromkeys(path_names() & self.as_dict().keys()))
 
     def with_channels(self, method: str, **options: Any) -> "Settings":
         """The same tokens, and the same share of Key channels under another method.
@@ -135,6 +131,12 @@ def check_names(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in known:
             raise SettingError("the setting", "one of " + ", ".join(sorted(known)), name)
+
+
+def path_names() -> set[str]:
+    """Flat names of the options that name files of this machine."""
+    every = CHANNELS.options() | TOKENS.options()
+    return {key for key, owners in every.items() if owners[0][1].kind == "path"}
 
 
 def _keys(registry: Registry, name: Any) -> set[str]:

@@ -21,10 +21,14 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 @dataclass
 class ByteCount:
-    """Bytes of live storages by part; `total` counts every unique storage once."""
+    """Bytes of live storages by part; `total` counts every unique storage once.
+
+    shared: bytes of a calibration that the cache reads with all others; no part of the total.
+    """
 
     parts: dict[str, int] = field(default_factory=dict)
     total: int = 0
+    shared: int = 0
 
 
 def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:

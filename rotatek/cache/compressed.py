@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 
 from rotatek.attention import decoder_layers, is_watched, prepare
 from rotatek.cache import stored
-from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes
+from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.filling import Filling, PlannedLayer, Recorder
 from rotatek.cache.graphs import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.layer import RewindableCache
@@ -216,7 +216,11 @@ class RotateKCache(RewindableCache):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], model: PreTrainedModel, notes: type = dict
+        cls,
+        path: str | os.PathLike[str],
+        model: PreTrainedModel,
+        notes: type = dict,
+        **paths: str,
     ) -> "RotateKCache":
         """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
 
@@ -224,8 +228,10 @@ class RotateKCache(RewindableCache):
             path: of the file.
             model: the one that filled it; it is prepared on first use.
             notes: the dataclass of its notes, where they are one.
+            paths: the files that its settings named, which a cache does not keep: `calibration`.
 
         Raises:
+            CalibrationUnusable: without that very file.
             FileUnreadable: where there is no such file.
             CacheFileForeign: for a file of something else.
             CacheFileVersion: for one of another version.
@@ -241,7 +247,10 @@ class RotateKCache(RewindableCache):
         with stored.same_version():
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
-            cache._begin(model, settings, plan, Filling(settings.channels, None, OutputMetrics()))
+            settings = settings.with_options(**paths)
+            bases = settings.channels.bases(len(places))
+            filling = Filling(settings.channels, None, OutputMetrics(), bases)
+            cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
                 layer.restore(stored.moved(state, device))
@@ -259,8 +268,11 @@ class RotateKCache(RewindableCache):
             yield from layer.tensors()
 
     def bytes(self) -> ByteCount:
-        """Live bytes by part, and their total."""
-        return count_bytes(list(self.tensors()))
+        """Live bytes by part, and their total; beside them those of a calibration."""
+        count = count_bytes(list(self.tensors()))
+        stores = [layer.store for layer in self.layers if layer.store is not None]
+        count.shared = storage_bytes(tensor for store in stores for tensor in store.shared())
+        return count
 
     def close(self) -> None:
         """Drop every tensor."""

@@ -1,6 +1,6 @@
 """How a cache's layers fill themselves: full attention at prefill, compressed attention after."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from rotatek.channels.base import ChannelMethod, LayerStates
 from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
 from rotatek.layout import Rows
+from rotatek.rotation.bases import LayerAxes
 
 
 class Recorder(Protocol):
@@ -40,7 +41,7 @@ class Filling:
     method: ChannelMethod
     recorder: Recorder | None
     metrics: OutputMetrics
-    bases: Sequence[Tensor] | None = None
+    bases: Sequence[Tensor | LayerAxes] | None = None
     stores: list[Store] = field(default_factory=list)
 
     def compress(self, states: LayerStates) -> Store:
@@ -69,6 +70,13 @@ class PlannedLayer(CompressedLayer):
     def pending(self) -> bool:
         """Whether the next rows are a prompt's or a turn's, of which visual ones are compressed."""
         return self.turning or not self.is_filled
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again, with the axes of its calibration where it shares them."""
+        super().restore(state)
+        bases = self.filling.bases
+        if self.store is not None:
+            self.store = self.store.with_shared(None if bases is None else bases[self.index])
 
     def begin_turn(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a later turn, which brings visual tokens."""

@@ -65,7 +65,8 @@ class CompressedLayer(CacheLayerMixin):
     def state(self) -> dict[str, Any]:
         """What `restore` takes: the layer as it is, filled."""
         text = None if self.text is None else self.text.state()
-        return {"rows": self.rows, "logical": self.logical, "store": self.store, "text": text}
+        store = None if self.store is None else self.store.without_shared()
+        return {"rows": self.rows, "logical": self.logical, "store": store, "text": text}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become a filled layer again; state: of `state`."""

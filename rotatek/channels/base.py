@@ -18,6 +18,7 @@ from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.store import Store
 from rotatek.options import Method, choice, option
+from rotatek.rotation.bases import LayerAxes
 
 Relation = Literal["at least", "about"]
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
@@ -36,7 +37,8 @@ class LayerStates:
         window_alive: [B, W] bool, the rows that are real.
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
-        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
+        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, its axes for bits, or
+            None.
         entering: gives the window's rows as the layer reads them [B, 1, W, hidden], zero where they
             are not real; to be asked while the layer is filled. It, or they, may be None.
         text: the prompt's other tokens at full width; None where they are not known.
@@ -50,7 +52,7 @@ class LayerStates:
     window_alive: Tensor
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
-    basis: Tensor | None = None
+    basis: Tensor | LayerAxes | None = None
     entering: Callable[[], Tensor | None] | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -148,8 +150,8 @@ class ChannelMethod(Method):
     def settle(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
         """Called after every layer with the stores so far, `last` when it was the last one."""
 
-    def bases(self, layers: int) -> Sequence[Tensor] | None:
-        """Precomputed eigenvectors [Hkv, d, d] of each layer, from a file that the options name."""
+    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
+        """Precomputed eigenvectors [Hkv, d, d] or axes of each layer, from a file of an option."""
         return None
 
     @property

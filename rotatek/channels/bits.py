@@ -7,12 +7,14 @@ by the power `TOKEN_POWER` of the attention that the prompt's last queries give 
 what an error of theirs does to the output (`looks`): one budget serves Keys and Values.
 
 Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
-for the channels that got bits; a row's scale and its channel's step are one number.
+for the channels that got bits; a row's scale and its channel's step are one number. With a
+calibration the axes are the file's, in the order of the request's own variances: nothing is solved,
+and a head holds the numbers of its axes in place of their rows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +28,10 @@ from rotatek.channels.looks import Looks, Seen, looks
 from rotatek.channels.rotated import LikeLayers, held
 from rotatek.channels.store import Store
 from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
+from rotatek.errors import CalibrationUnusable
+from rotatek.rotation.bases import LayerAxes, SharedAxes, of_basis
 
+AXIS_BYTES: Final = 1  # of the number of a calibration's axis
 DEEPEST: Final = 8  # bits of a stored channel, at most
 LEAST_BITS: Final = 0.25  # a number, on average
 PLAIN: Final = 16  # bits of a number as it is
@@ -45,28 +50,33 @@ CAPPED: Final = 0.5
 class Side(NamedTuple):
     """Keys or Values of layers alike before their axes are found, n samples of all of them.
 
-    mean: [n, Hkv, d] in the model's type; covariance: [n, Hkv, d, d] in the metric; metric: what
-    turns into it and back, diagonals [n, Hkv, d] or matrices [n, Hkv, d, d], or None; rate:
-    [n, Hkv] what a unit of variance costs the output.
+    mean: [n, Hkv, d] in the model's type; covariance: [n, Hkv, d, d]; metric: what turns into it
+    and back, diagonals [n, Hkv, d] or matrices [n, Hkv, d, d], or None; rate: [n, Hkv] what a unit
+    of variance in the metric costs the output; shared: each layer's axes of a calibration, or None.
     """
 
     mean: Tensor
     covariance: Tensor
     metric: tuple[Tensor, Tensor] | None
     rate: Tensor
+    shared: Sequence[SharedAxes] | None = None
 
 
 class Axes(NamedTuple):
-    """The rotated channels of a `Side`, c of them by falling variance.
+    """The rotated channels of a `Side`, c of them by falling energy.
 
     forward: [n, Hkv, d, c], x - mean to coordinates; rows: [n, Hkv, c, d], coordinates back, int8
-    in units of scale [n, Hkv, c]; variance: [n, Hkv, c].
+    in units of scale [n, Hkv, c]; variance: [n, Hkv, c] of the coordinates; energy: [n, Hkv, c],
+    that in the metric; numbers: [n, Hkv, c] which axes of a calibration they are, `rows` then being
+    each layer's own [Hkv, d, d]; else None.
     """
 
     forward: Tensor
-    rows: Tensor
+    rows: Tensor | Sequence[Tensor]
     scale: Tensor
     variance: Tensor
+    energy: Tensor
+    numbers: Tensor | None = None
 
 
 @dataclass
@@ -86,10 +96,53 @@ class Group:
 
 @dataclass
 class BitStore(Store):
-    """A store of planes that, until all layers are there, holds the states and their group."""
+    """A store of planes that, until all layers are there, holds the states and their group.
+
+    calibration: the digest of the file whose axes it shares, or nothing.
+    """
 
     waiting: LayerStates | None = None
     group: Group | None = None
+    calibration: str = ""
+
+    def without_shared(self) -> Self:
+        """The same without the rows of a calibration."""
+        return self._with_rows(lambda which, planes: planes.basis[:0]) if self.calibration else self
+
+    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
+        """The same with them again.
+
+        Raises:
+            CalibrationUnusable: for the axes of another file, or none.
+        """
+        if not self.calibration:
+            return self
+        if not isinstance(axes, LayerAxes) or axes.digest != self.calibration:
+            raise CalibrationUnusable(
+                "The stored cache shares the axes of a calibration file. Give that very file, "
+                "with --calibration or `calibration=`."
+            )
+        sides = axes.on(self.visual.keys.device)
+        return self._with_rows(lambda which, _: sides[which].rows.flatten(0, 1))
+
+    def _with_rows(self, rows: Callable[[int, Planes], Tensor]) -> Self:
+        planes = held(self.visual.key_planes), held(self.visual.value_planes)
+        keys, values = (one._replace(basis=rows(i, one)) for i, one in enumerate(planes))
+        return replace(self, visual=self.visual._replace(key_planes=keys, value_planes=values))
+
+
+def calibrated(states: LayerStates) -> LayerAxes | None:
+    """The axes of a calibration that a layer was given, if any.
+
+    Raises:
+        CalibrationUnusable: where they are those of another model.
+    """
+    axes = states.basis
+    if not isinstance(axes, LayerAxes):
+        return None
+    if axes.keys.scale.shape != (states.keys.shape[1], states.keys.shape[3]):
+        raise CalibrationUnusable
+    return axes
 
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
@@ -144,57 +197,96 @@ def _metric(layers: LikeLayers, which: int) -> Tensor | None:
     return layers.spread(known) if known else None
 
 
-def measure(stores: Sequence[BitStore], weighting: str) -> Group:
-    """Moments and rates of layers alike; nothing waits for the device.
+def moments(layers: LikeLayers, weighting: str = "paper") -> tuple[Side, Side]:
+    """Means, covariances and rates of layers alike, of Keys and of Values; nothing waits.
 
-    Keys are in the metric of the logits, unweighted if so `weighting`; Values in the output
-    projection's where that is known.
+    The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
+    projection's where it is known.
     """
-    layers = LikeLayers([held(store.waiting) for store in stores])
     seen = looks_of(layers)
-    shares = layers.once("shares", lambda: token_shares(seen.mass, layers.of("lengths")))
+    shares = shares_of(layers)
     mean, covariance = layers.once(
         "key moments", lambda: rotation.weighted_moments(layers.of("keys"), shares)
     )
     weights = rotation.logit_weights(layers.of("queries"), mean.shape[1], layers.of("window_alive"))
     if weighting == "none":  # the same for all channels, so that heads stay comparable
         weights = weights.square().mean(-1, keepdim=True).sqrt().expand_as(weights)
-    turned = rotation.weighted(covariance, weights)
-    keys = Side(mean, turned, (weights, 1 / weights), seen.key_rate)
+    keys = Side(mean, covariance, (weights, 1 / weights), seen.key_rate)
     mean, covariance = layers.once(
         "value moments", lambda: rotation.weighted_moments(layers.of("values"), shares)
     )
     root, inverse = _metric(layers, 0), _metric(layers, 1)
     metric = None if root is None or inverse is None else (root, inverse)
-    if root is not None:
-        covariance = root @ covariance @ root
-    values = Side(mean, covariance, metric, seen.value_rate)
-    group = Group(stores, layers, shares, (keys, values))
-    for store in stores:
-        store.group = group
+    return keys, Side(mean, covariance, metric, seen.value_rate)
+
+
+def shares_of(layers: LikeLayers) -> Tensor:
+    """`token_shares` of layers alike, worked out once."""
+    return layers.once("shares", lambda: token_shares(looks_of(layers).mass, layers.of("lengths")))
+
+
+def measure(stores: Sequence[BitStore], weighting: str) -> Group:
+    """Moments and rates of layers alike, as `moments`, for `fill`."""
+    layers = LikeLayers([held(store.waiting) for store in stores])
+    sides = moments(layers, weighting)
+    known = [calibrated(part) for part in layers.parts]
+    given = [axes.on(sides[0].mean.device) for axes in known if axes is not None]
+    if given:
+        keys, values = zip(*given, strict=True)
+        sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
+    group = Group(stores, layers, shares_of(layers), sides)
+    for store, axes in zip(stores, known, strict=True):
+        store.group, store.calibration = group, "" if axes is None else axes.digest
     return group
 
 
+def in_metric(side: Side) -> Tensor:
+    """A side's covariance [n, Hkv, d, d] in its metric."""
+    if side.metric is None:
+        return side.covariance
+    into, _ = side.metric
+    dense = into.dim() == side.covariance.dim()
+    return into @ side.covariance @ into if dense else rotation.weighted(side.covariance, into)
+
+
 def find_axes(sides: Sequence[Side], columns: int) -> list[Axes]:
-    """The axes of all sides, from one solve."""
-    joined = torch.cat([side.covariance.flatten(0, 1) for side in sides])
-    bases, variances = rotation.nested_basis(joined, columns)
-    found, first = [], 0
-    for side in sides:
-        grid = side.rate.shape
-        own = slice(first, first + side.rate.numel())
-        first = own.stop
-        basis, variance = bases[own].unflatten(0, grid), variances[own].unflatten(0, grid)
-        forward, rows = basis, basis.mT
-        if side.metric is not None:
-            into, back = side.metric
-            dense = into.dim() == 4
-            forward = into @ basis if dense else into[..., None] * basis
-            rows = rows @ back if dense else rows * back[:, :, None]
-        scale = (rows.abs().amax(-1) / 127).clamp(min=1e-30)
-        whole = (rows / scale[..., None]).round().to(torch.int8)
-        found.append(Axes(forward, whole, scale, variance))
-    return found
+    """The axes of all sides: those of a calibration in order, and all others from one solve."""
+    found: dict[int, Axes] = {}
+    own = [number for number, side in enumerate(sides) if side.shared is None]
+    if own:
+        joined = torch.cat([in_metric(sides[number]).flatten(0, 1) for number in own])
+        bases, variances = rotation.nested_basis(joined, columns)
+        sizes = [sides[number].rate.numel() for number in own]
+        for number, basis, variance in zip(
+            own, bases.split(sizes), variances.split(sizes), strict=True
+        ):
+            side = sides[number]
+            grid = side.rate.shape
+            basis, variance = basis.unflatten(0, grid), variance.unflatten(0, grid)
+            found[number] = Axes(*of_basis(basis, side.metric), variance, variance)
+    return [found[i] if i in found else ordered_axes(side) for i, side in enumerate(sides)]
+
+
+def ordered_axes(side: Side) -> Axes:
+    """A calibration's axes by the energy that a request's own states have along them.
+
+    The energy of a Key's axis is the variance of its coordinates times what the request's own
+    queries, channel by channel, ask along it; the output projection's metric is the file's.
+    """
+    each = side.shared or ()
+    many = len(side.mean) // len(each)
+    forward, rows, scale = (
+        torch.stack(list(part)).repeat_interleave(many, 0) for part in zip(*each, strict=True)
+    )
+    variance = ((side.covariance @ forward) * forward).sum(-2).clamp(min=0)
+    energy = variance
+    if side.metric is not None and side.metric[0].dim() == 3:
+        asked = (rows.float().square() @ side.metric[0].square()[..., None])[..., 0]
+        energy = variance * asked * scale.square()
+    order = energy.argsort(-1, descending=True)
+    variance, energy, scale = (part.gather(-1, order) for part in (variance, energy, scale))
+    forward = forward.gather(-1, order[..., None, :].expand_as(forward))
+    return Axes(forward, [one.rows for one in each], scale, variance, energy, order)
 
 
 def fill(groups: Sequence[Group], bits: float) -> None:
@@ -212,8 +304,9 @@ def fill(groups: Sequence[Group], bits: float) -> None:
     for number, group in enumerate(groups):
         lengths = group.lengths
         for side, own in zip(group.sides, axes[number], strict=True):
-            loss = (own.variance * side.rate[..., None]).unflatten(0, lengths.shape)
-            claims.append(Claim(loss.to(place), lengths.to(place), d + COLUMN_EXTRA))
+            loss = (own.energy * side.rate[..., None]).unflatten(0, lengths.shape)
+            column = COLUMN_EXTRA + (d if own.numbers is None else AXIS_BYTES)
+            claims.append(Claim(loss.to(place), lengths.to(place), column))
     depths = [each.flatten(0, 1) for each in allot_bits(claims, bits, d)]
     counts = torch.cat([counts_of(each).flatten(0, 1) for each in depths]).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in depths])
@@ -272,15 +365,21 @@ def _planes(group: Group, which: int, axes: Axes, depths: Tensor, counts: Tensor
         torch.arange(n * heads) * c - _starts(widths), widths
     )
     row = row.to(device, non_blocking=True)
-    basis = axes.rows.flatten(0, 2)[row]
     scale = torch.zeros_like(axes.scale)
     scale[..., :w] = axes.scale[..., :w] * steps
-    layers = {
+    sizes = widths.view(many, -1).sum(1).tolist()
+    layers: dict[str, Sequence[Tensor]] = {
         "data": done[0].split(words.view(many, -1).sum(1).tolist()),
-        "basis": basis.split(widths.view(many, -1).sum(1).tolist()),
-        "steps": scale.flatten()[row].split(widths.view(many, -1).sum(1).tolist()),
+        "steps": scale.flatten()[row].split(sizes),
     }
-    parts = group.layers.split({"counts": levels, "offsets": own.clone(), "starts": starts.int()})
+    each = {"counts": levels, "offsets": own.clone(), "starts": starts.int()}
+    if isinstance(axes.rows, Tensor):
+        layers["basis"] = axes.rows.flatten(0, 2)[row].split(sizes)
+    else:
+        layers["basis"] = [one.flatten(0, 1) for one in axes.rows]
+        layers["axes"] = held(axes.numbers).flatten()[row].to(torch.uint8).split(sizes)
+        each["places"] = (torch.arange(heads, device=device).int() * c).expand(n, -1).contiguous()
+    parts = group.layers.split(each)
     widest = (counts.sum(-1) // GRANULE).view(many, -1).amax(1).tolist()
     return [
         Planes(**part, **{name: each[number] for name, each in layers.items()}, widest=most)

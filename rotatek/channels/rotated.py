@@ -194,7 +194,7 @@ def _key_bases(
     """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
     d, sigma = covariance.shape[-1], _weights(layers, how)
     k = channels_kept(d, how.keep)
-    known = [part.basis for part in layers.parts if part.basis is not None]
+    known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
     if known and how.widths == "uniform":
         basis, energy = layers.spread([each[..., :k].to(covariance) for each in known]), None
     else:

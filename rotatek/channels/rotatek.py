@@ -37,7 +37,17 @@ from rotatek.channels.base import (
     text_dtype_option,
     text_window_option,
 )
-from rotatek.channels.bits import DEEPEST, LEAST_BITS, PLAIN, BitStore, entering, fill, measure
+from rotatek.channels.bits import (
+    AXIS_BYTES,
+    DEEPEST,
+    LEAST_BITS,
+    PLAIN,
+    BitStore,
+    calibrated,
+    entering,
+    fill,
+    measure,
+)
 from rotatek.channels.rotated import (
     ADAPTIVE_CAP,
     HELD_BYTES,
@@ -52,9 +62,9 @@ from rotatek.channels.store import Store
 from rotatek.channels.studies import studies
 from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
 from rotatek.channels.widths import allot
-from rotatek.errors import ModeUnsupported, SettingError
+from rotatek.errors import ModeUnsupported
 from rotatek.options import choice, option, options_of
-from rotatek.rotation.bases import load_bases
+from rotatek.rotation.bases import LayerAxes, load_axes, load_bases
 
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
 
@@ -158,8 +168,6 @@ class RotateK(ChannelMethod):
         if self.bits == 0:
             object.__setattr__(self, "bits", None)
         if self.bits is not None:
-            if self.calibration is not None:
-                raise SettingError("calibration", "nothing where bits is given", self.calibration)
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)
@@ -183,6 +191,7 @@ class RotateK(ChannelMethod):
                 f"{width}. Leave out `bits`."
             )
         entering(states)
+        calibrated(states)
         return BitStore(full_visual(states), states)
 
     def settle(self, stores: Sequence[Store], last: bool) -> None:
@@ -214,9 +223,12 @@ class RotateK(ChannelMethod):
             groups = {id(store.group): held(store.group) for store in stores}
             fill(list(groups.values()), min(held(self.bits), DEEPEST))
 
-    def bases(self, layers: int) -> Sequence[Tensor] | None:
-        """Those of the calibration file."""
-        return None if self.calibration is None else load_bases(self.calibration, layers)
+    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
+        """Those of the calibration file; with bits, its axes."""
+        if self.calibration is None:
+            return None
+        load = load_bases if self.bits is None else load_axes
+        return load(self.calibration, layers)
 
     @property
     def recent_text(self) -> int | None:
@@ -397,7 +409,8 @@ class RotateK(ChannelMethod):
             return (2 * itemsize * d * tokens.long()).expand_as(columns)
         rows = -(-tokens.long() // TILE) * TILE  # planes end with whole tiles
         numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
-        return numbers + columns.long() * (d + COLUMN_EXTRA) + 2 * itemsize * d
+        column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
+        return numbers + columns.long() * column + 2 * itemsize * d
 
 
 def _bit_share(bits: float) -> float:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from kernels.planes import Planes
 from kernels.reference import Visual
 from rotatek.errors import ModeUnsupported
+from rotatek.rotation.bases import LayerAxes
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Store:
         return self.visual
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held."""
+        """(part, tensor) of everything that is held; what is `shared` is not."""
         parts = {
             "keys": "visual_keys", "key_scale": "visual_keys", "values": "visual_values",
             "value_scale": "visual_values", "value_top": "visual_values", "lengths": "lengths",
@@ -40,8 +41,23 @@ class Store:
                 part = "masks" if name == "index" else parts.get(name, "bases")
                 yield part, value
             elif isinstance(value, Planes):
-                yield f"visual_{name.split('_')[0]}s", value.data
-                yield from (("bases", t) for t in value[1:] if isinstance(t, Tensor))
+                own = value.own
+                yield f"visual_{name.split('_')[0]}s", own.pop("data")
+                yield from (("bases", tensor) for tensor in own.values())
+
+    def shared(self) -> Iterator[Tensor]:
+        """What belongs to a calibration, which all requests read and none holds."""
+        for planes in (self.visual.key_planes, self.visual.value_planes):
+            if planes is not None and planes.axes is not None:
+                yield planes.basis
+
+    def without_shared(self) -> Self:
+        """The same without `shared`, as a file has it."""
+        return self
+
+    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
+        """The same with `shared` again; axes: what a calibration has for the layer."""
+        return self
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""

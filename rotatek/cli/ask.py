@@ -7,6 +7,7 @@ from rotatek.cli.answers import Report, collected, print_json, reports
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.errors import UserError
+from rotatek.settings import path_names
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
 
@@ -62,7 +63,7 @@ def talk(args: argparse.Namespace) -> Report:
     else:
         question = _question_alone(args)
         engine = Engine(load_model(args), graphs=args.graph)
-        conversation = Conversation.load(args.load_cache, engine.vlm)
+        conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
         events = engine.follow(conversation, question, args.max_new_tokens)
@@ -79,10 +80,10 @@ def _question_alone(args: argparse.Namespace) -> str:
     """The further question.
 
     Raises:
-        UserError: where an image or settings stand beside it.
+        UserError: where an image or settings stand beside it, other than the files they name.
     """
     if args.image is None or args.question is not None:
         raise UserError("With --load-cache give the QUESTION alone: the image was read before.")
-    if given(args):
+    if given(args).keys() - path_names():
         raise UserError("A stored cache keeps its own settings. Leave the others out.")
     return str(args.image)

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
 def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
     """In this process: what was seen, and the model's name."""
     from rotatek.cache.compressed import RotateKCache  # noqa: PLC0415  # keeps --help quick
-    from rotatek.calibration import Calibrator  # noqa: PLC0415
+    from rotatek.calibration import PREFILL, Calibrator  # noqa: PLC0415
     from rotatek.decode import prefill  # noqa: PLC0415
     from rotatek.inputs import make_request  # noqa: PLC0415
 
@@ -43,7 +43,9 @@ def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]"
     for row in progress(rows, True):
         request = make_request(row.opened(), row.question, 1)
         embedded = vlm.embed(vlm.prompt(request))
-        prefill(vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator))
+        prefill(
+            vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
+        )
     return calibrator, vlm.name
 
 

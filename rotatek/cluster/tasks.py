@@ -21,7 +21,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from rotatek.cache.compressed import RotateKCache
-from rotatek.calibration import Calibrator
+from rotatek.calibration import PREFILL, Calibrator
 from rotatek.cluster.local import started
 from rotatek.decode import prefill
 from rotatek.errors import UserError
@@ -90,7 +90,9 @@ def sums(source: Source, prompts: Sequence[Prompt]) -> tuple[Calibrator, str]:
     vlm, calibrator = model_of(source.model, source.device), Calibrator()
     for picture, question in prompts:
         embedded = vlm.embed(vlm.prompt(make_request(picture, question, 1)))
-        prefill(vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), recorder=calibrator))
+        prefill(
+            vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
+        )
     return calibrator, vlm.name
 
 

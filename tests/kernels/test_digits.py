@@ -26,6 +26,8 @@ CASES = [
     Case(F16, B=1, G=8, N=128, M=1, k=16, d=64, pack="planes, whole rows"),
     Case(F16, B=1, G=1, N=17, k=32, d=64, pack="planes"),
     Case(BF16, B=1, Hkv=3, G=2, N=150, k=48, d=96, pack="planes, whole rows"),
+    Case(BF16, B=3, G=4, N=200, k=48, d=64, pack="planes, shared", ragged=True),
+    Case(F16, B=2, Hkv=1, G=2, N=129, k=32, d=80, pack="planes, shared"),
 ]
 
 
