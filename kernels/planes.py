@@ -153,41 +153,36 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
 
     Args:
         planes: of one layer.
-        tokens: N.
-        width: of the result; that of the widest head by default.
+        tokens: N, or more, where what stands behind a head's own tokens is not read.
+        width: of the result; that of the widest head by default, which waits for the device.
         values: whether they are Values.
 
     Returns:
         [B, Hkv, N, width] float32, zeros beyond a head's channels.
     """
-    counts = planes.counts
+    counts, data = planes.counts // GRANULE, planes.data
     B, Hkv, _ = counts.shape
-    tiles = -(-tokens // TILE)
-    most = int(counts.max()) if counts.numel() else 0
-    width = most if width is None else width
-    wide = -(-max(width, most) // GRANULE)
-    words = counts.new_zeros(B, Hkv, tiles, LEVELS, wide, GRANULE, GRANULE)
-    live = _stored(counts, tiles, wide)
-    words[live] = _in_order(planes, tiles).int() & 0xFFFF
-    shifts = 2 * torch.arange(_PLACES, device=words.device, dtype=torch.int32)
-    digits = ((words[..., None] >> shifts) & 3).float() - 1.5
-    digits = digits * live[..., None, None, None]
-    scale = 4.0 ** torch.arange(LEVELS, device=words.device)
-    levels = (digits * scale.view(LEVELS, 1, 1, 1, 1)).sum(3)  # [B, Hkv, tiles, wide, 16, 16, 8]
+    width = int(planes.counts.max()) if width is None and counts.numel() else width or 0
+    tiles, wide, device = -(-tokens // TILE), -(-width // GRANULE), counts.device
+    out = torch.zeros(B, Hkv, tiles, max(1, wide), GRANULE, GRANULE, _PLACES, device=device)
+    if data.numel() and planes.widest:
+        slot, ends = torch.arange(planes.widest, device=device), counts.cumsum(-1)
+        level = (slot >= ends[..., None]).sum(2)  # [B, Hkv, slots]
+        before = (ends - counts).gather(-1, level.clamp(max=LEVELS - 1))
+        granule = slot - before
+        weight = torch.where((level < LEVELS) & (granule < wide), 4.0**level, 0.0)
+        tile = torch.arange(tiles, device=device)[:, None] * ends[..., -1, None, None] + slot
+        place = planes.offsets[..., None, None] + tile.long() * GRANULE**2
+        place = place[..., None] + torch.arange(GRANULE**2, device=device)
+        words = data[place.clamp(max=data.numel() - 1)].int().unflatten(-1, (GRANULE, GRANULE))
+        shifts = 2 * torch.arange(_PLACES, device=device, dtype=torch.int32)
+        digits = ((words[..., None] >> shifts) & 3).float() - 1.5
+        digits *= weight[:, :, None, :, None, None, None]
+        index = granule.clamp(max=max(1, wide) - 1)[:, :, None, :, None, None, None]
+        out.scatter_add_(3, index.expand_as(digits), digits)
     order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
-    levels = levels.permute(order).reshape(B, Hkv, tiles * TILE, wide * GRANULE)
+    levels = out.permute(order).reshape(B, Hkv, tiles * TILE, -1)
     return levels[:, :, :tokens, :width]
-
-
-def _in_order(planes: Planes, tiles: int) -> Tensor:
-    """Words [granules, 16, 16] head by head, wherever each head's begin."""
-    sizes = granules(planes.counts).long().flatten() * tiles
-    first = torch.repeat_interleave(planes.offsets.flatten(), sizes)
-    rank = torch.arange(first.shape[0], device=first.device)
-    block = GRANULE * GRANULE
-    rank = rank - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-    place = (first + rank * block)[:, None] + torch.arange(block, device=first.device)
-    return planes.data[place].view(-1, GRANULE, GRANULE)
 
 
 def rows_of(planes: Planes, width: int | None = None) -> Tensor:

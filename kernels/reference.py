@@ -115,18 +115,20 @@ def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width:
         flat: 1-D; head (b, h) has a row-major [tokens, widths[b, h]] block in it.
         widths: [B, Hkv].
         offsets: [B, Hkv], each block's first element.
-        tokens: N.
+        tokens: N, or more, where what stands behind a head's own tokens is not read.
         width: of the result, at least the widest head's.
 
     Returns:
         [B, Hkv, N, width].
     """
-    out = flat.new_zeros(*widths.shape, tokens, width)
-    for b, row in enumerate(widths.tolist()):
-        for h, w in enumerate(row):
-            start = int(offsets[b, h])
-            out[b, h, :, :w] = flat[start : start + tokens * w].view(tokens, w)
-    return out
+    channel, token = (torch.arange(n, device=flat.device) for n in (width, tokens))
+    wide = widths.long()[..., None, None]
+    place = offsets[..., None, None] + token[:, None] * wide + channel  # [B, Hkv, N, width]
+    bits = (
+        flat.view(torch.uint8) if flat.itemsize == 1 else flat
+    )  # few operations know 8-bit floats
+    found = bits[place.clamp(max=flat.numel() - 1)].masked_fill(channel >= wide, 0)
+    return found.view(flat.dtype)
 
 
 def opened(visual: Visual) -> Visual:
@@ -134,8 +136,9 @@ def opened(visual: Visual) -> Visual:
     keys, values = visual.key_planes, visual.value_planes
     if keys is None or values is None:
         return visual
-    tokens = visual.tokens or 0
-    levels, sums = unpack(keys, tokens), unpack(values, tokens, values=True)
+    tokens, d = visual.tokens or 0, keys.basis.shape[-1]
+    levels = unpack(keys, tokens, min(d, GRANULE * keys.widest))
+    sums = unpack(values, tokens, min(d, GRANULE * values.widest), values=True)
     return visual._replace(
         keys=levels,
         values=sums,

@@ -12,7 +12,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,12 +110,13 @@ def turns(vlm: VisionLanguageModel, work: list[Request], settings: Settings, gra
 def together(
     engine: Engine,
     work: list[Request],
-    settings: Settings,
+    settings: Settings | Sequence[Settings],
     over_s: float,
     limit_s: float | None = None,
 ) -> Run:
-    """Everybody by the scheduler; clients arrive at random within `over_s` seconds, and what they
-    have after `limit_s` counts."""
+    """Everybody by the scheduler, with settings that clients take in turn; clients arrive at random
+    within `over_s` seconds, and what they have after `limit_s` counts."""
+    each = [settings] if isinstance(settings, Settings) else settings
     run, guard, failed = Run(answers=len(work)), threading.Lock(), []
     chance = random.Random(1)
     arrivals = [chance.uniform(0, over_s) for _ in work]
@@ -126,7 +127,9 @@ def together(
         time.sleep(arrivals[number])
         arrived = time.perf_counter()
         said, gaps, last, first = [], [], None, 0.0
-        for event in engine.compare(work[number], {"x": settings}, stop, trace=False):
+        for event in engine.compare(
+            work[number], {"x": each[number % len(each)]}, stop, trace=False
+        ):
             now = time.perf_counter()
             if isinstance(event, Failed):
                 failed.append(event.message)

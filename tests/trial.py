@@ -31,5 +31,4 @@ class Trial:
         assert self.addresses() == self.places
 
     def addresses(self) -> list[int]:
-        groups = [slots for layer in self.cache.layers for slots in layer.groups]
-        return [tensor.data_ptr() for slots in groups for tensor in slots.tensors()]
+        return [tensor.data_ptr() for tensor in self.cache.tensors()]

@@ -14,7 +14,7 @@ and a head holds the numbers of its axes in place of their rows.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -100,6 +100,8 @@ class BitStore(Store):
 
     calibration: the digest of the file whose axes it shares, or nothing.
     """
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
     waiting: LayerStates | None = None
     group: Group | None = None

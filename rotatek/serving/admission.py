@@ -64,10 +64,11 @@ class Admission:
 
     Args:
         room: bytes for all caches; asked once, when the first request comes.
+        batched: bytes that the running batch really holds, padding and spare places included.
     """
 
-    def __init__(self, room: Callable[[], int]) -> None:
-        self._ask_room = room
+    def __init__(self, room: Callable[[], int], batched: Callable[[], int] = int) -> None:
+        self._ask_room, self._batched = room, batched
         self._room: int | None = None
         self._held: list[Lease] = []
         self._queue: list[Lease] = []
@@ -83,7 +84,14 @@ class Admission:
     @property
     def held(self) -> int:
         """Bytes of those who have been admitted, and of conversations that wait."""
-        return sum(lease.size for lease in tuple(self._held))
+        return self._with(0)
+
+    def _with(self, size: int) -> int:
+        """Bytes held once `size` more are. Where the batch holds more than its rows need, that
+        counts; a newcomer may take a place that is there already."""
+        held = tuple(self._held)
+        resting = sum(lease.size for lease in held if lease.resting)
+        return max(sum(lease.size for lease in held) + size, resting + self._batched())
 
     @property
     def waiting(self) -> int:
@@ -106,7 +114,7 @@ class Admission:
     def _admit(self) -> None:
         while self._queue:
             lease = self._queue[0]
-            if self.running and self.held + lease.size > self.room:
+            if self.running and self._with(lease.size) > self.room:
                 break
             self._held.append(self._queue.pop(0))
             lease.admitted = True

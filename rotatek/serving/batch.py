@@ -16,7 +16,9 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache, release
 from rotatek.cache.filling import check_window
 from rotatek.cache.layer import CompressedLayer, RewindableCache
-from rotatek.serving.slots import Piece, Slots, form_of, piece_of
+from rotatek.serving.group import Group, key_of
+from rotatek.serving.pools import Copy, Shift
+from rotatek.serving.slots import Piece, Slots, piece_of
 
 Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
 
@@ -77,8 +79,7 @@ class RunningBatch(RewindableCache):
         self.static = False
         self.moved = 0
         self.order: list[int | None] = []
-        self._groups: dict[Hashable, list[int | None]] = {}  # each place's row, group by group
-        self._marks: dict[Hashable, Tensor] = {}  # [layers, 3, size] int32: see `Slots.marks`
+        self._groups: dict[Hashable, Group] = {}
         self._logical: dict[int, int] = {}
         self._steps = self._number = 0
 
@@ -103,7 +104,7 @@ class RunningBatch(RewindableCache):
             The numbers of each cache's rows.
         """
         pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
-        keys = [_key(own) for own in pieces]
+        keys = [key_of(own) for own in pieces]
         if not self._groups.keys() >= set(keys):
             self._drop_empty()  # a graph has to be captured again anyway
         try:
@@ -111,15 +112,11 @@ class RunningBatch(RewindableCache):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
                 self._fit(key, alike, room)
         except BaseException:
+            self.moved += 1
             self._drop_empty()
             self._order()
             raise
-        numbers, copies = [], list[tuple[Tensor, Tensor]]()
-        real = _real_lengths(pieces)
-        for key, own, seen in zip(keys, pieces, real, strict=True):
-            numbers.append(self._add(key, own, seen, copies))
-        if copies:
-            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
+        numbers = self._add(keys, pieces)
         for cache in caches:
             _strip(cache)
         for mine, seeing in zip(numbers, watchers, strict=False):
@@ -129,54 +126,44 @@ class RunningBatch(RewindableCache):
 
     def _fit(self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int) -> None:
         """Room in every layer for the pieces of caches of one form."""
-        place = list(self._groups).index(key) if key in self._groups else None
-        made, taken = [], list(self._groups.get(key, ()))
-        for own in alike:
-            start, count = _free(taken, len(own[0].lengths)), len(own[0].lengths)
-            taken[start : start + count] = [0] * count
-        for index, layer in enumerate(self.layers):
-            pieces = [own[index] for own in alike]
-            slots = Slots(pieces[0]) if place is None else layer.groups[place]
-            text = max(max(piece.lengths) for piece in pieces) + room
-            self.moved += slots.fit(pieces, text, rows=len(taken), coarse=self.static)
-            made.append(slots)
-        if place is None:
-            self._groups[key] = []
-            for layer, slots in zip(self.layers, made, strict=True):
+        group = self._groups.get(key) or Group(alike[0])
+        self.moved += group.fit(alike, room, self.static)
+        if key not in self._groups:
+            self._groups[key] = group
+            for layer, slots in zip(self.layers, group.slots, strict=True):
                 layer.groups.append(slots)
 
-    def _add(
-        self, key: Hashable, own: Sequence[Piece], seen: Sequence[Sequence[int]], copies: list
-    ) -> list[int]:
-        """Give one cache's rows places; what is to be copied for it goes to `copies`."""
-        place, mine = list(self._groups).index(key), self._groups[key]
-        count = len(own[0].lengths)
-        start = _free(mine, count)
-        numbers = list(range(self._number, self._number + count))
-        mine[start : start + count] = numbers
-        for layer, piece, lengths in zip(self.layers, own, seen, strict=True):
-            copies += layer.groups[place].add(piece, start, lengths)
-        self._number += count
-        self._logical |= dict.fromkeys(numbers, own[0].logical - self._steps)
+    def _add(self, keys: Sequence[Hashable], pieces: Sequence[Sequence[Piece]]) -> list[list[int]]:
+        """Give the rows of every cache numbers and places, and copy what they hold there."""
+        numbers, copies, shifts = [], list[Copy](), list[Shift]()
+        for key, own, seen in zip(keys, pieces, _real_lengths(pieces), strict=True):
+            count = len(own[0].lengths)
+            mine = list(range(self._number, self._number + count))
+            to_copy, to_shift = self._groups[key].add(own, seen, mine)
+            copies += to_copy
+            shifts += to_shift
+            self._number += count
+            self._logical |= dict.fromkeys(mine, own[0].logical - self._steps)
+            numbers.append(mine)
+        if copies:
+            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
+        if shifts:
+            torch._foreach_add_([to for to, _ in shifts], [by for _, by in shifts])
         return numbers
 
-    def _drop_empty(self) -> None:
-        """Give back the room of groups that nobody is in."""
-        empty = [key for key, mine in self._groups.items() if not _taken(mine)]
-        for key in empty:
-            self._remove(key)
-
-    def _remove(self, key: Hashable) -> None:
-        place = list(self._groups).index(key)
-        for layer in self.layers:
-            del layer.groups[place]
-        del self._groups[key]
-        self._marks.pop(key, None)
-        self.moved += 1
+    def _drop_empty(self, kept: bool = False) -> None:
+        """Give back the room of groups that nobody is in; `kept` if it waits for others."""
+        empty = [key for key, group in self._groups.items() if not group.taken]
+        for key in [key for key in empty if self._groups[key].apart or not kept]:
+            place = list(self._groups).index(key)
+            for layer in self.layers:
+                del layer.groups[place]
+            del self._groups[key]
+            self.moved += 1
 
     @torch.inference_mode()
     def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
-        """Let rows go.
+        """Let rows go. Under a graph their places wait for others.
 
         Args:
             numbers: of the rows.
@@ -185,41 +172,25 @@ class RunningBatch(RewindableCache):
         gone = set(numbers)
         for number, cache in (into or {}).items():
             self._restore(number, cache)
-        for place, (key, mine) in reversed(list(enumerate(self._groups.items()))):
-            left = [None if number in gone else number for number in mine]
-            if left != mine:
-                self._thin(place, key, left)
+        for group in list(self._groups.values()):
+            if gone.isdisjoint(group.places):
+                continue
+            if self.static and not group.apart:
+                group.forget(gone)
+            else:
+                self.moved += group.thin(gone, self.static)
         for number in gone:
             self._logical.pop(number, None)
             self._watching.pop(number, None)
-        if not self._logical:
-            self._drop_empty()
+        self._drop_empty(kept=self.static and bool(self._logical))
         self._order()
-
-    def _thin(self, place: int, key: Hashable, left: list[int | None]) -> None:
-        """Rows of one group have left. Under a graph their places wait for others; else the last
-        rows fill them, and a step computes nobody for nothing."""
-        group = [layer.groups[place] for layer in self.layers]
-        if self.static and all(slots.own is None for slots in group):
-            holes = [i for i, number in enumerate(left) if number is None]
-            self._groups[key] = left
-            for slots in group:
-                slots.forget(holes)
-            return
-        order = _holes_filled([i for i, number in enumerate(left) if number is not None])
-        self._groups[key] = [left[i] for i in order]
-        for slots in group:
-            self.moved += bool(order) and slots.keep(order)
-        if not order:
-            self._remove(key)
 
     def _restore(self, number: int, cache: Cache) -> None:
         """Give one row back to the cache it came from."""
-        key, place = next((k, m.index(number)) for k, m in self._groups.items() if number in m)
-        group = list(self._groups).index(key)
-        logical = self._logical[number] + self._steps
-        for index, layer in enumerate(self.layers):
-            store, text = layer.groups[group].restored(place)
+        group = next(group for group in self._groups.values() if number in group.places)
+        place, logical = group.places.index(number), self._logical[number] + self._steps
+        for index, slots in enumerate(group.slots):
+            store, text = slots.restored(place)
             if isinstance(cache, RotateKCache):
                 held = cache.layers[index]
                 held.store, held.text, held.logical = store, text, logical
@@ -231,12 +202,7 @@ class RunningBatch(RewindableCache):
 
     def _order(self) -> None:
         """Lay down which row is where, what is seen of it, and how long the longest is."""
-        self.order = []
-        for place, (key, mine) in enumerate(self._groups.items()):
-            group = [layer.groups[place] for layer in self.layers]
-            width = min(slots.size for slots in group) if self.static else len(mine)
-            self._mark(key, group, [number is not None for number in mine], width)
-            self.order += [*mine, *[None] * (width - len(mine))]
+        self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
         self._watchers.clear()
         for place, number in enumerate(self.order):
             if number in self._watching:
@@ -244,20 +210,6 @@ class RunningBatch(RewindableCache):
         longest = self._steps + max(self._logical.values(), default=0)
         for layer in self.layers:
             layer.logical = longest
-
-    def _mark(
-        self, key: Hashable, group: Sequence[Slots], used: Sequence[bool], width: int
-    ) -> None:
-        """Tell the device how long the rows of all layers are, in one transfer."""
-        size = min(slots.size for slots in group)
-        told = torch.tensor([slots.marks(used, size) for slots in group], dtype=torch.int32)
-        held = self._marks.get(key)
-        if held is None or held.shape != told.shape:
-            held = self._marks[key] = told.to(group[0].keys.device)
-        else:
-            held.copy_(told)
-        for slots, marks in zip(group, held, strict=True):
-            slots.mark(marks, width, self.static)
 
     def freeze(self) -> None:
         """From here on a step computes all rows there is room for, at addresses that stay."""
@@ -267,16 +219,16 @@ class RunningBatch(RewindableCache):
     def thaw(self) -> None:
         """Undo `freeze`."""
         self.static = False
-        for place, (key, mine) in reversed(list(enumerate(self._groups.items()))):
-            self._thin(place, key, list(mine))
+        for group in self._groups.values():
+            self.moved += group.thin(set(), False)
+        self._drop_empty()
         self._order()
 
     @torch.inference_mode()
     def shrink(self) -> None:
         """Give back the room of rows that have left."""
-        for layer in self.layers:
-            for slots in layer.groups:
-                slots.shrink()
+        for group in self._groups.values():
+            group.shrink()
         self.moved += 1
         self._order()
 
@@ -304,31 +256,14 @@ class RunningBatch(RewindableCache):
                 slots.rewind(count)
         self._order()
 
+    def tensors(self) -> list[Tensor]:
+        """Everything that is held, room for more rows included."""
+        return [tensor for group in self._groups.values() for tensor in group.tensors()]
+
     @property
     def bytes(self) -> int:
-        """Live bytes, room for more rows included."""
-        return storage_bytes(
-            t for la in self.layers for slots in la.groups for t in slots.tensors()
-        )
-
-
-def _key(pieces: Sequence[Piece]) -> Hashable:
-    """Equal for caches whose rows lie side by side in every layer."""
-    forms = tuple(form_of(piece.store) for piece in pieces)
-    return object() if None in forms else (forms, pieces[0].text_form)
-
-
-def _taken(places: Sequence[int | None]) -> bool:
-    """Whether a place is taken."""
-    return any(number is not None for number in places)
-
-
-def _free(places: list[int | None], count: int) -> int:
-    """The first of so many places in a row that nobody has; behind all others, at the latest."""
-    for start in range(len(places)):
-        if not _taken(places[start : start + count]) and start + count <= len(places):
-            return start
-    return len(places)
+        """Live bytes of all of it."""
+        return storage_bytes(self.tensors())
 
 
 def _real_lengths(pieces: Sequence[Sequence[Piece]]) -> list[list[list[int]]]:
@@ -351,14 +286,6 @@ def _real_lengths(pieces: Sequence[Sequence[Piece]]) -> list[list[list[int]]]:
         lengths.append(known)
     each = len(pieces[0])
     return [lengths[start : start + each] for start in range(0, len(lengths), each)]
-
-
-def _holes_filled(kept: list[int]) -> list[int]:
-    """The places that stay, so that as few as possible move: the last ones fill the holes."""
-    count = len(kept)
-    movers = [place for place in kept if place >= count]
-    there = set(kept)
-    return [place if place in there else movers.pop() for place in range(count)]
 
 
 def _strip(cache: Cache) -> None:

@@ -93,6 +93,7 @@ class Counters:
     tokens: int = 0
     shed: int = 0  # requests that left the batch because memory ran out
     failed: int = 0  # rows that failed by themselves
+    captures: int = 0  # steps captured as CUDA graphs
 
 
 class Scheduler:
@@ -115,6 +116,7 @@ class Scheduler:
         self._batch: RunningBatch | None = None
         self._seats: dict[int, Seat] = {}  # by row
         self._requests = 0
+        self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
         self._step_s = 0.0
         self._graph: BatchGraph | None = None
         self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
@@ -204,7 +206,11 @@ class Scheduler:
     def bytes(self) -> int:
         """Live bytes of the running batch."""
         with self._turns:
-            return 0 if self._batch is None else self._batch.bytes
+            return self._weigh()
+
+    def _weigh(self) -> int:
+        self.batch_bytes = 0 if self._batch is None else self._batch.bytes
+        return self.batch_bytes
 
     # -- between steps -------------------------------------------------------------------------
 
@@ -222,6 +228,7 @@ class Scheduler:
         for seat, (row,) in zip(seats, rows, strict=True):
             seat.row = row
             self._seats[row] = seat
+        self._weigh()
 
     def _unseat(self, seats: Sequence[Seat], restore: bool) -> None:
         """Take rows out of the batch."""
@@ -240,6 +247,7 @@ class Scheduler:
             self._drop(rows)
         if not self._seats:
             self._batch = self._graph = None
+        self._weigh()
 
     def _drop(self, rows: Iterable[int]) -> None:
         """Take rows out whatever it costs: where that fails too, the device is gone for all."""
@@ -316,6 +324,7 @@ class Scheduler:
                 if self._graph is None or not self._graph.fits:
                     self._graph = None  # its memory first
                     self._graph = BatchGraph(self.vlm, batch)
+                    self.counters.captures += 1
                 return self._graph(tokens, position)
             except RuntimeError as error:
                 if self._graph is not None or is_out_of_memory(error):

@@ -1,38 +1,40 @@
 """Rows of one storage form in one layer, side by side in tensors that have room for more.
 
 A row is one sample of one visitor's cache. Rows differ in length: visual tokens and text are padded
-to the longest, and lengths on the device say what counts.
+to the longest, and lengths on the device say what counts. What differs in size from head to head
+lies in pools of all layers (`rotatek.serving.pools`).
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import fields, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
-from kernels.planes import samples
+from kernels.planes import GRANULE
 from kernels.reference import Past, Text, Visual, opened
 from rotatek.cache.text import TextBuffer, behind, room_in, write_tokens
 from rotatek.channels.store import Store
-from rotatek.channels.widths import take_samples
 from rotatek.errors import ModeUnsupported
 from rotatek.layout import TEXT_STEP
+from rotatek.serving.parts import TOKENS, Parts, emptied, put_together, samples_of, taken_apart
+from rotatek.serving.pools import Copy, Pools, move_rows
 
-TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
 COARSE: Final = 64  # tokens that room grows by there
-SPARSE: Final = 4  # a group a quarter full is laid again
+WIDEST: Final = (1, 2, 4, 6, 8, 12, 16, 24, 32)  # granules of the widest head, as launches take it
 
 
 class Piece(NamedTuple):
     """What one cache brings into one layer.
 
     store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
-    text; logical: tokens seen; past: older text in 8 bits, and keys and values are then a ring.
+    text; logical: tokens seen; past: older text in 8 bits, and keys and values are then a ring;
+    parts: the store's, or None where there is none or it is kept apart.
     """
 
     store: Store | None
@@ -41,6 +43,12 @@ class Piece(NamedTuple):
     lengths: list[int]
     logical: int
     past: Past | None = None
+    parts: Parts | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether its store cannot lie beside others."""
+        return self.store is not None and self.parts is None
 
     @property
     def text_form(self) -> int | None:
@@ -67,42 +75,8 @@ def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
-    return Piece(store, text.keys, text.values, lengths, held.logical, text.past)
-
-
-def form_of(store: Store | None) -> Hashable | None:
-    """Equal for stores whose rows can lie in the same tensors; None where a store is kept apart."""
-    if store is None:
-        return "text alone"
-    visual = store.visual
-    own = [getattr(store, f.name) for f in fields(store) if f.name != "visual"]
-    others = [x for x in (*visual, *own) if x is not None and not isinstance(x, Tensor | int)]
-    ragged = visual.keys.dim() != 4 or visual.values.dim() != 4
-    if ragged or others or "per_token" not in vars(type(store)):
-        return None
-    shapes = []
-    for name, tensor in sorted(_tensors(store).items()):
-        rest = list(tensor.shape[1:])
-        if name in store.per_token:
-            rest.pop(TOKENS - 1)
-        shapes.append((name, tensor.dtype, tuple(rest)))
-    # Neighbours within a factor of two: what is padded stays below what is held.
-    return type(store), tuple(shapes), visual.keys.shape[TOKENS].bit_length()
-
-
-def _tensors(store: Store) -> dict[str, Tensor]:
-    """Everything that a store holds of each sample, but for the lengths."""
-    own = {f.name: getattr(store, f.name) for f in fields(store) if f.name != "visual"}
-    parts = store.visual._asdict() | own
-    return {n: t for n, t in parts.items() if isinstance(t, Tensor) and n != "lengths"}
-
-
-def _with(store: Store, tensors: dict[str, Tensor], lengths: Tensor) -> Store:
-    """A store of the same kind with other tensors."""
-    own = {f.name for f in fields(store)} - {"visual"}
-    seen: Any = {name: t for name, t in tensors.items() if name not in own}
-    mine = {name: t for name, t in tensors.items() if name in own}
-    return replace(store, visual=store.visual._replace(**seen, lengths=lengths), **mine)
+    parts = taken_apart(store)
+    return Piece(store, text.keys, text.values, lengths, held.logical, text.past, parts)
 
 
 def room_for(rows: int, coarse: bool = False) -> int:
@@ -111,42 +85,63 @@ def room_for(rows: int, coarse: bool = False) -> int:
     return next((size for size in sizes if size >= rows), -(-rows // 32) * 32)
 
 
+@dataclass(frozen=True)
+class _Row:
+    """What the host knows of one row in one layer.
+
+    text: tokens, less those that the group has grown by; seen: visual tokens without padding;
+    shapes: of its own stacked tensors, by name; numbers: those of its parts.
+    """
+
+    text: int
+    seen: int
+    shapes: dict[str, tuple[int, ...]]
+    numbers: dict[str, int]
+
+
 class Slots:
     """Rows of one storage form in one layer.
 
     Args:
         first: a piece of the form; nothing of it is kept but its kind.
+        pools: what the group holds of all layers.
+        layer: index from 0.
 
     Attributes:
-        rows: places taken, the first ones of every tensor; under a graph there may be holes.
         width: rows that a step computes: those in use, or all where a graph has fixed them.
         size: rows there is room for.
         lengths, alive, visual_lengths: [size] int32 on the device: text tokens, 1 for rows in use,
-            visual tokens. Views of what `RunningBatch` writes for all layers at once.
+            visual tokens. Views of what `Group` writes for all layers at once.
     """
 
-    def __init__(self, first: Piece) -> None:
-        self.rows = self.width = self.size = 0
-        self.pattern = first.store
-        self.own = first.store if form_of(first.store) is None else None  # kept apart, as it is
+    def __init__(self, first: Piece, pools: Pools, layer: int) -> None:
+        self.width = self.size = 0
+        self.pools, self.layer = pools, layer
+        self.own = first.store if first.apart else None  # kept apart, as it is
+        stacked = first.store is not None and not first.apart
+        self.pattern = emptied(first.store) if stacked and first.store is not None else None
         self.static = False
+        parts = first.parts
+        self._free = {} if parts is None else parts.free
         self._tensors: dict[str, Tensor] = {}
-        self._seen: list[int] = []  # visual tokens of each row, its own padding included
-        self._real: list[int] = []  # the same without padding
-        self._text: list[int] = []  # text tokens of each row, less `_grown`
-        self._grown = 0
+        for name, tensor in {} if parts is None else parts.stacked.items():
+            shape = [0 if n in self._free.get(name, ()) else s for n, s in enumerate(tensor.shape)]
+            self._tensors[name] = tensor.new_zeros(0, *shape[1:])
+        self._numbers: dict[str, int] = {}
+        self._rows: list[_Row] = []  # by place: the first ones; under a graph there may be holes
+        self._grown = self._longest = 0
         self._view: Store | None = None  # the visual tokens of the rows that a step computes
         like = first.keys
         self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
         self.values, self.window = self.keys.clone(), first.text_form
-        self.past = None if first.past is None else Past(*(part[:0] for part in first.past))
+        self.past = None if first.past is None else Past(*(part[:0].clone() for part in first.past))
         nobody = torch.zeros(3, 0, dtype=torch.int32, device=like.device)
         self.lengths, self.alive, self.visual_lengths = nobody
 
     @property
     def texts(self) -> list[int]:
         """Text tokens of each row."""
-        return [length + self._grown for length in self._text]
+        return [row.text + self._grown for row in self._rows]
 
     @property
     def room(self) -> int:
@@ -165,58 +160,64 @@ class Slots:
             coarse: leave room for others too, so that a graph need not be captured for each.
 
         Returns:
-            Whether anything moved.
+            Whether anything moved, or launches take other sizes.
         """
-        stores = [piece.store for piece in pieces if self.own is None]
-        seen = [store.visual.keys.shape[TOKENS] for store in stores if store is not None]
         size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
-        tokens, step = max([self._visual_room, *seen]), COARSE if coarse else 1
-        tokens = -(-tokens // step) * step
+        step = COARSE if coarse else 1
+        parts = [piece.parts for piece in pieces if piece.parts is not None]
+        shapes = {name: tuple(t.shape[1:]) for name, t in self._tensors.items()}
+        own = [_shapes(each) for each in parts]
+        shapes = self._rounded([shapes, *own], step)
+        numbers = _launched([self._numbers, *(each.numbers for each in parts)], step)
         step = max(TEXT_STEP, step)
         room = self.room if room <= self.room else -(-room // step) * step
-        if (size, tokens, room) == (self.size, self._visual_room, self.room):
-            return False
-        self._lay(size, tokens, room, pieces)
-        return True
+        changed = numbers != self._numbers
+        self._numbers, self._view = numbers, None
+        return self._lay(size, shapes, room) or changed
 
-    def _is_stacked(self, piece: Piece) -> bool:
-        return piece.store is not None and self.own is None
+    def _rounded(
+        self, shapes: Sequence[dict[str, tuple[int, ...]]], step: int
+    ) -> dict[str, tuple[int, ...]]:
+        """The least shapes that hold all of these; what varies is rounded up."""
+        found = {}
+        for name in self._tensors:
+            most = [max(sizes) for sizes in zip(*(each[name] for each in shapes), strict=True)]
+            for dim in self._free.get(name, ()):
+                unit = step if dim == TOKENS and name in self._per_token else GRANULE
+                most[dim - 1] = -(-most[dim - 1] // unit) * unit
+            found[name] = tuple(most)
+        return found
 
     @property
-    def _visual_room(self) -> int:
-        return self._tensors["keys"].shape[TOKENS] if self._tensors else 0
+    def _per_token(self) -> tuple[str, ...]:
+        return () if self.pattern is None else self.pattern.per_token
 
-    def _lay(self, size: int, tokens: int, room: int, pieces: Sequence[Piece] = ()) -> None:
-        """Lay every tensor again, for so many rows, visual tokens and text tokens."""
-        if not self._tensors and pieces and self._is_stacked(pieces[0]):
-            assert pieces[0].store is not None
-            self._tensors = {n: t[:0] for n, t in _tensors(pieces[0].store).items()}
+    def _lay(self, size: int, shapes: dict[str, tuple[int, ...]], room: int) -> bool:
+        """Lay every tensor again, for so many rows of these shapes and so many text tokens."""
+        same = all(tuple(t.shape[1:]) == shapes[name] for name, t in self._tensors.items())
+        if same and (size, room) == (self.size, self.room):
+            return False
         for name, old in self._tensors.items():
-            assert self.pattern is not None
-            self._tensors[name] = self._moved(
-                old, size, tokens if name in self.pattern.per_token else None
-            )
+            self._tensors[name] = self._moved(old, size, shapes[name])
         recent = self.window or room
-        self.keys, self.values = (self._moved(t, size, recent) for t in (self.keys, self.values))
+        self.keys, self.values = (self._longer(t, size, recent) for t in (self.keys, self.values))
         if self.past is not None:
             data, scales, gain = self.past
-            data, scales = (self._moved(t, size, behind(recent, room)) for t in (data, scales))
-            self.past = Past(data, scales, self._moved(gain, size, None))
+            data, scales = (self._longer(t, size, behind(recent, room)) for t in (data, scales))
+            self.past = Past(data, scales, self._moved(gain, size, tuple(gain.shape[1:])))
         self.size, self._view = size, None
+        return True
 
-    def _moved(self, old: Tensor, size: int, tokens: int | None) -> Tensor:
-        shape = [size, *old.shape[1:]]
-        if tokens is not None:
-            shape[TOKENS] = tokens
-        new = old.new_zeros(shape)
-        if tokens is None:
-            new[: self.rows] = old[: self.rows]
-        else:
-            least = min(tokens, old.shape[TOKENS])
-            new[: self.rows, :, :least] = old[: self.rows, :, :least]
+    def _longer(self, old: Tensor, size: int, tokens: int) -> Tensor:
+        return self._moved(old, size, (old.shape[1], tokens, *old.shape[3:]))
+
+    def _moved(self, old: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
+        new = old.new_zeros(size, *shape)
+        least = tuple(map(min, shape, old.shape[1:]))
+        _cut(new[: len(self._rows)], least).copy_(_cut(old[: len(self._rows)], least))
         return new
 
-    def add(self, piece: Piece, start: int, seen: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    def add(self, piece: Piece, start: int, seen: Sequence[int]) -> list[Copy]:
         """Give rows the places from `start` on, for which `fit` has made room.
 
         Args:
@@ -227,73 +228,69 @@ class Slots:
         Returns:
             (to, from): what is still to be copied.
         """
-        count, tokens, copies = len(piece.lengths), 0, []
-        rows = slice(start, start + count)
-        if self._is_stacked(piece):
-            assert piece.store is not None
-            tokens = piece.store.visual.keys.shape[TOKENS]
-            for name, tensor in _tensors(piece.store).items():
-                place = self._tensors[name][rows]
-                if name in piece.store.per_token:
-                    place = place[:, :, :tokens]
-                copies.append((place, tensor))
+        rows, copies = slice(start, start + len(piece.lengths)), []
+        shapes = {} if piece.parts is None else _shapes(piece.parts)
+        numbers = {} if piece.parts is None else piece.parts.numbers
+        for name, tensor in {}.items() if piece.parts is None else piece.parts.stacked.items():
+            if tensor.numel():
+                copies.append((_cut(self._tensors[name][rows], shapes[name]), tensor))
         longest = max(piece.lengths)
         copies.append((self.keys[rows, :, :longest], piece.keys[:, :, :longest]))
         copies.append((self.values[rows, :, :longest], piece.values[:, :, :longest]))
         for place, new in zip(self.past or (), piece.past or (), strict=True):
             used = min(place.shape[TOKENS], new.shape[TOKENS])  # of a gain: all its channels
             copies.append((place[rows, :, :used], new[:, :, :used]))
-        spare = [0] * (rows.stop - len(self._text))
-        for own in (self._seen, self._real, self._text):
-            own += spare
-        self._seen[rows], self._real[rows] = [tokens] * count, seen
-        self._text[rows] = [length - self._grown for length in piece.lengths]
-        self.rows = len(self._text)
+        self._rows += [self._nobody] * (rows.stop - len(self._rows))
+        self._rows[rows] = [
+            _Row(length - self._grown, visual, shapes, numbers)
+            for length, visual in zip(piece.lengths, seen, strict=True)
+        ]
         return copies
+
+    @property
+    def _nobody(self) -> _Row:
+        return _Row(1 - self._grown, 0, {}, {})
 
     def forget(self, places: Sequence[int]) -> None:
         """Rows that are no longer in use; their places stay where they are."""
         for place in places:
-            self._seen[place] = self._real[place] = 0
-            self._text[place] = 1 - self._grown
+            self._rows[place] = self._nobody
 
-    def keep(self, order: list[int]) -> bool:
-        """Leave only these rows, in this order; no row may move back. Whether anything moved to
-        other tensors."""
+    def keep(self, order: list[int]) -> None:
+        """Leave only these rows, in this order; no row may move back."""
         moves = [(new, old) for new, old in enumerate(order) if new != old]
-        if self.own is not None and order != list(range(self.rows)) and order:
-            self.own = Store(_samples(self.own.read(), order))
+        if self.own is not None and order != list(range(len(self._rows))) and order:
+            self.own = Store(samples_of(self.own.read(), order))
         if moves:
-            to, source = torch.tensor(moves, device=self.keys.device).T
-            everything = [self.keys, self.values, *(self.past or ()), *self._tensors.values()]
-            for tensor in everything:
-                # PyTorch cannot move rows of 8-bit floating point, but those of bytes
-                rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
-                rows.index_copy_(0, to, rows.index_select(0, source))
-        self._seen = [self._seen[old] for old in order]
-        self._real = [self._real[old] for old in order]
-        self._text = [self._text[old] for old in order]
-        self.rows, self._view = len(order), None
-        if self.size > SIZES[2] and SPARSE * self.rows <= self.size and not self.static:
-            self.shrink()
-            return True
-        return False
+            tensors = [self.keys, self.values, *(self.past or ()), *self._tensors.values()]
+            move_rows(tensors, moves)
+        self._rows = [self._rows[old] for old in order]
+        self._view = None
 
-    def shrink(self) -> None:
+    def shrink(self, size: int) -> None:
         """Give back what no row needs; the text keeps its room where a graph wants it."""
         if self.own is not None:
             return
         room = self.room
         if not self.static:
             room = -(-max(self.texts, default=0) // TEXT_STEP) * TEXT_STEP
-        self._lay(room_for(self.rows), max(self._seen, default=0), room)
+        fixed = {name: self._fixed(name) for name in self._tensors}
+        shapes = [row.shapes for row in self._rows if row.shapes]
+        self._lay(size, self._rounded([fixed, *shapes], 1), room)
+        self._numbers = _launched([row.numbers for row in self._rows], 1)
+
+    def _fixed(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape with nothing in what varies."""
+        free = self._free.get(name, ())
+        shape = self._tensors[name].shape
+        return tuple(0 if dim in free else n for dim, n in enumerate(shape) if dim)
 
     def marks(self, used: Sequence[bool], size: int) -> list[list[int]]:
         """Text tokens, use and visual tokens of `size` places, as the device has to know them; a
         row that is not in use has one token, of zeros."""
         free = size - len(used)
-        text = [length if use else 1 for length, use in zip(self.texts, used, strict=True)]
-        seen = [length if use else 0 for length, use in zip(self._real, used, strict=True)]
+        text = [row.text + self._grown for row in self._rows]
+        seen = [row.seen for row in self._rows]
         return [text + [1] * free, [int(use) for use in used] + [0] * free, seen + [0] * free]
 
     def mark(self, marks: Tensor, width: int, static: bool) -> None:
@@ -301,17 +298,18 @@ class Slots:
         asks for it, keep every address from here on."""
         self.lengths, self.alive, self.visual_lengths = marks
         self.width, self.static, self._view = width, static, None
+        self._longest = max((row.text for row in self._rows), default=0)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
-        if max(self._text) + self._grown >= self.room:
+        if self._longest + self._grown >= self.room:
             if self.static:
                 raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
-        return attend(query, self.visual(), self._rows(), scale)
+        return attend(query, self.visual(), self._text(), scale)
 
-    def _rows(self) -> Text:
+    def _text(self) -> Text:
         """The text of the rows that a step computes."""
         width = self.width
         past = None if self.past is None else Past(*(part[:width] for part in self.past))
@@ -320,7 +318,7 @@ class Slots:
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add one token [rows, Hkv, 1, d] behind each row's own last one."""
         alive = self.alive[: self.width]
-        write_tokens(self._rows(), key, value, alive)
+        write_tokens(self._text(), key, value, alive)
         self.lengths[: self.width] += alive
         self._grown += 1
 
@@ -332,7 +330,9 @@ class Slots:
             return None
         if self._view is None:
             rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
-            self._view = _with(self.pattern, rows, self.visual_lengths[: self.width])
+            rows |= self.pools.view(self.layer, self.width)
+            lengths = self.visual_lengths[: self.width]
+            self._view = put_together(self.pattern, rows, self._numbers, lengths)
         return self._view.read()
 
     def advance(self) -> None:
@@ -349,16 +349,17 @@ class Slots:
 
     def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
         """Copies of one row's visual tokens and text, as a cache of its own holds them."""
-        row, store = slice(place, place + 1), self.own
+        row, store, held = slice(place, place + 1), self.own, self._rows[place]
         if store is None and self.pattern is not None:
-            taken = {}
-            for name, tensor in self._tensors.items():
-                own = tensor[row]
-                if name in self.pattern.per_token:
-                    own = own[:, :, : self._seen[place]]
-                taken[name] = own.clone(memory_format=torch.contiguous_format)
-            store = _with(self.pattern, taken, self.visual_lengths[row].clone())
-        length = self.texts[place]
+            taken = {
+                name: _cut(self._tensors[name][row], shape).clone(
+                    memory_format=torch.contiguous_format
+                )
+                for name, shape in held.shapes.items()
+            } | self.pools.restored(self.layer, place)
+            lengths = self.visual_lengths[row].clone()
+            store = put_together(self.pattern, taken, held.numbers, lengths)
+        length = held.text + self._grown
         keys, values = (t[row, :, :length].clone() for t in (self.keys, self.values))
         past = self.past
         if past is not None:
@@ -368,25 +369,30 @@ class Slots:
         return store, TextBuffer(keys, values, self.lengths[row], False, length, past)
 
     def tensors(self) -> list[Tensor]:
-        """Everything that is held."""
+        """Everything that is held, but for the pools."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
         lengths = [self.lengths, self.alive, self.visual_lengths]
         text = [self.keys, self.values, *(self.past or ())]
         return [*text, *lengths, *self._tensors.values(), *own]
 
 
-def _samples(visual: Visual, rows: list[int]) -> Visual:
-    """Some samples of one layer's visual tokens."""
-    tensors = {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
-    index = torch.tensor(rows, device=visual.keys.device)
-    parts: Any = {name: t[index] for name, t in tensors.items() if t.dim() > 1}
-    parts["lengths"] = tensors["lengths"][index]
-    for name, kind in (("keys", "key"), ("values", "value")):
-        if tensors[name].dim() == 1:
-            widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
-            taken = take_samples(tensors[name], widths, tokens, rows)
-            parts[name], parts[f"{kind}_offsets"] = taken
-    for name in ("key_planes", "value_planes"):
-        planes = getattr(visual, name)
-        parts[name] = None if planes is None else samples(planes, index)
-    return visual._replace(**parts)
+def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
+    """Shapes of the stacked tensors, without samples."""
+    return {name: tuple(tensor.shape[1:]) for name, tensor in parts.stacked.items()}
+
+
+def _cut(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The corner of that shape of every row."""
+    return tensor[(slice(None), *(slice(size) for size in shape))]
+
+
+def _launched(numbers: Sequence[dict[str, int]], step: int) -> dict[str, int]:
+    """What launches for rows of all these numbers are sized by."""
+    names = {name: None for each in numbers for name in each}
+    most = {name: max(each.get(name, 0) for each in numbers) for name in names}
+    for name, value in most.items():
+        if name == "tokens":
+            most[name] = -(-value // step) * step
+        else:
+            most[name] = next((size for size in WIDEST if size >= value), value)
+    return most

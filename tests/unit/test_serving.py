@@ -30,6 +30,11 @@ KINDS = {
     "other width": Settings.of(keep_channels=0.5),
     "values too": Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5),
     "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
+    "adaptive too": Settings.of(
+        keep_channels=0.2, widths="adaptive", values="rotate", keep_values=0.3, cache_dtype="int8"
+    ),
+    "bits": Settings.of(bits=1.5),
+    "bits, text too": Settings.of(bits=2.0, text_dtype="int8", text_window=16),
     "8 bits": Settings.of(keep_channels=0.25, cache_dtype="int8"),
     "8-bit text": Settings.of(channels="full", text_dtype="int8", text_window=16),
     "masks": Settings.of(channels="spark", keep_channels=0.25),
@@ -109,7 +114,7 @@ def test_a_captured_step_serves_whoever_comes_and_goes(
     monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
     engine = Engine(vlm)
     engine.scheduler.graphs = True
-    kinds = [name for name in KINDS if name != "adaptive"]
+    kinds = list(KINDS)
     work = [
         (asked(picture, n, 6 + 3 * (n % 4)), {(name := kinds[n % len(kinds)]): KINDS[name]})
         for n in range(16)
@@ -329,6 +334,22 @@ def test_places_move_up_first_come_first_served() -> None:
     assert admission.held == 45
 
 
+def test_what_the_batch_pads_counts_and_its_spare_places_are_there_to_be_taken() -> None:
+    batched = 0
+    admission = Admission(lambda: 100, lambda: batched)
+    first, rests = admission.ask(30), admission.ask(10)
+    rests.rest(10)
+    batched = 85
+    second = admission.ask(20)  # goes where there is room already
+    assert second.admitted and admission.held == 95
+    batched = 91
+    third = admission.ask(1)
+    assert not third.admitted and admission.held == 101
+    batched = 60
+    first.release()
+    assert third.admitted
+
+
 def test_turns_are_taken_in_the_order_of_asking() -> None:
     turns, order = Turns(), []
 
@@ -391,11 +412,11 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
 
 
 def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
-    """Twice every kind, and one that lies in tensors of its own shape is attended apart."""
+    """Twice every kind: heads of many widths and of many bits, too."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
     batch = RunningBatch(len(both[0][0].layers))
     batch.join([cache for cache, *_ in both], 0)
-    assert len(batch.layers[0].groups) == len(KINDS) + 1
+    assert len(batch.layers[0].groups) == len(KINDS)
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(

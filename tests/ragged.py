@@ -1,0 +1,45 @@
+"""Caches whose rows differ in size from head to head: digits of many bits, heads of many widths."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from rotatek.cache.compressed import RotateKCache
+from rotatek.decode import prefill
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.settings import Settings
+
+KINDS = {
+    "bits": Settings.of(bits=1.5),
+    "bits, text too": Settings.of(bits=2.0, text_dtype="int8", text_window=16),
+    "adaptive": Settings.of(keep_channels=0.25, widths="adaptive"),
+    "adaptive too": Settings.of(
+        keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.3, cache_dtype="int8"
+    ),
+}
+ROOM = 64
+
+
+@dataclass
+class Alone:
+    """One visitor: the same prompt in a cache of its own, and what it says there."""
+
+    cache: RotateKCache
+    position: Tensor
+    token: Tensor
+    said: list[int] = field(default_factory=list)
+
+
+def filled(vlm: VisionLanguageModel, settings: Settings, number: int) -> Alone:
+    """A picture and a question by number: neighbours differ in size, in text and in spectra."""
+    noise = np.random.default_rng(number).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((140 + 28 * (number % 3), 168))
+    asked = make_request(image, f"question {number} " * (1 + number % 3), ROOM)
+    embedded = vlm.embed(vlm.prompt(asked))
+    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+    cache.hand_over()
+    logits, _ = prefill(vlm, embedded, cache)
+    return Alone(cache, embedded.next_position, logits.argmax(-1))

@@ -1,0 +1,148 @@
+"""Rows that differ in size from head to head: digits of many bits, heads of many widths."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from PIL import Image
+
+from rotatek import decode
+from rotatek.attention import decoder_layers
+from rotatek.cache.bytes import storage_bytes
+from rotatek.conversation import Conversation
+from rotatek.engine import Engine
+from rotatek.events import Token
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.serving.batch import RunningBatch
+from rotatek.serving.parts import taken_apart
+from rotatek.serving.pools import coarse
+from tests.launches import Launches
+from tests.ragged import KINDS, ROOM, Alone, filled
+from tests.tiny import tiny_qwen
+
+COPIES = {"bits": 20, "bits, text too": 23, "adaptive": 9, "adaptive too": 17}  # a layer and join
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+@torch.inference_mode()
+def step(vlm: VisionLanguageModel, batch: RunningBatch, rows: dict[int, Alone]) -> None:
+    """One token for everybody in the batch and alone: the same one."""
+    here = [None if number is None else rows[number] for number in batch.order]
+    zero = torch.zeros(1, dtype=torch.long)
+    token = torch.cat([zero if one is None else one.token for one in here])
+    place = torch.cat([zero if one is None else one.position for one in here])
+    together = decode.decode_one_token(vlm, token, place, batch, None)
+    batch.stepped()
+    for row, one in zip(together, here, strict=True):
+        if one is not None:
+            own = decode.decode_one_token(vlm, one.token, one.position, one.cache, None)
+            torch.testing.assert_close(row[None], own, atol=2e-3, rtol=2e-3)
+            one.token, one.position = own.argmax(-1), one.position + 1
+            assert int(row.argmax()) == int(one.token)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["grown", "frozen"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_come_and_go_at_random(vlm: VisionLanguageModel, kind: str, frozen: bool) -> None:
+    """In one group, whatever their sizes are: every step says what each row says alone, and who
+    leaves takes along exactly what he brought and was given."""
+    batch, chance = RunningBatch(len(decoder_layers(vlm.model))), random.Random(7)
+    batch.static = frozen
+    rows: dict[int, Alone] = {}
+    for number in range(20):
+        if len(rows) > 2 and chance.random() < 0.5:
+            gone = chance.choice(list(rows))
+            one, back = rows.pop(gone), filled(vlm, KINDS[kind], 0).cache
+            batch.leave([gone], {gone: back})
+            for (name, mine), (_, its) in zip(one.cache.tensors(), back.tensors(), strict=True):
+                if name != "text":  # which may have other spare slots
+                    assert torch.equal(mine, its), name
+            assert back.get_seq_length() == one.cache.get_seq_length()
+        joins = filled(vlm, KINDS[kind], number)
+        ((row,),) = batch.join([filled(vlm, KINDS[kind], number).cache], ROOM if frozen else 0)
+        rows[row] = joins
+        step(vlm, batch, rows)
+    assert len(batch.layers[0].groups) <= 2  # all but what is twice as large
+    batch.leave(list(rows))
+    assert batch.bytes == len(batch) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, kind: str) -> None:
+    """What a captured graph lives on; and a departure is one transfer."""
+    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch.freeze()
+    numbers = [3, 4, 5, 6, 7, 8]
+    here = [
+        row for (row,) in batch.join([filled(vlm, KINDS[kind], n).cache for n in numbers], ROOM)
+    ]
+    moved, width = batch.moved, len(batch.order)
+    for turn in range(12):
+        with Launches() as left:
+            batch.leave([here.pop(turn % 5)])
+        cache = filled(vlm, KINDS[kind], numbers[turn % 6]).cache
+        with Launches() as joined:
+            here += batch.join([cache], ROOM)[0]
+        assert left.count <= 2
+        assert joined.count <= COPIES[kind] * len(batch.layers) + 4
+    assert batch.moved == moved and len(batch.order) == width and len(batch) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pools_hold_little_that_is_nobodys(vlm: VisionLanguageModel, kind: str) -> None:
+    """Rows of one setting need about as much in all layers together: a full group's pools hold a
+    quarter more than its rows brought, at most, and all of it is counted."""
+    caches = [filled(vlm, KINDS[kind], 3 * n).cache for n in range(8)]  # pictures of one size
+    parts = [taken_apart(layer.store) for cache in caches for layer in cache.layers]
+    flat = [one.tensor for each in parts if each is not None for one in each.flat.values()]
+    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch.join(caches, 0)
+    pools = [t for group in batch._groups.values() for t in group.pools._pools.values()]
+    assert 0 < storage_bytes(pools) <= 1.25 * sum(t.nbytes for t in flat)
+    stacked = [t for layer in batch.layers for s in layer.groups for t in s.tensors()]
+    tables = [t for group in batch._groups.values() for t in group.pools.tables.values()]
+    assert batch.bytes == storage_bytes([*stacked, *tables, *pools]) > storage_bytes(pools)
+
+
+def test_room_is_an_eighth_too_large_at_most() -> None:
+    for size in range(1 << 11, 1 << 15, 97):
+        assert size <= coarse(size) <= 1.125 * size
+        assert coarse(size) % 256 == 0
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Answers end at their limit alone."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    yield
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversation_goes_on_from_a_row_that_left(vlm: VisionLanguageModel, kind: str) -> None:
+    """A second question and a second picture, beside another visitor's row and alone."""
+    image = Image.new("RGB", (140, 168), "red")
+    image.paste("blue", (40, 40, 90, 120))
+    first = make_request(image, "What is it?", 6)
+    columns = {"x": KINDS[kind]}
+    found = []
+    for crowded in (True, False):
+        engine, talk = Engine(vlm), Conversation()
+        other = engine.compare(make_request(image.rotate(90), "And this?", 40), columns)
+        for _ in range(6 if crowded else 0):
+            next(other)
+        told = [*engine.compare(first, columns, conversation=talk)]
+        told += engine.follow(talk, "And then?", 6)
+        told += engine.follow(talk, "And here?", 6, images=image.rotate(180))
+        said = [event.token_id for event in told if isinstance(event, Token)]
+        found.append(said)
+        other.close()  # type: ignore[attr-defined]
+        talk.close()
+        assert engine.state().live_bytes == engine.scheduler.bytes == 0
+    assert found[0] == found[1] and len(found[0]) == 18
