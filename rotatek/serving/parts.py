@@ -78,7 +78,7 @@ def taken_apart(store: Store | None) -> Parts | None:
     own: dict[str, Any] = {f.name: getattr(store, f.name) for f in fields(store)}
     named = store.visual._asdict() | {n: part for n, part in own.items() if n != "visual"}
     planes = {side: named.pop(side) for side in PLANES if named[side] is not None}
-    if any(not isinstance(part, Tensor | int | None) for part in named.values()):
+    if any(not isinstance(part, Tensor | int | str | None) for part in named.values()):
         return None
     tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
     ragged = [side for side in _WIDE if tensors[f"{side}s"].dim() == 1]
