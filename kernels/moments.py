@@ -2,6 +2,7 @@
 
 covariance: every split centres its tokens on the mean of its first tile, and the splits are joined
 by Chan's formula, so nothing cancels even when the mean dwarfs the spread (K^T K - N mu mu^T does).
+Tokens may count by shares; a split then counts by the sum of its own.
 """
 
 import torch
@@ -31,10 +32,13 @@ def _dot_halves(b_a, b_b, b_acc, WIDEN: tl.constexpr):
 
 @triton.jit
 def covariance_kernel(
-    p_k, p_lengths, p_mean, p_cov, s_kb, s_kh, s_kn, N, size, Hkv,
+    p_k, p_lengths, p_shares, p_mean, p_cov, p_mass, s_kb, s_kh, s_kn, N, size, Hkv,
     D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """One split's mean and centred second moment: p_mean [BH, S, D], p_cov [BH, S, D, D]."""
+    """One split's mean and centred second moment: p_mean [BH, S, D], p_cov [BH, S, D, D].
+
+    With p_shares [B, N] also what its tokens count for, p_mass [BH, S].
+    """
     i_s, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = i_bh // Hkv, i_bh % Hkv
     end = N
@@ -53,20 +57,32 @@ def covariance_kernel(
         b_shift = tl.sum(b_first.to(tl.float32), 0) / tl.minimum(left, BLOCK)
         b_total = tl.zeros([BLOCK, DP], tl.float32)
         b_cov = tl.zeros([DP, DP], tl.float32)
+        b_mass = tl.zeros([BLOCK], tl.float32)
         for start in tl.range(0, left, BLOCK, num_stages=2):
             o_n = start + tl.arange(0, BLOCK)
             m_x = (o_n < left)[:, None] & m_d[None, :]
             b_raw = tl.load(p_k + o_n[:, None] * s_kn + o_d[None, :], mask=m_x, other=0.0)
             b_x = tl.where(m_x, b_raw.to(tl.float32) - b_shift[None, :], 0.0)
-            b_total += b_x
+            if p_shares is not None:
+                p_share = p_shares + i_b.to(tl.int64) * N + lo + o_n
+                b_share = tl.load(p_share, mask=o_n < left, other=0.0)
+                b_mass += b_share
+                b_total += b_share[:, None] * b_x
+                b_x = tl.sqrt(b_share)[:, None] * b_x
+            else:
+                b_total += b_x
             b_hi, b_lo = _halves(b_x, 2.0)
             b_cov = _dot_halves(b_hi.T, b_hi, b_cov, WIDEN)
             b_cov = _dot_halves(b_hi.T, b_lo, b_cov, WIDEN)
         b_cov = 0.5 * (b_cov + b_cov.T)  # hi^T lo and lo^T hi are each other's transpose
         b_sum = tl.sum(b_total, 0)
-        b_off = b_sum / left
-        b_cov -= left * b_off[:, None] * b_off[None, :]
         slot = (i_bh * tl.num_programs(0) + i_s).to(tl.int64)
+        mass = left.to(tl.float32)
+        if p_shares is not None:
+            mass = tl.sum(b_mass, 0)
+            tl.store(p_mass + slot, mass)
+        b_off = b_sum / tl.maximum(mass, 1e-30)
+        b_cov -= mass * b_off[:, None] * b_off[None, :]
         tl.store(p_mean + slot * D + o_d, b_shift + b_off, mask=m_d)
         p_tile = p_cov + slot * D * D + o_d[:, None] * D + o_d[None, :]
         tl.store(p_tile, b_cov, mask=m_d[:, None] & m_d[None, :])
@@ -74,7 +90,7 @@ def covariance_kernel(
 
 @triton.jit
 def join_kernel(
-    p_mean, p_cov, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
+    p_mean, p_cov, p_mass, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
     D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Chan's formula over the splits, ROWS rows of C a program; all splits are loaded at once."""
@@ -87,10 +103,14 @@ def join_kernel(
     b_count = tl.maximum(tl.minimum(end - o_s * size, size), 0).to(tl.float32)
     b_count = tl.where(o_s < splits, b_count, 0.0)
     m_s = b_count > 0
+    total = tl.maximum(end, 1).to(tl.float32)
+    if p_mass is not None:
+        b_count = tl.load(p_mass + i_bh.to(tl.int64) * splits + o_s, mask=m_s, other=0.0)
+        total = tl.maximum(tl.sum(b_count, 0), 1e-30)
     slot = (i_bh * splits + o_s).to(tl.int64)
     p_tile = p_mean + slot[:, None] * D + o_d[None, :]
     b_means = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :], other=0.0)
-    b_share = b_count / tl.maximum(end, 1).to(tl.float32)
+    b_share = b_count / total
     b_mean = tl.sum(b_share[:, None] * b_means, 0)
     b_off = tl.where(m_s[:, None], b_means - b_mean[None, :], 0.0)
     for i in tl.static_range(ROWS):
@@ -179,10 +199,15 @@ def padded(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
-def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def covariance(
+    keys: Tensor, lengths: Tensor | None = None, shares: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Mean [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d] in float32.
 
-    keys: [B, Hkv, N, d], last stride 1; lengths: [B] valid tokens, on the device, or None.
+    Args:
+        keys: [B, Hkv, N, d], last stride 1.
+        lengths: [B] valid tokens, on the device; None where all are.
+        shares: [B, N] float32, what each token counts for in both, of sum one; by default one.
     """
     B, Hkv, N, d = keys.shape
     arch, sms = device_facts(keys.device)
@@ -194,14 +219,16 @@ def covariance(keys: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Ten
     out = torch.empty(B, Hkv, d, d, device=keys.device)
     part_mean = torch.empty(groups * splits * d, device=keys.device)
     part = torch.empty(groups * splits * d * d, device=keys.device)
+    mass = None if shares is None else torch.empty(groups * splits, device=keys.device)
+    shares = None if shares is None else shares.float().contiguous()
     shape = {"D": d, "DP": padded(d)}
     covariance_kernel[splits, groups](
-        keys, lengths, part_mean, part, *keys.stride()[:3], N, size, Hkv,
+        keys, lengths, shares, part_mean, part, mass, *keys.stride()[:3], N, size, Hkv,
         BLOCK=block, WIDEN=arch == 0, num_warps=8, **shape,
     )  # fmt: skip
     rows = 4
     join_kernel[triton.cdiv(d, rows), groups](
-        part_mean, part, lengths, mean, out, N, size, splits, Hkv,
+        part_mean, part, mass, lengths, mean, out, N, size, splits, Hkv,
         SP=triton.next_power_of_2(splits), ROWS=rows, num_warps=4, **shape,
     )  # fmt: skip
     return mean, out

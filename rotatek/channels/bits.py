@@ -257,7 +257,7 @@ def find_axes(sides: Sequence[Side], columns: int) -> list[Axes]:
     own = [number for number, side in enumerate(sides) if side.shared is None]
     if own:
         joined = torch.cat([in_metric(sides[number]).flatten(0, 1) for number in own])
-        bases, variances = rotation.nested_basis(joined, columns)
+        bases, variances = rotation.ordered_basis(joined, columns)
         sizes = [sides[number].rate.numel() for number in own]
         for number, basis, variance in zip(
             own, bases.split(sizes), variances.split(sizes), strict=True

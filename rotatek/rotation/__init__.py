@@ -17,6 +17,7 @@ from rotatek.rotation.solvers import (
     full_basis,
     nested_basis,
     order_basis,
+    ordered_basis,
     subspace_basis,
     top_basis,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "metric_root",
     "nested_basis",
     "order_basis",
+    "ordered_basis",
     "printed_basis",
     "project",
     "query_weights",

@@ -94,11 +94,17 @@ def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         states: [B, Hkv, N, d].
-        shares: [B, Hkv, N] what each token counts for, of sum one (zero for padding).
+        shares: [B, 1, N] what each token counts for, of sum one (zero for padding).
 
     Returns:
         mean [B, Hkv, d], and C = sum_n share_n (x_n - mean) (x_n - mean)^T [B, Hkv, d, d] float32.
     """
+    done = solve("covariance", states, None, shares[:, 0])
+    if done is not None:
+        exact, covariance = done
+        mean = exact.to(states.dtype)
+        away = exact - mean.float()
+        return mean, torch.addcmul(covariance, away[..., :, None], away[..., None, :])
     wide = states.float()
     mean = (shares[:, :, None] @ wide).squeeze(2).to(states.dtype)
     centred = (wide - mean.float()[:, :, None]) * shares.sqrt()[..., None]

@@ -13,6 +13,9 @@ from kernels.dispatch import solve
 from rotatek.rotation.covariance import captured_energy, weighted
 
 ITERATIONS = 5  # T of the paper
+BLOCK = 32  # columns of `ordered_basis` that are found at once
+BLOCK_ITERATIONS = 4  # of each of its blocks
+BLOCK_RIDGE = 1e-3  # of the mean eigenvalue, so that what is left out stays above rounding
 NESTED_ITERATIONS = 16  # until the columns, not only their span, have settled
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
@@ -130,6 +133,53 @@ def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tup
     energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
     order = energy.argsort(dim=-1, descending=True)
     return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
+
+
+def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Axes by falling energy for whoever quantises along them, and those energies.
+
+    On a GPU, `BLOCK` columns after the other, each block from what those before leave over: the
+    solver takes a fifth of the time for 32 columns that it takes for 64. Columns of a block are not
+    quite eigenvectors, so what is quantised along them errs by a few thousandths more; orthonormal
+    they are to rounding. Nothing waits for the device.
+
+    Args:
+        covariance: C [..., d, d].
+        k: columns.
+
+    Returns:
+        The basis [..., d, k] and its energies [..., k], falling.
+    """
+    finite = covariance.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    covariance = torch.where(finite, covariance, 0.0)
+    d = covariance.shape[-1]
+    mean = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    eye = torch.eye(d, device=covariance.device)
+    left = covariance + (BLOCK_RIDGE * mean).clamp(min=torch.finfo(torch.float32).tiny) * eye
+    basis = covariance.new_zeros(*covariance.shape[:-1], 0)
+    while basis.shape[-1] < k:
+        width = min(BLOCK, k - basis.shape[-1])
+        start = private_start(d, width, covariance.device, torch.float32)
+        found = solve("subspace", left, width, BLOCK_ITERATIONS, None, start)
+        if found is None:
+            basis, energy = full_basis(covariance)
+            return basis[..., :k], energy[..., :k]
+        found = found - basis @ (basis.mT @ found)
+        basis = torch.cat([basis, found], -1)
+        if basis.shape[-1] < k:
+            left = _without(left, found)
+    for _ in range(2):
+        basis = 1.5 * basis - 0.5 * basis @ (basis.mT @ basis)  # Newton: a slip e becomes 3/4 e^2
+    energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
+    order = energy.argsort(dim=-1, descending=True)
+    return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
+
+
+def _without(covariance: Tensor, basis: Tensor) -> Tensor:
+    """(I - B B^T) C (I - B B^T), symmetric."""
+    product = covariance @ basis
+    half = product - basis @ (basis.mT @ product) / 2
+    return covariance - half @ basis.mT - basis @ half.mT
 
 
 def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = None) -> Tensor:

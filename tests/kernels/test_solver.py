@@ -16,7 +16,7 @@ from kernels.solver_check import (
     projection_error,
     spectra,
 )
-from rotatek.rotation import SIGMA_FLOOR, query_weights
+from rotatek.rotation import SIGMA_FLOOR, query_weights, solvers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HARD = (
@@ -98,6 +98,45 @@ def test_covariance_of_few_tokens(N: int) -> None:
         assert torch.allclose(mean.cpu(), keys.mean(2), atol=1e-6)
     else:
         assert float(cov.abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("N", [1, 65, 300])
+def test_covariance_of_tokens_that_count_differently(N: int) -> None:
+    """Against float64; some tokens count for nothing, and the mean dwarfs the spread."""
+    generator = torch.Generator().manual_seed(N)
+    keys = torch.randn(2, 2, N, 48, generator=generator) + 30
+    shares = torch.rand(2, N, generator=generator) ** 4
+    shares[:, 1::7] = 0
+    shares /= shares.sum(-1, keepdim=True)
+    mean, found = (part.cpu() for part in covariance(keys.to(DEVICE), None, shares.to(DEVICE)))
+    weight = shares.double()[:, None, :, None]
+    exact = (weight * keys).sum(2)
+    centred = (keys - exact[:, :, None]) * weight.sqrt()
+    want = centred.mT @ centred
+    assert float((mean - exact).abs().max()) <= 1e-5
+    assert float((found - want).norm()) <= 2e-4 * float(want.norm()) + 1e-9
+
+
+@pytest.mark.parametrize("d", [64, 80])
+def test_axes_found_a_block_after_the_other_serve_as_well_as_eigenvectors(
+    d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every group of 16 holds what eigenvectors would, and its columns are all but uncorrelated."""
+    monkeypatch.setattr(solvers, "solve", lambda _, matrices, *rest: subspace(matrices, *rest))
+    generator = torch.Generator().manual_seed(0)
+    spectrum = 10.0 ** -torch.linspace(0, 4, d)
+    states = torch.randn(3, 200, d, generator=generator) * spectrum.sqrt()
+    turned = states @ torch.linalg.qr(torch.randn(d, d, generator=generator))[0]
+    matrices = turned.mT @ turned
+    matrices[2] = 0
+    matrices[1, :, 0] = float("nan")
+    basis, energy = (part.cpu() for part in solvers.ordered_basis(matrices.to(DEVICE), d))
+    assert float((basis.mT @ basis - torch.eye(d)).abs().max()) <= ORTHONORMAL
+    exact = torch.linalg.eigvalsh(matrices[0].double()).flip(-1).float()
+    for first in range(16, d, 16):
+        assert float(energy[0, first:].sum()) <= 1.05 * float(exact[first:].sum())
+    gain = (energy[0].log() - exact.log()).mean()  # of a coder: zero for eigenvectors
+    assert float(gain) <= 0.05
 
 
 def test_projection_matches_float64() -> None:
