@@ -1,0 +1,90 @@
+"""How often a step is captured while many visitors come and go, and that what was captured serves
+them all. Steps are recorded in place of CUDA graphs (`tests.recorded`)."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rotatek.cache.compressed import RotateKCache
+from rotatek.compare.prefill import empty_cache, fill, plan_for
+from rotatek.inputs import make_request
+from rotatek.models import VisionLanguageModel
+from rotatek.serving.scheduler import Scheduler, Seat
+from rotatek.settings import BASELINE, Settings
+from tests.recorded import RecordedGraph
+from tests.tiny import tiny_qwen
+
+CLIENTS = 64
+MIXED = [
+    BASELINE,
+    Settings.of(keep_channels=0.25),
+    Settings.of(bits=1.5),
+    Settings.of(keep_channels=0.25, widths="adaptive"),
+]
+# Sizes are 4, 16, 32 and 64 places; pictures of 20 to 60 tokens and two lengths of text.
+MOST = {"one setting": 7, "bits": 9, "mixed": 18}
+
+
+def recorded(device: torch.device, cache: Any, work: Callable[[], None]) -> RecordedGraph:
+    """A step as `rotatek.cache.graphs.captured` makes one: run once, and recorded."""
+    counters = cache.counters()
+    work()
+    cache.rewind(counters)
+    graph = RecordedGraph(device, work)
+    cache.rewind(counters)
+    return graph
+
+
+def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Seat:
+    """A visitor with a picture, a question and an answer's length of his own."""
+    chance = random.Random(number)
+    noise = np.random.default_rng(number).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    size = (28 * chance.randint(5, 10), 28 * chance.randint(4, 6))
+    words, limit = " ".join(["word"] * chance.randint(1, 20)), chance.randint(8, 24)
+    image = Image.fromarray(noise).resize(size)
+    embedded = vlm.embed(vlm.prompt(make_request(image, words, limit)))
+    plan = plan_for(vlm, embedded, settings.pruning)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    logits, _ = fill(vlm, embedded, plan, [cache])
+    if isinstance(cache, RotateKCache):
+        cache.hand_over()
+    return Seat(cache, int(embedded.next_position[0]), logits, limit, request=number)
+
+
+def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
+    """One comes after every second step, and all are answered to their ends."""
+    said: list[list[int]] = [[] for _ in seats]
+    for count in range(1, len(seats) + 200):
+        if count <= len(seats):
+            scheduler.join([seats[count - 1]])
+        for _ in range(2):
+            for number, one in enumerate(seats[:count]):
+                pick = None if one.ended and not one.picks else scheduler.next(one)
+                said[number] += [] if pick is None else [pick.token]
+    return said
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 clients with pictures, questions and answers of mixed lengths, up to a dozen at a time."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    monkeypatch.setattr("rotatek.serving.graphs.captured", recorded)
+    RecordedGraph.made = []
+    vlm = tiny_qwen()
+    settings = {"one setting": MIXED[1:2], "bits": MIXED[2:3], "mixed": MIXED}[kind]
+    chosen = [settings[number % len(settings)] for number in range(CLIENTS)]
+    scheduler = Scheduler(vlm)
+    scheduler.graphs = True
+    said = served(scheduler, [seat(vlm, n, one) for n, one in enumerate(chosen)])
+    done = scheduler.counters
+    assert done.captures == len(RecordedGraph.made) <= MOST[kind]
+    assert sum(graph.replays for graph in RecordedGraph.made) > 0.6 * done.steps
+    assert done.failed == done.shed == scheduler.running == scheduler.bytes == 0
+    for number in range(0, CLIENTS, 7):
+        alone = Scheduler(vlm)
+        assert served(alone, [seat(vlm, number, chosen[number])])[0] == said[number]
