@@ -26,7 +26,7 @@ from rotatek.models.base import Pixels
 from rotatek.prompt import encode_follow_up, encode_text, expand_images
 from rotatek.serving.admission import Lease
 from rotatek.serving.batch import Watcher
-from rotatek.serving.scheduler import Seat
+from rotatek.serving.seats import Seat
 from rotatek.settings import Settings
 from rotatek.trace import TraceRecorder
 
@@ -61,7 +61,7 @@ class RunningColumn:
     parted: bool = False  # an earlier answer differed from the first column's
     seat: Seat | None = None  # its row in the running batch
     tokens: list[int] = field(default_factory=list)
-    text: str = ""
+    read: int = 0  # of them, whose text has been told
     step_ms: list[float] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
     log_probability: float = 0.0  # of all tokens, in nats
@@ -90,7 +90,7 @@ class RunningColumn:
     def begin(self, prefill_ms: float) -> None:
         """Forget what was said: another question has been fed, in `prefill_ms`."""
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
-        self.tokens, self.text, self.step_ms, self.kl = [], "", [], []
+        self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
         self.log_probability = 0.0
 
     def has_seen(self, turn: Prompt, placed: Embedded) -> None:

@@ -40,7 +40,8 @@ from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.serving.admission import Admission, Lease, room_of
 from rotatek.serving.pictures import Looked, Pictures, key_of
-from rotatek.serving.scheduler import Scheduler, Seat
+from rotatek.serving.scheduler import Scheduler
+from rotatek.serving.seats import Seat
 from rotatek.settings import BASELINE, Settings
 from rotatek.status import EngineState, Health
 from rotatek.telling import finished, prefilled, token

@@ -1,7 +1,7 @@
 """What the engine tells of one column: its prefill, each token, and its figures at the end."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,10 @@ from rotatek.answer_attention import AnswerAttention
 from rotatek.conversation import RunningColumn
 from rotatek.events import Finished, Prefilled, Token
 from rotatek.models import Prompt, VisionLanguageModel
-from rotatek.serving.scheduler import Pick
+from rotatek.serving.seats import Pick
 from rotatek.trace import Trace
+
+CONTEXT: Final = 8  # tokens that are decoded again before a new one
 
 
 def prefilled(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -> Prefilled:
@@ -37,22 +39,34 @@ def token(
 ) -> Token:
     """Take one token into the column's record."""
     index = len(column.tokens)
-    before = not column.parted and column.tokens == reference.tokens[:index]
+    compared = column is not reference
+    before = compared and not column.parted and column.tokens == reference.tokens[:index]
     column.log_probability += math.log(max(pick.probability, 1e-30))
     column.tokens.append(pick.token)
     if index:
         column.step_ms.append(pick.ms)
-    full = vlm.tokenizer.decode(column.tokens, skip_special_tokens=True)
-    ready = full.rstrip("\ufffd")  # an unfinished character waits for its other bytes
-    text, column.text = ready[len(column.text) :], max(column.text, ready, key=len)
     kl = None
-    if column is not reference and before and len(reference.tokens) > index:
+    if before and len(reference.tokens) > index:
         kl = pick.kl
         column.kl += [] if kl is None else [kl]
-    divergent = column is not reference and reference.tokens[index : index + 1] != [pick.token]
+    divergent = compared and reference.tokens[index : index + 1] != [pick.token]
+    text = _newly_said(vlm, column)
     return Token(
         column.name, index, pick.token, text, pick.ms, divergent, kl, pick.probability
     )  # fmt: skip
+
+
+def _newly_said(vlm: VisionLanguageModel, column: RunningColumn) -> str:
+    """The text that the latest token completes: the same however long the answer is, since what is
+    more than a few tokens back no longer changes what follows."""
+    tokens, read = column.tokens, column.read
+    start = max(0, read - CONTEXT)
+    before = vlm.tokenizer.decode(tokens[start:read], skip_special_tokens=True)
+    now = vlm.tokenizer.decode(tokens[start:], skip_special_tokens=True)
+    if now.endswith("\ufffd"):  # an unfinished character waits for its other bytes
+        return ""
+    column.read = len(tokens)
+    return now[len(before) :]
 
 
 def finished(

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from rotatek.cache.graphs import captured
-from rotatek.cache.shared import synchronise
 from rotatek.decode import forward_one
 from rotatek.models import VisionLanguageModel
 from rotatek.serving.batch import RunningBatch
@@ -33,10 +32,9 @@ class BatchGraph:
 
     @torch.inference_mode()
     def __call__(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """Next-token logits [rows, vocabulary], good until the next call."""
+        """Next-token logits [rows, vocabulary], good until the next call; nothing is waited for."""
         self.tokens.copy_(tokens)
         self.position.copy_(position)
         self.graph.replay()
         self.batch.advance()
-        synchronise(self.vlm.device)
         return self.logits

@@ -2,21 +2,20 @@
 
 There is no thread of its own. Whoever wants a token and finds none ready leads a step for all rows
 that are answering, and the others find theirs ready. Rows join and leave between two steps; a
-prefill is one piece of work between steps, and gives way to them in every layer.
+prefill is one piece of work between steps, and gives way to them in every layer. Where steps are
+replayed, the next one is under way while visitors' threads take the last one's tokens: whoever
+touches the batch then lands it first.
 """
 
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache
 
 from rotatek import decode, failures
 from rotatek.attention import Flag, decoder_layers, stoppable
@@ -24,8 +23,10 @@ from rotatek.cache.compressed import RotateKCache, release
 from rotatek.cache.shared import synchronise
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
-from rotatek.serving.batch import RunningBatch, Watcher
+from rotatek.serving.batch import RunningBatch
 from rotatek.serving.graphs import BatchGraph
+from rotatek.serving.seats import Counters, Pick, Seat
+from rotatek.serving.steps import Flight, Stopwatch, chosen
 from rotatek.serving.turns import GivingWay, Turns
 
 log = logging.getLogger("rotatek")
@@ -33,67 +34,6 @@ log = logging.getLogger("rotatek")
 SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.5}  # at least; fewer and fuller steps suit processors
 PREPROCESSED: Final = 2  # requests whose pictures are made into pixels at once
-
-
-@dataclass(frozen=True)
-class Pick:
-    """One chosen token.
-
-    probability: the model's own of it; kl: KL(first column || this) of the distributions it was
-    chosen from, in nats, or None; ms: of the step, which all its rows share.
-    """
-
-    token: int
-    probability: float
-    kl: float | None
-    ms: float
-
-
-@dataclass(eq=False)
-class Seat:
-    """One row's way through the scheduler, from its prefill's logits to its last token.
-
-    Args:
-        cache: filled; empty while the row is in the batch, and whole again once it has left.
-        position: of the first new token.
-        logits: [1, vocabulary] behind the prompt; let go of once the row has joined.
-        limit: new tokens, at most.
-        stop: ends the answer early once it is set.
-        request: equal for the rows of one request; a larger number is a later one.
-        first: the row that this one is compared with.
-        watchers: see its queries.
-
-    Attributes:
-        blind: whether a failure elsewhere has cost the watchers a step.
-    """
-
-    cache: Cache
-    position: int
-    logits: Tensor
-    limit: int
-    stop: Flag | None = None
-    request: int = 0
-    first: "Seat | None" = None
-    watchers: Sequence[Watcher] = ()
-    blind: bool = False
-    picks: deque[Pick] = field(default_factory=deque)
-    made: int = 0
-    token: int = -1
-    row: int | None = None  # in the batch
-    ended: bool = False
-    failure: Exception | None = None
-
-
-@dataclass
-class Counters:
-    """What a scheduler has done since it was made."""
-
-    prefills: int = 0
-    steps: int = 0
-    tokens: int = 0
-    shed: int = 0  # requests that left the batch because memory ran out
-    failed: int = 0  # rows that failed by themselves
-    captures: int = 0  # steps captured as CUDA graphs
 
 
 class Scheduler:
@@ -105,7 +45,8 @@ class Scheduler:
     """
 
     def __init__(self, vlm: VisionLanguageModel, *, graphs: bool = False) -> None:
-        self.vlm = vlm
+        self.vlm, self.device = vlm, vlm.device  # asked for once: a model looks for it
+        self._stops = vlm.stop_ids
         self.graphs = graphs and vlm.device.type == "cuda"
         self.counters = Counters()
         self.preprocessing = threading.Semaphore(PREPROCESSED)
@@ -119,6 +60,7 @@ class Scheduler:
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
         self._step_s = 0.0
         self._graph: BatchGraph | None = None
+        self._flight: Flight | None = None  # a step that was launched and not yet waited for
         self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
         self._banned: Tensor | None = None
 
@@ -135,10 +77,10 @@ class Scheduler:
             self._settle()
 
     def _patience(self) -> float:
-        return max(LEAST_S.get(self.vlm.device.type, 0.0), SHARE * self._step_s)
+        return max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
 
     def _settle(self) -> None:
-        synchronise(self.vlm.device)
+        synchronise(self.device)
 
     def request(self) -> int:
         """A number for a request's rows."""
@@ -153,8 +95,10 @@ class Scheduler:
             RuntimeError: where memory is missing; nothing has joined then.
         """
         with self._turns:
+            self._land()
             self.counters.prefills += len(seats)
-            self._hand_out(seats, torch.cat([seat.logits for seat in seats]), 0.0)
+            logits = torch.cat([seat.logits for seat in seats])
+            self._hand_out(seats, self._chosen(seats, range(len(seats)), logits, 0.0))
             self._seat([seat for seat in seats if not seat.ended])
 
     def next(self, seat: Seat) -> Pick | None:
@@ -192,6 +136,7 @@ class Scheduler:
                 seat.ended = True
             return
         with self._turns:
+            self._land()
             self._unseat([seat for seat in seats if seat.row is not None], restore)
             for seat in seats:
                 seat.ended = True
@@ -273,24 +218,52 @@ class Scheduler:
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """One token for every row that is answering; failures are the rows', not the leader's."""
+        """One token for every row that is answering. Where the next step would be replayed, it is
+        launched before anybody hears of this one: whatever visitors' threads do then, the device
+        works beside them."""
+        if self._flight is None:
+            self._launch()
+        self._land()
+        batch, graph = self._batch, self._graph
+        if batch is not None and graph is not None and graph.fits and self._moved == batch.moved:
+            self._launch()
+
+    def _launch(self) -> None:
+        """Begin a step of all rows; failures are the rows', not the leader's."""
         self._end([s for s in self._seats.values() if s.stop is not None and s.stop.is_set()])
-        if self._batch is None:
+        batch = self._batch
+        if batch is None:
             return
-        counters, failure = self._batch.counters(), None
-        started = time.perf_counter()
+        counters, failure = batch.counters(), None
         try:
-            seats, logits = self._forward(self._batch)
-            seconds = time.perf_counter() - started
-            self._hand_out(seats, logits, 1000 * seconds)
+            self._flight = self._forward(batch, counters)
         except BaseException as error:
             failure = error
-        if failure is None:
-            self._step_s = seconds
+        if failure is not None:
+            self._undo(counters, failure)
+
+    def _land(self) -> None:
+        """Wait for the step that was launched, if any, and hand out its tokens."""
+        flight, self._flight = self._flight, None
+        if flight is None:
             return
-        self._undo(counters, failure)
-        if not isinstance(failure, Exception):
-            raise failure
+        assert self._batch is not None
+        failure = None
+        try:
+            synchronise(self.device)
+            seconds = flight.watch.seconds
+            picks = self._chosen(flight.seats, flight.places, flight.logits, 1000 * seconds)
+        except BaseException as error:
+            failure = error
+        if failure is not None:
+            self._undo(flight.counters, failure)
+            return
+        self._step_s = seconds
+        self._batch.stepped()
+        self.counters.steps += 1
+        for seat in flight.seats:
+            seat.position += 1
+        self._hand_out(flight.seats, picks)
 
     def _end(self, stopped: Sequence[Seat]) -> None:
         """Rows whose visitors want no more."""
@@ -299,22 +272,16 @@ class Scheduler:
             seat.ended = True
             seat.picks.clear()
 
-    def _forward(self, batch: RunningBatch) -> tuple[list[Seat], Tensor]:
-        """Feed every row's last token: the rows, and their next-token logits [rows, vocabulary]."""
+    def _forward(self, batch: RunningBatch, counters: list[Any]) -> Flight:
+        """Feed every row's last token."""
         rows = [None if number is None else self._seats[number] for number in batch.order]
-        tokens = torch.tensor([0 if s is None else s.token for s in rows], device=self.vlm.device)
-        places = [0 if seat is None else seat.position for seat in rows]
-        position = torch.tensor(places, device=self.vlm.device)
-        logits = self._logits(batch, tokens, position)
-        batch.stepped()
+        fed = [(0, 0) if seat is None else (seat.token, seat.position) for seat in rows]
+        tokens, position = torch.tensor(fed, device=self.device).T
+        with Stopwatch(self.device) as watch:
+            logits = self._logits(batch, tokens, position)
+        places = [place for place, seat in enumerate(rows) if seat is not None]
         seats = [seat for seat in rows if seat is not None]
-        if len(seats) < len(rows):
-            used = [place for place, seat in enumerate(rows) if seat is not None]
-            logits = logits[torch.tensor(used, device=logits.device)]
-        for seat in seats:
-            seat.position += 1
-        self.counters.steps += 1
-        return seats, logits
+        return Flight(seats, places, logits, counters, watch)
 
     def _logits(self, batch: RunningBatch, tokens: Tensor, position: Tensor) -> Tensor:
         """A step: replayed where nothing has moved since the last one, else launched."""
@@ -333,14 +300,13 @@ class Scheduler:
                 self._uncaptured = batch.moved
         return decode.decode_one_token(self.vlm, tokens, position, batch, None)
 
-    def _hand_out(self, seats: Sequence[Seat], logits: Tensor, ms: float) -> None:
-        """Choose each row's next token; rows that end leave before anybody hears of it."""
-        picks = self._chosen(seats, logits, ms)
+    def _hand_out(self, seats: Sequence[Seat], picks: Sequence[Pick]) -> None:
+        """Give each row its next token; rows that end leave before anybody hears of it."""
         self.counters.tokens += len(picks)
         over = []
         for seat, pick in zip(seats, picks, strict=True):
             seat.made, seat.token = seat.made + 1, pick.token
-            if pick.token in self.vlm.stop_ids or seat.made == seat.limit:
+            if pick.token in self._stops or seat.made == seat.limit:
                 over.append(seat)
         self._unseat(over, restore=True)
         with self._told:
@@ -349,26 +315,13 @@ class Scheduler:
             for seat in over:
                 seat.ended = True
 
-    @torch.inference_mode()
-    def _chosen(self, seats: Sequence[Seat], logits: Tensor, ms: float) -> list[Pick]:
-        """The likeliest token of each row that may be said, in one transfer to the host."""
+    def _chosen(
+        self, seats: Sequence[Seat], places: Sequence[int], logits: Tensor, ms: float
+    ) -> list[Pick]:
+        """The likeliest token of each row that may be said."""
         if self._banned is None or self._banned.device != logits.device:
-            self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device)
-        chosen = logits.index_fill(-1, self._banned.long(), float("-inf")).argmax(-1)
-        logs = logits.log_softmax(-1)
-        found = [chosen.double(), logs.gather(-1, chosen[:, None])[:, 0].double().exp()]
-        pairs = _pairs(seats)
-        if pairs:
-            first = logs[[pair[1] for pair in pairs]]
-            other = logs[[pair[0] for pair in pairs]]
-            found.append((first.exp() * (first - other)).sum(-1).double())
-        told = torch.cat(found).tolist()
-        count = len(seats)
-        kls = dict(zip([i for i, _ in pairs], told[2 * count :], strict=True))
-        return [
-            Pick(int(told[i]), told[count + i], max(0.0, kls[i]) if i in kls else None, ms)
-            for i in range(count)
-        ]
+            self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
+        return chosen(seats, places, logits, self._banned, ms)
 
     # -- when a step fails ---------------------------------------------------------------------
 
@@ -382,13 +335,13 @@ class Scheduler:
             self._fail(list(self._seats.values()), failure)
             return
         if not isinstance(failure, Exception):
-            return
+            raise failure
         if is_out_of_memory(failure):
             failure.__traceback__ = None  # it holds what did not fit
             latest = max(seat.request for seat in self._seats.values())
             self._fail([s for s in self._seats.values() if s.request == latest], failure)
             self.counters.shed += 1
-            failures.free(self.vlm.device)
+            failures.free(self.device)
             return
         log.warning("a step of %d rows failed: each goes alone", len(self._seats))
         for seat in list(self._seats.values()):
@@ -403,12 +356,13 @@ class Scheduler:
         if isinstance(seat.cache, RotateKCache):
             seat.cache.graph = False
         try:
-            token = torch.tensor([seat.token], device=self.vlm.device)
-            place = torch.tensor([seat.position], device=self.vlm.device)
+            token = torch.tensor([seat.token], device=self.device)
+            place = torch.tensor([seat.position], device=self.device)
             started = time.perf_counter()
             logits = decode.decode_one_token(self.vlm, token, place, seat.cache, None)
+            picks = self._chosen([seat], [0], logits, 1000 * (time.perf_counter() - started))
             seat.position += 1
-            self._hand_out([seat], logits, 1000 * (time.perf_counter() - started))
+            self._hand_out([seat], picks)
             self._seat([seat] if not seat.ended else [])
         except Exception as error:
             self._fail([seat], error)
@@ -422,13 +376,3 @@ class Scheduler:
                 if isinstance(failure, Exception):
                     seat.failure = failure
                 seat.ended = True
-
-
-def _pairs(seats: Sequence[Seat]) -> list[tuple[int, int]]:
-    """(row, the row it is compared with) where both are at the same token."""
-    places = {id(seat): place for place, seat in enumerate(seats)}
-    return [
-        (place, places[id(seat.first)])
-        for place, seat in enumerate(seats)
-        if seat.first is not None and id(seat.first) in places and seat.first.made == seat.made
-    ]

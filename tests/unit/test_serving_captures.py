@@ -14,7 +14,8 @@ from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.prefill import empty_cache, fill, plan_for
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.serving.scheduler import Scheduler, Seat
+from rotatek.serving.scheduler import Scheduler
+from rotatek.serving.seats import Seat
 from rotatek.settings import BASELINE, Settings
 from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen

@@ -30,7 +30,7 @@ def test_a_token_waits_for_one_piece_of_a_prompt_at_most(
     engine, now, steps = Engine(tiny_qwen()), [0.0], list[float]()
     layers, over = decoder_layers(engine.vlm.model), threading.Event()
     clock = SimpleNamespace(perf_counter=lambda: now[0])
-    for module in ("scheduler", "turns"):
+    for module in ("steps", "turns"):
         monkeypatch.setattr(f"rotatek.serving.{module}.time", clock)
     monkeypatch.setattr(scheduler, "LEAST_S", {})
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())

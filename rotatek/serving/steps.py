@@ -1,0 +1,93 @@
+"""One step of all rows: its clock, what it leaves behind, and the tokens chosen from that."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rotatek.serving.seats import Pick, Seat
+
+
+class Stopwatch:
+    """How long the device works on what is queued inside; to be asked once that is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if cuda else []
+        self._began = self._took = 0.0
+
+    def __enter__(self) -> "Stopwatch":
+        if self._events:
+            self._events[0].record()
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._took = time.perf_counter() - self._began
+        if self._events:
+            self._events[1].record()
+
+    @property
+    def seconds(self) -> float:
+        """Of the device, or of the host where it has none."""
+        return self._events[0].elapsed_time(self._events[1]) / 1000 if self._events else self._took
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A step that has been launched.
+
+    seats: its rows; places: theirs among the logits [rows, vocabulary] that it will leave;
+    counters: for `RunningBatch.rewind`; watch: over its work.
+    """
+
+    seats: Sequence[Seat]
+    places: Sequence[int]
+    logits: Tensor
+    counters: list[Any]
+    watch: Stopwatch
+
+
+@torch.inference_mode()
+def chosen(
+    seats: Sequence[Seat], places: Sequence[int], logits: Tensor, banned: Tensor, ms: float
+) -> list[Pick]:
+    """The likeliest token of each row that may be said, in one transfer to the host.
+
+    Args:
+        seats: the rows.
+        places: theirs among the logits.
+        logits: [n, vocabulary].
+        banned: tokens that may not be said.
+        ms: that the step took.
+    """
+    best = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
+    logs = logits.log_softmax(-1)
+    found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
+    pairs = [(places[i], places[first]) for i, first in _pairs(seats)]
+    if pairs:
+        own, first = logs[torch.tensor(pairs, device=logs.device).T]
+        found.append((first.exp() * (first - own)).sum(-1).double())
+    told = torch.cat(found).tolist()
+    count = len(logits)
+    kls = dict(zip([place for place, _ in pairs], told[2 * count :], strict=True))
+    return [
+        Pick(int(told[i]), told[count + i], max(0.0, kls[i]) if i in kls else None, ms)
+        for i in places
+    ]
+
+
+def _pairs(seats: Sequence[Seat]) -> list[tuple[int, int]]:
+    """(row, the row it is compared with) where both are at the same token."""
+    compared = [seat for seat in seats if seat.first is not None]
+    if not compared:
+        return []
+    places = {id(seat): place for place, seat in enumerate(seats)}
+    return [
+        (places[id(seat)], places[id(seat.first)])
+        for seat in compared
+        if seat.first is not None and id(seat.first) in places and seat.first.made == seat.made
+    ]
