@@ -17,6 +17,7 @@ from rotatek.models import VisionLanguageModel
 from rotatek.serving.scheduler import Scheduler
 from rotatek.serving.seats import Seat
 from rotatek.settings import BASELINE, Settings
+from tests.launches import Launches
 from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen
 
@@ -39,6 +40,22 @@ def recorded(device: torch.device, cache: Any, work: Callable[[], None]) -> Reco
     graph = RecordedGraph(device, work)
     cache.rewind(counters)
     return graph
+
+
+class Idle:
+    """A captured step whose replay computes nothing: what is left is the scheduler's own work."""
+
+    made: list["Idle"] = []
+
+    def __init__(self, device: torch.device, cache: Any, work: Callable[[], None]) -> None:
+        counters = cache.counters()
+        work()
+        cache.rewind(counters)
+        self.replays = 0
+        Idle.made.append(self)
+
+    def replay(self) -> None:
+        self.replays += 1
 
 
 def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Seat:
@@ -89,3 +106,34 @@ def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.Mon
     for number in range(0, CLIENTS, 7):
         alone = Scheduler(vlm)
         assert served(alone, [seat(vlm, number, chosen[number])])[0] == said[number]
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_beside_the_graph_a_step_is_a_few_operations(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows: tokens and positions go over in one transfer and come back in another; and
+    the next step is under way before the last one's tokens are told."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    monkeypatch.setattr("rotatek.serving.graphs.captured", Idle)
+    Idle.made = []
+    vlm = tiny_qwen()
+    scheduler = Scheduler(vlm)
+    scheduler.graphs = True
+    seats = [seat(vlm, number, MIXED[1]) for number in [0] * rows]
+    for one in seats:
+        one.limit = 100
+    scheduler.join(seats)
+    for _ in range(4):
+        for one in seats:
+            scheduler.next(one)
+    before = scheduler.counters.steps
+    with Launches() as found:
+        for one in seats:
+            scheduler.next(one)
+    assert found.count <= 9 and scheduler.counters.steps == before + 1
+    assert scheduler._flight is not None
+    assert Idle.made[-1].replays == before + 1  # one was eager, and one is under way
+    scheduler.leave(seats)
+    assert scheduler._flight is None and scheduler.counters.steps == before + 2
+    assert scheduler.running == scheduler.bytes == 0
