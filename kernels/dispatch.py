@@ -28,6 +28,7 @@ SOLVERS: Final = {
     "project": ".moments",
     "weigh": ".moments",
     "pack_states": ".packing",
+    "steps_of": ".packing",
 }
 PLANES, PAST = "planes", "past"
 FORMS: Final = {  # what has code of its own, and what is said where that code is not used

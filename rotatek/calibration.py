@@ -15,7 +15,8 @@ from torch import Tensor
 
 from rotatek import rotation
 from rotatek.channels.base import LayerStates
-from rotatek.channels.bits import Side, in_metric, moments
+from rotatek.channels.bit_axes import Side, in_metric
+from rotatek.channels.bits import moments
 from rotatek.channels.rotated import LikeLayers
 from rotatek.errors import CalibrationUnusable
 from rotatek.rotation.bases import of_basis

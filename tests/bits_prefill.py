@@ -1,7 +1,7 @@
 """What bits add to a prefill: `python -m tests.bits_prefill --json FILE`, two minutes of a GPU.
 
 Random weights at the shapes of Llama3-8B and Qwen2.5-VL-7B, Keys and Values of trained spectra
-(`kernels.bench.prefill`), 2,880 visual tokens. A prefill alone, and with every arm behind it, run in
+(`kernels.bench.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it, run in
 turn; then each arm's parts with the device waited for around each, what it launches and how often
 the host waits. Last the solver alone: its time and what is lost along its axes, over eigenvectors.
 `--tiny` runs the same lines on the CPU, where nothing is captured.
@@ -32,19 +32,21 @@ from rotatek import rotation
 from rotatek.calibration import Calibrator
 from rotatek.channels import RotateK, bits
 from rotatek.channels.base import LayerStates
+from rotatek.channels.bit_axes import in_metric
+from rotatek.channels.rotated import LikeLayers
 from rotatek.channels.water_filling import DISTORTION, Claim, allot_bits
 from rotatek.rotation import solvers
 from rotatek.rotation.bases import load_axes
 from tests.launches import Launches
 
+SOLVES: Final = {"steps_of": "steps", "pack_states": "packing"}  # by what is solved
 TINY: Final = Sizes("tiny", 64, 128, 2, 4, 2, 100, d=64)
 PARTS: Final = {  # what is timed, by where its callers find it
     "looks": (bits, "looks"),
     "moments": (rotation, "weighted_moments"),
     "axes": (bits, "find_axes"),
     "allotment": (bits, "allot_bits"),
-    "steps": (bits, "chosen_steps"),
-    "packing": (bits, "solve"),
+    "solve": (bits, "solve"),
 }
 SOLVERS: Final = ((16, 5), (32, 2), (32, 3), (32, 4), (32, 5), (64, 4))  # block, iterations
 WAITS: Final = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -130,7 +132,7 @@ def timed(device: str) -> Iterator[dict[str, float]]:
             def run(*given: Any, _name: str = name, _plain: Run = plain, **more: Any) -> Any:
                 found: list[Any] = []
                 took = seconds(lambda: found.append(_plain(*given, **more)), device)
-                spent[_name] += 1e3 * took
+                spent[SOLVES[given[0]] if _name == "solve" else _name] += 1e3 * took
                 return found[0]
 
             stack.enter_context(mock.patch.object(module, function, run))
@@ -165,8 +167,8 @@ def traffic(run: Run, device: str) -> dict[str, int]:
 
 def solver(layers: Sequence[LayerStates], rounds: int, device: str) -> dict[str, Any]:
     """Milliseconds of each way to all axes, and the squared error along them over eigenvectors'."""
-    sides = bits.moments(bits.LikeLayers([_with(layer) for layer in layers]))
-    matrices = torch.cat([bits.in_metric(side).flatten(0, 1) for side in sides])
+    sides = bits.moments(LikeLayers([_with(layer) for layer in layers]))
+    matrices = torch.cat([in_metric(side).flatten(0, 1) for side in sides])
     d = matrices.shape[-1]
     ways: dict[str, Run] = {"one pass, 16 iterations": lambda: rotation.nested_basis(matrices, d)}
     for block, iterations in SOLVERS:
@@ -241,7 +243,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("artifacts/bits-prefill"))
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    device, tokens, models = "cuda", args.tokens, (LLAMA, QWEN)
+    device, tokens = "cuda", args.tokens
+    models: tuple[Sizes, ...] = LLAMA, QWEN
     if args.tiny:
         device, tokens, models = "cpu", 200, (TINY,)
     found: dict[str, Any] = {"tokens": tokens, "device": device, "torch": torch.__version__}

@@ -16,14 +16,16 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, launch, launch_planes, packing
+from kernels import append, launch, launch_planes, moments, packing
 from kernels.cases import Case, make
 from kernels.plan import Config, Joined
+from kernels.planes import Channels
 """
 EVERY = """
 compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")
 compile_only(launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
-compile_only(packing, arch, "pack_kernel")
+compile_only(packing, arch, "pack_kernel", "steps_kernel")
+compile_only(moments, arch, "covariance_kernel", "join_kernel")
 compile_only(append, arch, "append_kernel")
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
@@ -35,6 +37,11 @@ append.append_text(text, text.keys[:, :, :1], text.values[:, :, :1], text.length
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
+channels = Channels(states[:, :, 0], torch.zeros(1, 2, 128, 16), steps, counts)
+packing.steps_of(states, channels, torch.ones(1, 130), torch.full((1,), 130, dtype=torch.int32))
+moments.covariance(states, None, torch.ones(1, 130))
+q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes, shared"), "cpu")
+launch_planes.attend_planes(q, visual, text, 0.1)
 print(*sorted(each.metadata.name for each in Compiled.found))
 """
 FLAT = """
@@ -68,8 +75,9 @@ def compiled(script: str, *args: object) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
-    names = ["append_kernel", *["digits_kernel"] * 2, *["joined_kernel"] * 2]
-    names += [*["merge_kernel"] * 6, "pack_kernel", *["split_kernel"] * 2]
+    names = ["append_kernel", "covariance_kernel", *["digits_kernel"] * 3, "join_kernel"]
+    names += [*["joined_kernel"] * 2, *["merge_kernel"] * 7, "pack_kernel"]
+    names += [*["split_kernel"] * 2, "steps_kernel"]
     assert compiled(EVERY, arch) == names
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.packing import pack_states
-from kernels.planes import pack
+from kernels.packing import pack_states, steps_of
+from kernels.planes import STEPS, TRIED, Channels, best_steps, depths_of, pack
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MIXES = [[[48, 32, 16, 16], [16, 0, 0, 0]], [[0, 0, 0, 0], [32, 32, 16, 0]]]
@@ -36,3 +36,21 @@ def test_no_bits_at_all_are_no_data() -> None:
     states, steps = draw(2, 2, 5, 16), torch.ones(2, 2, 16, device=DEVICE)
     data, offsets = pack_states(states, draw(2, 2, 16), draw(2, 2, 16, 16), counts, steps)
     assert data.numel() == 0 and offsets.tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("d", [64, 80])
+def test_steps_are_those_of_plain_pytorch(d: int) -> None:
+    """Ragged, of every depth; where two multiples err alike, either will do."""
+    N, w, counts = 150, 48, torch.tensor(MIXES, dtype=torch.int32, device=DEVICE)
+    states, mean = draw(2, 2, N, d, seed=1).bfloat16(), draw(2, 2, d, seed=2) / 4
+    forward, shares = draw(2, 2, d, w, seed=3) / 8, draw(2, N, seed=4).abs()
+    variance = ((states.float() - mean[:, :, None]) @ forward).var(2)
+    given = Channels(mean, forward, variance, counts), shares
+    lengths = torch.tensor([N, 70], dtype=torch.int32, device=DEVICE)
+    got, want = (work(states, *given, lengths) for work in (steps_of, best_steps))
+    live = depths_of(counts, w) > 0
+    assert float(torch.isclose(got, want, rtol=1e-4)[live].float().mean()) >= 0.9
+    tried = torch.tensor(TRIED, device=DEVICE)
+    two = (got / variance.sqrt() / STEPS[2])[depths_of(counts, w) == 2]
+    assert float((two[:, None] - tried).abs().amin(1).max()) <= 1e-4
+    assert bool((got > 0).all())

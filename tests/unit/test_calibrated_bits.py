@@ -15,7 +15,8 @@ from kernels.reference import Visual, attend_reference
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache
 from rotatek.calibration import PREFILL, Calibrator
-from rotatek.channels.bits import find_axes, moments
+from rotatek.channels.bit_axes import find_axes
+from rotatek.channels.bits import moments
 from rotatek.channels.rotated import LikeLayers, held
 from rotatek.cli import ask
 from rotatek.cli.main import parser_for
