@@ -7,7 +7,7 @@ and wait before it touches what others write; `Sizes.overlap` says where that pa
 and length lives on the device, so a captured step serves growing text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -140,6 +140,15 @@ class Cache:
     visual: Visual
     text: Text
 
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes beside both parts."""
+        return 0
+
+    def attend(self, q: Tensor, scale: float) -> Tensor:
+        """Attention of one step; q [B, Hq, 1, d]."""
+        return attend_triton(q, self.visual, self.text, scale)
+
 
 class Decoder:
     """Random weights of one model on the GPU.
@@ -197,7 +206,7 @@ class Decoder:
             caches.append(Cache(visual, text))
         return caches
 
-    def step(self, token: Tensor, caches: list[Cache]) -> Tensor:
+    def step(self, token: Tensor, caches: Sequence[Cache]) -> Tensor:
         """Logits [B, vocabulary] of one decode step; token [B] int64 takes slot length - 1."""
         s, B = self.sizes, token.shape[0]
         x = self.embedding[token].clone()
@@ -247,7 +256,7 @@ class Decoder:
             s.Hq, s.Hkv, cache.visual.tokens or cache.visual.keys.shape[2], _log2(ROPE_BASE),
             D=s.d, num_warps=1, **self._launch(B),
         )  # fmt: skip
-        return attend_triton(q, cache.visual, text, s.d**-0.5).view(B, s.Hq * s.d)
+        return cache.attend(q, s.d**-0.5).view(B, s.Hq * s.d)
 
     def prefill(self, tokens: int, rows: int = 1) -> Callable[[], Tensor]:
         """A causal forward pass over random states [rows, tokens], the last's logits: to time."""

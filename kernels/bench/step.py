@@ -4,6 +4,7 @@ import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from .linear import CHOSEN, TILES, Tile
 from .model import LLAMA, QWEN, Cache, Decoder, Sizes
 from .planes import MIXES
 from .planes import make as make_planes
+from .rebuilt import SPARK, THINK, bytes_of, rebuilt_caches
 from .timing import capture, interleaved, read_bandwidth
 
 Row = dict[str, Any]
@@ -101,7 +103,7 @@ def _variants(
     return found
 
 
-def captured_step(decoder: Decoder, token: Tensor, caches: list) -> tuple[Any, Tensor]:
+def captured_step(decoder: Decoder, token: Tensor, caches: Sequence[Cache]) -> tuple[Any, Tensor]:
     """The step as a graph, with the tensor its logits appear in."""
     held: list[Tensor] = []
     graph = capture([lambda: held.append(decoder.step(token, caches))])
@@ -117,17 +119,17 @@ def capacity(
 ) -> Row:
     """H: tokens a second at equal KV memory, whole step, for the largest batch that fits it.
 
-    Dense, k = 32, and 24 bytes a token and head as digits. Every byte that a row of the last holds
-    counts: bases, steps, means and tables too; of the others Keys, Values and text.
+    Dense, k = 32, ThinK and SparK with rebuilt Keys, and 24 bytes a token and head as digits. Every
+    byte that a row of the last holds counts: bases, steps, means and tables too; of the others
+    Keys, Values, masks and text.
     """
     rows = []
     for sizes in models:
         decoder = Decoder(sizes, device=device)
         speeds, batches, spread = {}, {}, {}
-        for name, k in (("dense", sizes.d), ("k=32", 32), (DIGITS, 0)):
-            one = cache_bytes(sizes, 1, N, k, M) if k else held(digit_caches(sizes, 1, N, device))
+        for name, (one, make) in _arms(decoder, N).items():
             B = budget // one
-            caches = decoder.caches(B, N, M, k) if k else digit_caches(sizes, B, N, device)
+            caches = make(B)
             token = torch.zeros(B, dtype=torch.int64, device=device)
             graph, _ = captured_step(decoder, token, caches)
             found = interleaved({name: graph}, 1, rounds, 60000)[name]
@@ -142,6 +144,23 @@ def capacity(
         del decoder
         torch.cuda.empty_cache()
     return {"rows": rows}
+
+
+Arm = tuple[int, Callable[[int], Sequence[Cache]]]  # bytes of a row, and caches of so many
+
+
+def _arms(decoder: Decoder, N: int) -> dict[str, Arm]:
+    """What `capacity` compares."""
+    sizes, device = decoder.sizes, decoder.device
+    arms: dict[str, Arm] = {
+        name: (cache_bytes(sizes, 1, N, k, M), partial(decoder.caches, N=N, M=M, k=k))
+        for name, k in (("dense", sizes.d), ("k=32", 32))
+    }
+    for name in (THINK, SPARK):
+        one = bytes_of(sizes, name, N, M)
+        arms[name] = one, lambda B, name=name: rebuilt_caches(decoder, name, B, N, M)
+    one = held(digit_caches(sizes, 1, N, device))
+    return arms | {DIGITS: (one, lambda B: digit_caches(sizes, B, N, device))}
 
 
 def digit_caches(sizes: Sizes, B: int, N: int, device: str) -> list[Cache]:
@@ -165,7 +184,7 @@ def held(caches: Sequence[Cache]) -> int:
             *(cache.visual.value_planes or ()),
         ]
         tensors = [part for part in (*parts, *cache.text[:2]) if isinstance(part, Tensor)]
-        total += sum(tensor.nbytes for tensor in tensors)
+        total += sum(tensor.nbytes for tensor in tensors) + cache.mask_bytes
     return total
 
 

@@ -7,12 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bench import goals, planes, prefill, step, tune
+from kernels.bench import goals, planes, prefill, rebuilt, step, tune
 from kernels.bench.arms import Shape
 from kernels.bench.linear import TILES, Tile, overlaps, streamed
 from kernels.bench.model import LLAMA, QWEN, ROPE_BASE, Cache, Decoder, Sizes
 from kernels.bench.timing import Timing, layers_for
 from kernels.cases import FP8
+from kernels.reference import Visual, attend_reference
 from kernels.solver import start_basis
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -163,6 +164,7 @@ def test_capacity_runs_every_arm_in_as_much_memory(monkeypatch: pytest.MonkeyPat
     budget = 2 * step.cache_bytes(sizes, 1, N, sizes.d, step.M)
     found = step.capacity(1, N, budget, (sizes,), DEVICE)
     (row,) = found["rows"]
+    assert {rebuilt.THINK, rebuilt.SPARK} <= row["batch"].keys()
     assert list(row["batch"].values()) == [rows for rows, _ in seen]
     assert row["batch"]["dense"] == 2 < row["batch"][step.DIGITS] and row["gain_digits"] > 1
     assert all(weight <= 1.2 * budget for _, weight in seen)  # bases of k = 32 are not counted
@@ -219,3 +221,26 @@ def test_goals_of_planes_are_judged() -> None:
     assert goals.table({"planes": found["planes"], "packing": found["packing"]}).count("9.30") == 2
     judged = list(goals._judge_planes(found))
     assert judged[-1][1:] == ("1.00 %", True)
+
+
+@pytest.mark.parametrize("method", [rebuilt.THINK, rebuilt.SPARK])
+def test_rebuilt_keys_are_attended_to_and_their_masks_counted(method: str) -> None:
+    sizes = replace(TINY, d=64, layers=1)
+    decoder, N, M = Decoder(sizes, device=DEVICE), 40, 8
+    (cache,) = rebuilt.rebuilt_caches(decoder, method, 2, N, M)
+    dense = cache.recover()
+    kept = cache.where if cache.fill is not None else None
+    if kept is None:
+        kept = torch.zeros(2, sizes.Hkv, sizes.d, dtype=torch.bool, device=DEVICE)
+        kept = kept.scatter(-1, cache.where, value=True)[:, :, None].expand_as(dense)
+    assert kept.sum(-1).unique().tolist() == [rebuilt.KEPT]
+    assert torch.equal(dense[~kept].unique(), dense.new_tensor([0.0 if cache.fill is None else 1]))
+    assert cache.join(dense).shape == (2, sizes.Hkv, N + M, sizes.d)
+    q = torch.randn(2, sizes.Hq, 1, sizes.d, device=DEVICE).bfloat16()
+    got = cache.attend(q, sizes.d**-0.5).float()
+    want = attend_reference(q, Visual(dense, cache.visual.values), cache.text, sizes.d**-0.5)
+    assert float((got - want.float()).abs().max()) <= 5e-2
+    one = step.held(rebuilt.rebuilt_caches(decoder, method, 1, N, M))
+    assert one == rebuilt.bytes_of(sizes, method, N, M)
+    keys = torch.randn(1, 2, N, sizes.d, device=DEVICE)
+    assert rebuilt.compressors(keys, keys[:, :, :4])[method]() is not None
