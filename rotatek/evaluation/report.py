@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +68,8 @@ def build(
     known = {row.settings for table in tables for row in table.rows}
     asked = Asked(items, answers, scores, list(known))
     made = [_table(table, asked, topics) for table in tables]
+    if "think" in topics:
+        topics["kinds"] = topics["think"]
     return {
         **header,
         "tables": [table for table in made if table["rows"]],
@@ -162,7 +165,11 @@ def _topic(
     """A claim as a whole: the mean of its pairs."""
     judge = Judge((), {item.name: item.document for item in every.items})
     text, where = CLAIMS[name]
-    pooled = {"nominal": judge.pooled(nominal), "live": judge.pooled(live)}
+    pool = judge.pooled
+    if name == "kinds":
+        kinds = {item.name: item.category for item in every.items}
+        pool = partial(judge.of_kinds, kinds=kinds)
+    pooled = {"nominal": pool(nominal), "live": pool(live)}
     return {"topic": name, "text": text, "where": where, **pooled}
 
 

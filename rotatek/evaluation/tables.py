@@ -31,6 +31,7 @@ PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875,
 CHANNELS_KEPT: Final = (64, 48, 32, 24, 16, 12, 8)
 FIXED_TOKENS: Final = (0.40, 0.30)  # while channels vary; the paper's shares under FastV
 FEWER: Final = (64, 48, 32, 26, 16)  # channels there: half of them to an eighth
+FIFTH: Final = 26  # of them, which the paper calls 80 % sparsity
 FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's trade-offs
 # The part of the questions that is asked for some tables: of short ones, and of pages.
 PART: Final = {False: 0.4, True: 0.2}
@@ -124,6 +125,8 @@ def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
                 if long and method.expected == "at least":
                     claims.append(Claim(name, only, "about", "level-long"))
         claims.append(Claim(mine, only, topic=topics[0]))
+        if not long:
+            claims.append(Claim(UNCOMPRESSED, only, topic="cost"))
     if not long:
         loose, tight = PAPER_BUDGETS[0][0], PAPER_BUDGETS[-1][0]
         for other in ("only", *(f"+ {m.label}" for m in reducers() if m.expected == "at least")):
@@ -172,10 +175,28 @@ def sparsity_table(pruner: type[TokenPruner]) -> Table:
                     half = kept == FEWER[0]
                     relation: Relation = "about" if half else method.expected
                     claims.append(Claim(mine, name, relation, "half" if half else method.name))
+                    claims += _steepness(method, mine, name, kept)
             if method is ours and kept / HEAD >= min(FRONTIER):
                 claims.append(Claim(mine, whole, "about", "less"))
     title = f"Tokens fixed, channels vary, with {label}"
     return Table(f"sparsity-{pruner.name}", title, tuple(rows), tuple(claims), "part")
+
+
+def _steepness(method: type[ChannelMethod], mine: str, name: str, kept: int) -> Iterator[Claim]:
+    """How a rival and ours fall from half of the channels to the fewest; and the fifth's exception.
+
+    Args:
+        method: the rival's.
+        mine: our row's label.
+        name: the rival's.
+        kept: channels of both.
+    """
+    if kept == FEWER[-1] and method.expected == "at least":
+        above, over = (f"{one.rpartition(', ')[0]}, {FEWER[0]}" for one in (name, mine))
+        yield Claim(above, name, topic="steep")
+        yield Claim(above, name, topic="flat", over=(over, mine))
+    if kept == FIFTH and method.expected == "about":
+        yield Claim(name, mine, topic="eighty")
 
 
 def channel_table(scope: Scope = "all") -> Table:

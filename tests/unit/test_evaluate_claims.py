@@ -66,6 +66,22 @@ def test_pairs_are_pooled_over_the_questions_they_share() -> None:
     assert JUDGE.pooled([]) is None
 
 
+def test_a_claim_of_every_kind_of_question_is_its_worst_kinds() -> None:
+    kinds = {name: "pages" if n < 20 else "signs" for n, name in enumerate(NAMES)}
+    difference = np.where(np.arange(40) < 20, 0.5, -0.3)
+    pair = Pair("at least", NAMES, difference)
+    found = JUDGE.of_kinds([pair], kinds)
+    assert found is not None and found["difference"] == -0.3 and found["questions"] == 20
+    assert found["verdict"] == "not found"
+    level = JUDGE.of_kinds([Pair("at least", NAMES, np.full(40, -0.005))], kinds)
+    assert level is not None and level["verdict"] == "found"
+    assert JUDGE.of_kinds([], kinds) is None
+
+
+def test_a_method_is_not_compared_with_itself_at_equal_bytes() -> None:
+    assert JUDGE.live(think(0.50), think(0.25), NAMES) is None
+
+
 def test_a_methods_line_is_its_own() -> None:
     assert kind_of(think(0.25)) == kind_of(think(0.5)) != kind_of(OURS)
     assert kind_of(Settings.of(bits=0.75)) == kind_of(Settings.of(bits=2)) != kind_of(OURS)
@@ -77,6 +93,6 @@ def test_a_methods_line_is_its_own() -> None:
 
 def test_every_expectation_belongs_to_a_claim() -> None:
     topics = {claim.topic for table in tables().values() for claim in table.claims}
-    assert topics | {"rivals"} == set(CLAIMS)
+    assert topics | {"rivals", "kinds"} == set(CLAIMS)
     papers = [one for one in CLAIMS.values() if one.where]
     assert len(papers) >= 14
