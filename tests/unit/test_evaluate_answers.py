@@ -56,18 +56,18 @@ def test_a_packed_run_goes_on_elsewhere(tmp_path: Path) -> None:
 
 
 def test_committed_results_are_those_of_the_committed_answers() -> None:
-    """And of the documents' regions: what `make results` would write is what is there."""
-    from docs import results
+    """And of the documents: what `make results` would write is what is there."""
+    from docs import figures, regions, results
 
     for path in results.packed():
         name = path.name.removesuffix(SUFFIX)
-        stem, built = results.MAIN.get(name, name), results.rebuilt(unpack(path))
-        assert (results.RESULTS / f"{stem}.json").read_text() == report.written(built), path.name
-        assert (results.RESULTS / f"{stem}.md").read_text() == report.markdown(built), path.name
+        stem, built = regions.MAIN.get(name, name), results.rebuilt(unpack(path))
+        assert (figures.RESULTS / f"{stem}.json").read_text() == report.written(built), path.name
+        assert (figures.RESULTS / f"{stem}.md").read_text() == report.markdown(built), path.name
         assert path.stat().st_size < 1_500_000
-    for name in results.TEXTS:
-        text = (results.ROOT / name).read_text()
-        assert results.filled(text) == text, f"{name}: run make results"
+    for path in results.texts():
+        text = path.read_text()
+        assert results.filled(text) == text, f"{path.name}: run make results"
 
 
 def test_tables_are_rebuilt_from_a_tiny_packed_run(tmp_path: Path) -> None:

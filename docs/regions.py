@@ -1,0 +1,443 @@
+"""The marked regions of the documents: tables that `make results` draws from committed data.
+
+In Markdown a region stands between `<!-- data: NAME -->` and `<!-- end -->`. What has not been
+measured says so in one sentence.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from docs import figures, frontier
+from docs.figures import RESULTS, data, place, rows, share
+from rotatek.evaluation import report, rivals, speed
+from rotatek.evaluation.answers import SUFFIX
+from rotatek.evaluation.claims import CLAIMS, UNASKED
+from rotatek.evaluation.journal import weights_id
+from rotatek.evaluation.tables import tables
+from rotatek.models import load
+from rotatek.settings import Settings
+
+REGION: Final = re.compile(r"(<!-- data: (\w[\w-]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+EVALUATE: Final = "sh deploy/evaluate.sh OUT 480"
+MAIN: Final = {"pocket": "results", "pocket-llava": "results-pocket-llava"}
+Built = Mapping[str, Any]
+Cells = Sequence[object]
+
+
+def filled(text: str) -> str:
+    """A document with its regions as the data have them."""
+    return REGION.sub(lambda found: found[1] + REGIONS[found[2]]() + found[4], text)
+
+
+def lines(heads: Cells, body: Iterable[Cells], command: str = EVALUATE) -> str:
+    """A Markdown table; without rows a sentence that says what makes it."""
+    made = [f"| {' | '.join(map(str, cells))} |" for cells in body]
+    if not made:
+        return f"Not measured yet: `{command}` measures it.\n"
+    top = f"| {' | '.join(map(str, heads))} |", "|" + "---|" * len(heads)
+    return "\n".join([*top, *made]) + "\n"
+
+
+def nominal(value: float) -> str:
+    """A nominal share, as the text writes it."""
+    return f"{value:.3g}".removeprefix("0")
+
+
+# --- evaluations -------------------------------------------------------------------------------
+
+
+def every() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every committed results file of an evaluation, by name; the page's first."""
+    stems = [path.name.removesuffix(SUFFIX) for path in sorted(RESULTS.glob(f"answers/*{SUFFIX}"))]
+    for name in dict.fromkeys([*MAIN.values(), *(MAIN.get(stem, stem) for stem in stems)]):
+        found = data(name)
+        if found:
+            yield f"{name}.json", found
+
+
+def claims() -> str:
+    """Every claim, judged for every model at equal live bytes and at the paper's count."""
+    models = [built for built in frontier.committed() if built.get("claims")]
+    without = [_name(built) for built in frontier.committed() if not built.get("claims")]
+    heads = ["claim", "the paper"]
+    for built in models:
+        heads += [f"{_name(built)}: at equal live bytes", "nominal"]
+    body: list[Cells] = []
+    for name, (text, where) in CLAIMS.items():
+        found = [cell for built in models for cell in _found(name, built)]
+        body.append((text, where or "beyond it", *(found or ["open"])))
+    for text, (where, reason) in UNASKED.items():
+        body.append((text, where, f"open: {reason}", *[""] * (2 * len(models) - 1)))
+    heads += [] if models else ["found"]
+    said = (
+        f"\nOpen for {' and '.join(without)}: the answers of the run were not kept; `{EVALUATE}` "
+    )
+    return lines(heads, body) + (f"{said}keeps them.\n" if without else "")
+
+
+def _found(name: str, built: Built) -> tuple[str, str]:
+    """What was found of a claim: at equal live bytes, and nominal."""
+    judged = next((one for one in built["claims"] if one["topic"] == name), None)
+    if judged is None:
+        return "open: not measured", "open: not measured"
+    return _verdict(judged["live"]), _verdict(judged["nominal"])
+
+
+def _verdict(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return "open: nothing so light"
+    low, high = (f"{100 * value + 0.0:+.1f}" for value in found["interval"])
+    return f"{found['verdict']}, {100 * found['difference'] + 0.0:+.1f} ({low} to {high})"
+
+
+def runs() -> str:
+    """What was asked of which weights, in which type, where; and whether those are shipped."""
+    heads = "results", "model", "weights", "shipped", "type", "device", "questions", "settings"
+    body = []
+    for name, built in every():
+        model, asked = built["model"], [table["questions"] for table in built["tables"]]
+        labels = {row["label"] for table in built["tables"] for row in table["rows"]}
+        most, of = max(asked, default=0), built["suite"]["questions"]
+        body.append((
+            f"`{name}`", model["name"], f"`{model['weights']}`",
+            "yes" if model["weights"] == shipped(model["name"]) else "no: replaced since",
+            report.type_of(built), built.get("ran_on", {}).get("device", "not recorded"),
+            f"{of:,}" if most == of else f"{most:,} of {of:,}", len(labels),
+        ))  # fmt: skip
+    return lines(heads, body)
+
+
+@lru_cache
+def shipped(name: str) -> str:
+    """The fingerprint of an embedded model's weights as they are in this checkout."""
+    return weights_id(load(name, "cpu"))
+
+
+# Settings that README shows, by the words for them: uncompressed, the paper's, and beyond it.
+HEADLINE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "uncompressed": {"channels": "full"},
+    "RotateK, 32 of 128 Key channels, every token": {"keep_channels": 0.25},
+    "FastV alone": {"tokens": "fastv", "keep_tokens": 0.25, "channels": "full"},
+    **{
+        f"FastV + {label}": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 0.25, **own}
+        for label, own in {
+            "ThinK": {"channels": "think"},
+            "SparK (mean)": {"channels": "spark", "recovery": "mean"},
+            "SparK (signs)": {"channels": "spark"},
+            "RotateK": {},
+        }.items()
+    },
+    "beyond the paper: Keys 16, Values 32, adaptive widths, every token": {
+        "keep_channels": 0.125, "keep_values": 0.25, "widths": "adaptive",
+    },
+    "beyond the paper: .75 bits a number, every token": {"bits": 0.75},
+}  # fmt: skip
+
+
+def headline() -> str:
+    """A few settings on every model side by side: live bytes, then the score; the paper's count."""
+    models = frontier.committed()
+    found = [{Settings.from_dict(row["settings"]): row
+              for table in built["tables"] if table["questions"] == built["tables"][0]["questions"]
+              for row in table["rows"]} for built in models]  # fmt: skip
+    body = []
+    for words, flat in HEADLINE.items():
+        settings = Settings.of(**flat)
+        cells = [cell for one in found for cell in _numbers(one.get(settings))]
+        if any(settings in one for one in found):
+            body.append((words, nominal(settings.nominal_kv), *cells))
+    made = lines(("", "nominal", *_heads(models)), body)
+    said = [f"{_name(built)}: {_asked(built['tables'][0])}" for built in models]
+    return f"{made}\n{'; '.join(said)}.\n" if body else made
+
+
+def _heads(models: Sequence[Built]) -> list[str]:
+    """Two columns a model."""
+    heads = []
+    for built in models:
+        heads += [f"{_name(built)}: live bytes ({report.type_of(built)})", "score"]
+    return heads
+
+
+def _numbers(row: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Live bytes and score with its interval; empty cells for no row."""
+    if row is None:
+        return "", ""
+    return share(row["actual_kv"]), f"{100 * row['score']:.1f}"
+
+
+def side_by_side(name: str, models: Sequence[Built]) -> str:
+    """One table of an evaluation, a pair of columns a model that was asked it."""
+    found = {_name(built): table for built in models
+             for table in built["tables"] if table["name"] == name}  # fmt: skip
+    having = [built for built in models if _name(built) in found]
+    missing = [_name(built) for built in models if _name(built) not in found]
+    title = titles()[name]
+    labels = dict.fromkeys(row["label"] for table in found.values() for row in table["rows"])
+    of = [{row["label"]: row for row in table["rows"]} for table in found.values()]
+    body = [(label, *(cell for one in of for cell in _numbers(one.get(label))),
+             next(nominal(one[label]["nominal_kv"]) for one in of if label in one))
+            for label in labels]  # fmt: skip
+    if not body:
+        return f"*{title}* has not been measured yet: `{EVALUATE}` measures it.\n"
+    made = lines((title, *_heads(having), "nominal"), body)
+    said = [f"{one}: {_asked(found[one])}" for one in found]
+    said += [f"{one}: not measured yet" for one in missing]
+    return f"{made}\n{'; '.join(said)}.\n"
+
+
+def _asked(table: Mapping[str, Any]) -> str:
+    """How many questions a table rests on, and how far its intervals reach."""
+    wide = [100 * (row["interval"][1] - row["interval"][0]) / 2 for row in table["rows"]]
+    return (f"{_count(table)}, 95 % intervals of {min(wide):.0f} to {max(wide):.0f} points either "
+            "way")  # fmt: skip
+
+
+def _count(table: Mapping[str, Any]) -> str:
+    of = "" if table["questions"] == table["of"] else f" of {table['of']:,}"
+    return f"{table['questions']:,}{of} questions"
+
+
+def titles() -> dict[str, str]:
+    """Of every table, by name."""
+    return {name: table.title for name, table in tables().items()} | {rivals.NAME: rivals.TITLE}
+
+
+def drawn(*names: str) -> Callable[[], str]:
+    """Some tables on both main suites, one below the other."""
+    return lambda: "\n".join(side_by_side(name, frontier.committed()) for name in names)
+
+
+def beside() -> str:
+    """The table `core` on the suites beside the main one."""
+    others = [built for name, built in every() if name not in map("{}.json".format, MAIN.values())]
+    return side_by_side("core", others)
+
+
+def status() -> str:
+    """Every table, and how many questions each model was asked of it."""
+    models = frontier.committed()
+    body = []
+    for name, title in titles().items():
+        cells = []
+        for built in models:
+            mine = next((one for one in built["tables"] if one["name"] == name), None)
+            cells.append("not measured yet" if mine is None else _count(mine))
+        body.append((f"`{name}`", title, *cells))
+    return lines(("table", "what it compares", *(built["model"]["name"] for built in models)), body)
+
+
+def margins() -> str:
+    """Ours less every other form after the same pruner at the same nominal share, in points."""
+    body = []
+    for built in frontier.committed():
+        for part, pages in (("all questions", ""), ("whole pages", "-long")):
+            gaps: dict[str, list[float]] = {}
+            for table in built["tables"]:
+                if table["name"] in (f"budget-fastv{pages}", f"budget-visionzip{pages}"):
+                    _gaps(table["rows"], gaps)
+            body += [(_name(built), part, other, f"{min(points):+.1f} to {max(points):+.1f}",
+                      len(points)) for other, points in gaps.items()]  # fmt: skip
+    return lines(("model", "", "RotateK less", "points", "budgets"), body)
+
+
+def _gaps(found: Sequence[Mapping[str, Any]], gaps: dict[str, list[float]]) -> None:
+    """Add a table's differences at each nominal share, by the other row's words."""
+    for mine in found:
+        if " + RotateK (" in mine["label"]:
+            for row in found:
+                if row is not mine and row["nominal_kv"] == mine["nominal_kv"]:
+                    other = row["label"].rpartition(" (")[0]
+                    gaps.setdefault(other, []).append(100 * (mine["score"] - row["score"]))
+
+
+def _name(built: Built) -> str:
+    suite = built["suite"]["name"].partition(" (")[0].partition(".")[0]
+    model = built["model"]["name"]
+    return model if suite in ("pocket", "questions") else f"{model}, {suite}"
+
+
+def _whose(built: Built) -> str:
+    model = built["model"]
+    return f"{model['name']} (weights {model['weights']}, {report.type_of(built)})"
+
+
+# --- speed and memory ---------------------------------------------------------------------------
+
+
+def full_size() -> str:
+    """Whole models: bytes, steps and prefills of the settings that matter, a column a model."""
+    families = data("full_size").get("families", [])
+    heads = ["", *(f"{one['model'].partition(' ')[0]}, {one['visual_tokens']:,} visual tokens"
+                   for one in families)]  # fmt: skip
+    body = []
+    for label in dict.fromkeys(label for one in families for label in one["rows"]):
+        body.append((label, *(_model_cell(one["rows"].get(label)) for one in families)))
+    return lines(heads, body, "python -m tests.full_size --json assets/results/full_size.json")
+
+
+def _model_cell(row: Mapping[str, Any] | None) -> str:
+    """MiB of the cache; milliseconds of prefill, of a step, and of one as a graph."""
+    if row is None:
+        return ""
+    graph = figures.measured(row["graph_ms"]) if row["graph_ms"] else "none"
+    shown = [figures.measured(row[key]) for key in ("kv_mib", "prefill_ms", "decode_ms")]
+    return f"{shown[0]} MiB; {shown[1]}; {shown[2]}, {graph}"
+
+
+def families() -> str:
+    """One picture under a few settings in every family that was run at full size."""
+    ran = [*data("full_size").get("families", []), *data("full_size-families").get("families", [])]
+    ran += [data("gpu-check")["gemma"]] if "gemma" in data("gpu-check") else []
+    heads = ("", "visual tokens", "KV MiB: full", "Keys 32", "Keys and Values 32",
+             "FastV, Keys 32", "step as a graph, ms: full", "Keys 32", "plain step")  # fmt: skip
+    labels = "full width, our cache", "RotateK k=32", "RotateK k=32 r=32"
+    body = []
+    for one in ran:
+        dropped = next(label for label in one["rows"] if re.match(r"FastV.*RotateK", label))
+        held = [one["rows"][label]["kv_mib"] for label in (*labels, dropped)]
+        steps = [one["rows"][label]["graph_ms"] for label in labels[:2]]
+        steps.append(one["rows"]["uncompressed"]["decode_ms"])
+        body.append((one["model"].partition(" ")[0], f"{one['visual_tokens']:,}",
+                     *map(figures.measured, held + steps)))  # fmt: skip
+    command = (
+        "python -m tests.full_size --family NAME --json assets/results/full_size-families.json"
+    )
+    return lines(heads, body, command)
+
+
+def efficiency_claims() -> str:
+    """What the paper claims of latency, memory and throughput, for both shapes."""
+    files = {name: data(name) for name in ("kernels", "efficiency", "full_size")}
+    judged, names = speed.judged(files), [shapes.name for shapes in speed.MODELS]
+    body = [(one["text"], one["where"], *(_judged(one["found"][name], one["bench"])
+                                          for name in names)) for one in judged]  # fmt: skip
+    return lines(("claim", "the paper", *names), body)
+
+
+def _judged(found: Mapping[str, str], bench: str) -> str:
+    figures_or_command = found["figures"] or f"not measured yet (`{bench}`)"
+    return f"{found['verdict']}: {figures_or_command}"
+
+
+def parts() -> str:
+    """One layer's attention under each method, and recovery and concatenation where they are."""
+    found = rows("kernels", "baselines")
+    names = list(dict.fromkeys(name for row in found for name in row["times"]))
+    body = [(place(row["shape"]), *(figures.measured(row["times"][name]["us"])
+             if name in row["times"] else "" for name in names)) for row in found]  # fmt: skip
+    command = "python -m kernels.bench baselines --json assets/results/kernels.json"
+    return lines(("shape", *names), body, command)
+
+
+def efficiency() -> str:
+    """A step, its attention and the parts of that, the cache and the prefill of every method."""
+    keys = ("decode_ms", "attention_ms", "recovery_ms", "join_ms", "kv_mib", "peak_mib",
+            "tokens_per_s", "compress_ms")  # fmt: skip
+    heads = ["model, rows x visual tokens", "method",
+             *(key.replace("_", " ").replace("mib", "MiB") for key in keys)]  # fmt: skip
+    found = rows("kernels", "efficiency") or data("efficiency").get("rows", [])
+    body = [(f"{row['model']}, {row['batch']} x {row['visual_tokens']:,}", row["method"],
+             *("" if row.get(key) is None else figures.measured(row[key]) for key in keys))
+            for row in found]  # fmt: skip
+    command = "python -m kernels.bench efficiency --json assets/results/kernels.json"
+    return lines(heads, body, command)
+
+
+def planes() -> str:
+    """Channels of a few bits beside dense caches and k = 32, microseconds a layer."""
+    heads = ("heads", "B", "visual tokens", "24 bytes, us", "mixed", "best bf16 dense", "fp8 dense",
+             "k = 32", "over bf16", "over fp8")  # fmt: skip
+    body = []
+    for row in rows("kernels", "planes"):
+        shape, us = row["shape"], {name: one["us"] for name, one in row["times"].items()}
+        gain = row["over_best_dense"]["24"]
+        shown = [us["24"], us["24 mixed"], us["24"] * gain, us["dense fp8"], us["k=32"]]
+        body.append((f"{shape['Hq']}/{shape['Hkv']}", shape["B"], f"{shape['N']:,}",
+                     *map(figures.measured, shown), figures.times(gain),
+                     figures.times(row["over_fp8_dense"]["24"])))  # fmt: skip
+    return lines(heads, body, "python -m kernels.bench planes --json assets/results/kernels.json")
+
+
+def read() -> str:
+    """How well both embedded models read, a row a split."""
+    words = {
+        "own": "its own renderers, other seeds", "fonts": "fonts it never saw",
+        "renderers": "renderers it never saw",
+        "browser": "web pages of templates and fonts it never saw",
+        "topics": "subjects it never saw, asked freely",
+    }  # fmt: skip
+    heads = (
+        "",
+        "pocket",
+        "short answers",
+        "pages",
+        "before",
+        "pocket-llava",
+        "short answers",
+        "pages",
+    )
+    first, second = data("pocket"), data("pocket-llava")
+    before = first.get("earlier_weights", {})
+    body = []
+    for part, said in words.items():
+        old = [share(before[part]["all"]["exact"], 2) if part in before else ""]
+        body.append((said, *_read(first.get(part)), *old, *_read(second.get(part))))
+    return lines(heads, body, "python -m rotatek.pocket.evaluation")
+
+
+def _read(found: Mapping[str, Any] | None) -> list[str]:
+    """Three cells: all with its interval, short answers, whole pages."""
+    if found is None:
+        return ["not measured"] + [""] * 2
+    one, pages = found["all"], found["transcription"]
+    exact = f"{share(one['exact'], 2)} ({share(one['low'], 2)} to {share(one['high'], 2)})"
+    return [f"{exact} of {one['n']}", share(found["short"]["exact"], 2),
+            share(pages["exact"], 2) if pages["n"] else ""]  # fmt: skip
+
+
+def kinds() -> str:
+    """How well both embedded models read each kind of question, over every split."""
+    models = data("pocket"), data("pocket-llava")
+    totals: list[dict[str, tuple[int, float]]] = []
+    for found in models:
+        mine: dict[str, tuple[int, float]] = {}
+        for part in ("own", "fonts", "renderers", "browser", "topics"):
+            for kind, one in found.get(part, {}).get("kind", {}).items():
+                asked, right = mine.get(kind, (0, 0.0))
+                mine[kind] = asked + one["n"], right + one["n"] * one["exact"]
+        totals.append(mine)
+    names = sorted(set().union(*totals), key=lambda kind: (-totals[0].get(kind, (0,))[0], kind))
+    body = [(kind.replace("_", "/"),
+             *(f"{round(one[kind][1])} of {one[kind][0]}" if kind in one else "" for one in totals))
+            for kind in names]  # fmt: skip
+    return lines(("kind", "pocket", "pocket-llava"), body, "python -m rotatek.pocket.evaluation")
+
+
+REGIONS: Final[Mapping[str, Callable[[], str]]] = {
+    "claims": claims,
+    "runs": runs,
+    "headline": headline,
+    "status": status,
+    "budgets": drawn("budget-fastv", "budget-visionzip"),
+    "margins": margins,
+    "channels": drawn("channels"),
+    "beyond": drawn("beyond"),
+    "bits": drawn("bits"),
+    "ablation": drawn("ablation"),
+    "pruners": drawn("pruners"),
+    "pages": drawn("budget-fastv-long", "budget-visionzip-long"),
+    "pages-channels": drawn("channels-long"),
+    "rivals": drawn("rivals"),
+    "core": beside,
+    "full-size": full_size,
+    "families": families,
+    "efficiency-claims": efficiency_claims,
+    "parts": parts,
+    "efficiency": efficiency,
+    "planes": planes,
+    "read": read,
+    "kinds": kinds,
+}
