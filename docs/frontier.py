@@ -30,7 +30,7 @@ def panel(built: dict[str, Any], top: int) -> Iterator[str]:
         built: of a results file.
         top: where the panel begins.
     """
-    lines, whole = bests(built_files(built)), reference(built_files(built)) or 1.0
+    lines, whole = bests(built), reference(built) or 1.0
     rows = [row for line in lines for row in line.rows]
     least = min((row["actual_kv"] for row in rows), default=0.5)
     steps = max(1, -floor(log2(least)))
@@ -59,11 +59,6 @@ def panel(built: dict[str, Any], top: int) -> Iterator[str]:
         yield from _line(line, [(x(r["actual_kv"]), y(r["score"])) for r in line.rows])
         down_to = top + TOP + 10 + 17 * number
         yield _text(WIDE - RIGHT + 16, down_to, line.name, ink=line.style.colour)
-
-
-def built_files(built: dict[str, Any]) -> dict[str, Any]:
-    """One results file, as the page's figures take it."""
-    return {"results": built}
 
 
 def _line(line: Best, points: Sequence[tuple[float, float]]) -> Iterator[str]:

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from docs import figures, frontier
 from docs.figures import RESULTS, data, place, rows, share
-from rotatek.evaluation import report, rivals, speed
+from rotatek.evaluation import report, rivals, verdicts
 from rotatek.evaluation.answers import SUFFIX
-from rotatek.evaluation.claims import CLAIMS, UNASKED
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.tables import tables
 from rotatek.models import load
@@ -59,37 +58,10 @@ def every() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def claims() -> str:
     """Every claim, judged for every model at equal live bytes and at the paper's count."""
-    models = [built for built in frontier.committed() if built.get("claims")]
-    without = [_name(built) for built in frontier.committed() if not built.get("claims")]
-    heads = ["claim", "the paper"]
-    for built in models:
-        heads += [f"{_name(built)}: at equal live bytes", "nominal"]
-    body: list[Cells] = []
-    for name, (text, where) in CLAIMS.items():
-        found = [cell for built in models for cell in _found(name, built)]
-        body.append((text, where or "beyond it", *(found or ["open"])))
-    for text, (where, reason) in UNASKED.items():
-        body.append((text, where, f"open: {reason}", *[""] * (2 * len(models) - 1)))
-    heads += [] if models else ["found"]
-    said = (
-        f"\nOpen for {' and '.join(without)}: the answers of the run were not kept; `{EVALUATE}` "
-    )
-    return lines(heads, body) + (f"{said}keeps them.\n" if without else "")
-
-
-def _found(name: str, built: Built) -> tuple[str, str]:
-    """What was found of a claim: at equal live bytes, and nominal."""
-    judged = next((one for one in built["claims"] if one["topic"] == name), None)
-    if judged is None:
-        return "open: not measured", "open: not measured"
-    return _verdict(judged["live"]), _verdict(judged["nominal"])
-
-
-def _verdict(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return "open: nothing so light"
-    low, high = (f"{100 * value + 0.0:+.1f}" for value in found["interval"])
-    return f"{found['verdict']}, {100 * found['difference'] + 0.0:+.1f} ({low} to {high})"
+    models = frontier.committed()
+    without = [_name(built) for built in models if not built.get("claims")]
+    said = f"\nNot judged for {' and '.join(without)}, whose answers were not kept: `{EVALUATE}`.\n"
+    return lines(*verdicts.of_answers(models)) + (said if without else "")
 
 
 def runs() -> str:
@@ -310,16 +282,8 @@ def families() -> str:
 
 def efficiency_claims() -> str:
     """What the paper claims of latency, memory and throughput, for both shapes."""
-    files = {name: data(name) for name in ("kernels", "efficiency", "full_size")}
-    judged, names = speed.judged(files), [shapes.name for shapes in speed.MODELS]
-    body = [(one["text"], one["where"], *(_judged(one["found"][name], one["bench"])
-                                          for name in names)) for one in judged]  # fmt: skip
-    return lines(("claim", "the paper", *names), body)
-
-
-def _judged(found: Mapping[str, str], bench: str) -> str:
-    figures_or_command = found["figures"] or f"not measured yet (`{bench}`)"
-    return f"{found['verdict']}: {figures_or_command}"
+    names = "kernels", "efficiency", "full_size"
+    return lines(*verdicts.of_speed({name: data(name) for name in names}))
 
 
 def parts() -> str:

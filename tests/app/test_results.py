@@ -55,7 +55,8 @@ def committed() -> dict:
 
 def test_every_committed_measurement_is_drawn(committed: dict) -> None:
     drawn = figures(events.draw(committed, None, None))
-    assert {table["name"] for table in files.tables_of(committed)} <= drawn.keys()
+    for end, built in files.evaluations(committed).items():
+        assert {f"{table['name']}{end}" for table in files.tables_of(built)} <= drawn.keys()
     assert all(drawing["reading"] != events.UNCOUNTED for drawing in drawn.values())
     assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
     assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
@@ -120,7 +121,7 @@ def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
         drawn = figures(events.draw(found, None, None))
         assert drawn.keys() == {"eff-decode-ms"}
         assert "1 x 2,880 tokens: 9.50 ms, dense" in drawn["eff-decode-ms"]["summary"]
-        html = widgets.table(files.efficiency_rows(found))
+        html = widgets.table(files.efficiency_rows(found), "t", "l")
     assert "&lt;k&gt;" in html and "<k>" not in html and "1.235" in html
     assert html.count("<th ") == 5 and "decode ms" in html
     assert measurements.efficiency({"efficiency": {"rows": ["?"]}}) == {}
@@ -141,15 +142,38 @@ def test_rows_are_drawn_as_the_methods_that_the_data_names() -> None:
 
 
 def test_the_opening_says_what_every_method_needs() -> None:
-    said, drawing = opening.opening(files.load(COMMITTED)) or ("", None)
+    said, drawn = opening.opening({"results": files.load(COMMITTED)["results"]})
     assert said.startswith("Within two points of the uncompressed 97.6 %, RotateK needs 26 %")
     assert "FastV alone and VisionZip alone do not get there." in said
-    assert drawing is not None and "RotateK" in drawing.summary
-    assert opening.opening({}) is None
+    assert "RotateK" in drawn["opening"][1].summary
+    assert opening.opening({}) == ("", {})
+
+
+def test_both_models_stand_in_every_figure_and_claim(committed: dict) -> None:
+    models = [built["model"]["name"] for built in files.evaluations(committed).values()]
+    assert models[0] == "pocket" and len(models) > 1
+    said, first = opening.opening(committed)
+    assert all(f"{name}: Within" in said for name in models) and len(first) == len(models)
+    drawn = answers.answers(committed, files.Asked())
+    for end, built in files.evaluations(committed).items():
+        for table in files.tables_of(built):
+            title, drawing = drawn[f"{table['name']}{end}"]
+            assert title.endswith(f": {built['model']['name']}")
+            others = [one for one in models if one != built["model"]["name"]]
+            for other in others:
+                stands = any(table["name"] in name and title.endswith(f": {other}")
+                             for name, (title, _) in drawn.items())  # fmt: skip
+                assert stands or f"{other}: not measured yet" in drawing.reading
+    for lines in widgets.claims(committed).values():
+        assert all(len(line) == len(lines[0]) for line in lines)
+    (about, speeds) = widgets.claims(committed).values()
+    assert {f"{name}, at equal live bytes" for name in models} <= about[0].keys()
+    assert {"Llama3-8B", "Qwen2.5-VL-7B"} <= speeds[0].keys()
 
 
 def test_the_opening_s_lines_only_rise() -> None:
-    for best in opening.bests(files.load(COMMITTED)):
+    built = files.evaluations(files.load(COMMITTED)).values()
+    for best in (best for one in built for best in opening.bests(one)):
         shares = [row["actual_kv"] for row in best.rows]
         scores = [row["score"] for row in best.rows]
         assert shares == sorted(shares) and scores == sorted(scores)

@@ -35,14 +35,16 @@ def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit: Visit, shoot: 
     expect(page.locator("#channel-sparsity input[type=number]")).to_have_value("0.75")
 
 
-def test_results_open_with_one_sentence_and_one_figure(visit: Visit, shoot: Shoot) -> None:
+def test_results_open_with_a_sentence_and_a_figure_for_each_model(
+    visit: Visit, shoot: Shoot
+) -> None:
     page = visit(1280, 800)
     open_tab(page, "Results")
     expect(page.locator("#opening-plot .js-plotly-plot")).to_be_visible()
-    expect(page.locator("[id$=-results] .rk-plot:visible")).to_have_count(1)
-    expect(page.locator("#results-opening p")).to_contain_text(
-        re.compile(r"^Within two points of the uncompressed [\d.]+ %, \w+ needs \d+ % of the live")
-    )
+    expect(page.locator("[id$=-results] .rk-plot:visible")).to_have_count(2)
+    for model in ("pocket", "pocket-llava"):
+        within = rf"{model}: Within two points of the uncompressed [\d.]+ %, \w+ needs \d+ % of the"
+        expect(page.locator("#results-opening p")).to_contain_text(re.compile(within))
     drawn = page.locator("#opening-plot .scatterlayer .trace .point")
     assert drawn.count() > 20
     assert page.evaluate("document.documentElement.scrollHeight") < 1500
@@ -53,7 +55,7 @@ def test_results_are_drawn_when_their_group_is_opened(visit: Visit, shoot: Shoot
     page = visit()
     open_results(page)
     frames = page.locator("[id$=-results] .rk-plot")
-    expect(frames).not_to_have_count(1)
+    expect(frames).not_to_have_count(2)
     page.wait_for_function(
         "() => document.querySelectorAll('[id$=-results] .rk-plot').length >= 10"
     )
@@ -71,10 +73,10 @@ def test_results_fit_a_phone_and_their_table_scrolls_inside(visit: Visit, shoot:
     open_results(page)
     expect(page.locator("#eff-kv-mib-plot.js-plotly-plot, #eff-kv-mib-plot .js-plotly-plot")
            ).to_be_visible()  # fmt: skip
-    page.locator(".rk-table summary").click()
-    expect(page.locator(".rk-table td").first).to_be_visible()
+    page.locator("#efficiency-group .rk-table summary").click()
+    expect(page.locator("#efficiency-group .rk-table td").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    box = page.locator(".rk-table div")
+    box = page.locator("#efficiency-group .rk-table div")
     assert box.evaluate("e => e.scrollWidth > e.clientWidth")
     shoot(page, "results-phone")
 

@@ -163,7 +163,7 @@ def test_the_frontier_is_drawn_from_the_committed_results() -> None:
     said = [node.text or "" for node in root.iter() if node.tag.endswith("text")]
     for built in results:
         assert any(text.startswith(f"{built['model']['name']} on") for text in said)
-        for line in frontier.bests(frontier.built_files(built)):
+        for line in frontier.bests(built):
             assert line.name in said
     for node in root.iter():
         if node.tag.endswith("circle"):

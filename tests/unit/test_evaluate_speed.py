@@ -10,7 +10,7 @@ from rotatek.evaluation.speed import DENSE, OURS, SPARK, THINK, judged
 LLAMA = speed.MODELS[0]
 
 
-def row(method: str, ms: float, batch: int = 1, tokens: int = 2880, **more: float) -> dict:
+def row(method: str, ms: float, batch: int = 1, tokens: int = 2880, **more: Any) -> dict:
     shape = {"model": LLAMA.name, "method": method, "batch": batch, "visual_tokens": tokens}
     return shape | {"decode_ms": ms, "attention_ms": ms / 2, "peak_mib": ms} | more
 
@@ -40,7 +40,7 @@ def test_a_trend_is_judged_where_it_has_to_show(slow: float, verdict: str) -> No
 
 
 def test_the_cost_is_split() -> None:
-    parts = {"recovery_ms": 1.0, "join_ms": 0.5}
+    parts: dict[str, Any] = {"recovery_ms": 1.0, "join_ms": 0.5}
     rows = [row(THINK, 8.0, **parts), row(DENSE, 4.0)]  # attention 4 and 2: recovery is .75
     one = found({"efficiency": {"rows": rows}}, "Recovery and concatenation dominate what ThinK")
     assert one == {"verdict": "found", "figures": "0.75 of the additional time"}
@@ -50,7 +50,7 @@ def test_memory_and_throughput() -> None:
     held = {"full width, our cache": 100.0, "ThinK k=32": 60.0, "SparK k=32": 85.0, OURS: 61.0}
     family = {"model": "llava-next-8b (random)",
               "rows": {name: {"kv_mib": mib} for name, mib in held.items()}}  # fmt: skip
-    files = {"full_size": {"families": [family]}}
+    files: dict[str, Any] = {"full_size": {"families": [family]}}
     assert found(files, "SparK's masks")["verdict"] == "found"
     assert found(files, "RotateK's bases") == {
         "verdict": "found", "figures": "1.7 % above ThinK's cache",

@@ -7,7 +7,17 @@ import numpy as np
 
 from rotatek.channels.studies import HEAD
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.page.results.files import EVERY, MEASURES, SAME, Asked, Drawings, Files, tables_of
+from rotatek.page.results.files import (
+    EVERY,
+    MEASURES,
+    SAME,
+    Asked,
+    Drawings,
+    Files,
+    evaluations,
+    model_of,
+    tables_of,
+)
 from rotatek.page.results.styles import style_of
 from viz import Drawing, dots, frontier
 from viz.theme import Style
@@ -18,10 +28,28 @@ ORDER: Final = (
 
 
 def answers(files: Files, asked: Asked) -> Drawings:
-    """Figures of an evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
+    """Figures of every model's evaluation, a table's beside each other."""
+    models = evaluations(files)
+    found = {end: _answers(built, asked) for end, built in models.items()}
+    tables = [table for built in models.values() for table in tables_of(built)]
     drawn: Drawings = {}
-    tables = tables_of(files)
-    for table in sorted(tables, key=_place):
+    for name in dict.fromkeys(table["name"] for table in sorted(tables, key=_place)):
+        having = {end: one[name] for end, one in found.items() if name in one}
+        missing = [model_of(models[end]) for end in found if end not in having]
+        for end, (title, drawing) in having.items():
+            if len(models) > 1:
+                title = f"{title}: {model_of(models[end])}"
+            if missing:
+                lacking = f"{' and '.join(missing)}: not measured yet."
+                drawing = drawing._replace(reading=f"{drawing.reading} {lacking}")
+            drawn[f"{name}{end}"] = title, drawing
+    return drawn
+
+
+def _answers(built: Mapping[str, Any], asked: Asked) -> Drawings:
+    """Figures of one evaluation: frontiers, channels kept, fixed budgets, beyond the paper."""
+    drawn: Drawings = {}
+    for table in tables_of(built):
         rows = [row for row in (_measured(r, asked) for r in table["rows"]) if row]
         kind = table["name"].partition("-")[0]
         if len(rows) < 2:
@@ -31,7 +59,7 @@ def answers(files: Files, asked: Asked) -> Drawings:
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
-        reading = f"{_counted(files, table, asked)} {drawing.reading}"
+        reading = f"{_counted(built, table, asked)} {drawing.reading}"
         drawn[table["name"]] = (title, drawing._replace(reading=reading))
     return drawn
 
@@ -42,12 +70,12 @@ def _place(table: Mapping[str, Any]) -> int:
     return ORDER.index(kind) if kind in ORDER else len(ORDER)
 
 
-def _counted(files: Files, table: Mapping[str, Any], asked: Asked) -> str:
+def _counted(built: Mapping[str, Any], table: Mapping[str, Any], asked: Asked) -> str:
     """How many questions a figure rests on, and of which kinds."""
     whole = table["questions"] == table.get("of", table["questions"])
     one = asked.category if asked.category != EVERY and asked.measure == "score" else ""
     if one and whole:
-        return f"{files['results']['suite']['categories'][one]:,} questions of {one}."
+        return f"{built['suite']['categories'][one]:,} questions of {one}."
     if one:
         return f"Those of {one} among {table['questions']:,} questions."
     kinds = ", ".join(table["rows"][0].get("by_category", {}))

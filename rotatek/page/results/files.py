@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from viz import Drawing
 
-FILES: Final = ("results", "kernels", "full_size", "efficiency")
+FILES: Final = ("kernels", "full_size", "efficiency")
+EVALUATIONS: Final = "results"  # how the names of evaluations begin, one a model
 EVERY: Final = "all"
 SAME: Final = "agreement"
 MEASURES: Final = {"score": "score", SAME: "same answer as uncompressed"}
@@ -26,7 +27,8 @@ class Asked(NamedTuple):
 def load(folder: Path) -> dict[str, Any]:
     """The measurements that are there and can be read, by name."""
     found: dict[str, Any] = {}
-    for name in FILES:
+    evaluated = sorted((path.stem for path in folder.glob(f"{EVALUATIONS}*.json")), key=len)
+    for name in (*evaluated, *FILES):
         path = folder / f"{name}.json"
         try:
             found[name] = json.loads(path.read_text(encoding="utf-8"))
@@ -35,15 +37,26 @@ def load(folder: Path) -> dict[str, Any]:
     return found
 
 
-def tables_of(files: Files) -> list[Mapping[str, Any]]:
-    """The evaluation's tables of all questions; those of the pages alone repeat their rows."""
-    tables = files.get("results", {"tables": []})["tables"]
-    return [table for table in tables if not table["name"].endswith("-long")]
+def evaluations(files: Files) -> dict[str, Mapping[str, Any]]:
+    """The evaluation of every model, by what its figures' names end in; the default one's first."""
+    mine = [name for name in files if name.startswith(EVALUATIONS)]
+    return {name.removeprefix(EVALUATIONS): files[name] for name in mine}
+
+
+def model_of(built: Mapping[str, Any]) -> str:
+    """The model's name, if the evaluation says it."""
+    return str(built.get("model", {}).get("name", ""))
+
+
+def tables_of(built: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """An evaluation's tables of all questions; those of the pages alone repeat their rows."""
+    return [table for table in built["tables"] if not table["name"].endswith("-long")]
 
 
 def categories(files: Files) -> list[str]:
     """Kinds of questions that every table scores on their own; none where there is one kind."""
-    rows = [table["rows"][0] for table in tables_of(files) if table["rows"]]
+    tables = [table for built in evaluations(files).values() for table in tables_of(built)]
+    rows = [table["rows"][0] for table in tables if table["rows"]]
     kinds = [list(row.get("by_category", {})) for row in rows]
     shared = [kind for kind in (kinds[0] if kinds else []) if all(kind in row for row in kinds)]
     return shared if len(shared) > 1 else []

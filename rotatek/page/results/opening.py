@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.page.results.files import Files, tables_of
+from rotatek.page.results.files import Drawings, Files, evaluations, model_of, tables_of
 from rotatek.page.results.styles import style_of
-from viz import Drawing, frontier
+from viz import frontier
 from viz.theme import UNCOMPRESSED as WHOLE
 from viz.theme import Style, percent
 
@@ -17,6 +17,8 @@ READING: Final = (
     "Each line joins the settings of one method, out of all tables below, that no other of its "
     "settings beats in fewer bytes; bands are 95 % intervals."
 )
+OPENING: Final = "opening"  # how the names of these figures begin
+NEARLY: Final = 0.85  # of the most questions: a run that was cut short asked tables unequally
 NEAR: Final = 0.02  # of the uncompressed score, which counts as keeping it
 
 
@@ -38,30 +40,41 @@ class Best(NamedTuple):
         return next((row for row in self.rows if row["score"] >= score), None)
 
 
-def opening(files: Files) -> tuple[str, Drawing] | None:
-    """The sentence and the figure; None where nothing was measured."""
-    found, whole = bests(files), reference(files)
-    if not found or whole is None:
-        return None
-    lines = [frontier.Line(best.name, best.style, _points(best.rows)) for best in found]
-    axes = frontier.Axes("of the cache's live bytes", "score")
-    return sentence(found, whole), frontier.draw(lines, whole, axes)._replace(reading=READING)
+def opening(files: Files) -> tuple[str, Drawings]:
+    """A sentence and a figure for every model; none where nothing was measured."""
+    said, drawn, models = [], Drawings(), evaluations(files)
+    for end, built in models.items():
+        found, whole = bests(built), reference(built)
+        if not found or whole is None:
+            continue
+        name = model_of(built) if len(models) > 1 else ""
+        lines = [frontier.Line(best.name, best.style, _points(best.rows)) for best in found]
+        axes = frontier.Axes("of the cache's live bytes", "score")
+        drawing = frontier.draw(lines, whole, axes)._replace(reading=READING)
+        said.append(f"{name}: {sentence(found, whole)}" if name else sentence(found, whole))
+        drawn[f"{OPENING}{end}"] = f"{TITLE}: {name}" if name else TITLE, drawing
+    return "\n".join(said), drawn
 
 
-def reference(files: Files) -> float | None:
-    """The uncompressed model's score."""
-    rows = (row for table in tables_of(files) for row in table["rows"])
+def reference(built: Mapping[str, Any]) -> float | None:
+    """The uncompressed model's score, on the questions that most tables ask."""
+    rows = (row for table in _large(built) for row in table["rows"])
     return next((row["score"] for row in rows if row["label"] == UNCOMPRESSED), None)
 
 
-def bests(files: Files) -> list[Best]:
-    """A line a method, over the tables that asked the most questions."""
-    tables = tables_of(files)
+def _large(built: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tables that asked the most questions, or nearly as many."""
+    tables = tables_of(built)
     most = max((table["questions"] for table in tables), default=0)
+    return [table for table in tables if table["questions"] >= NEARLY * most]
+
+
+def bests(built: Mapping[str, Any]) -> list[Best]:
+    """A line a method, over the tables that asked the most questions, or nearly as many."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     styles: dict[str, Style] = {}
-    for table in tables:
-        for row in table["rows"] if table["questions"] == most else ():
+    for table in _large(built):
+        for row in table["rows"]:
             style = style_of(row["label"], row.get("settings"))
             if style is not WHOLE:
                 styles[style.label] = style

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import gradio as gr
 
+from rotatek.evaluation import verdicts
 from rotatek.page import figures, markup
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
@@ -18,14 +19,15 @@ from rotatek.page.results.files import (
     Files,
     categories,
     efficiency_rows,
+    evaluations,
     load,
 )
 from rotatek.page.results.measurements import efficiency, kernels, models
-from rotatek.page.results.opening import TITLE, opening
+from rotatek.page.results.opening import opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
-                "What the embedded model answers under each method, on questions it was not "
+                "What each embedded model answers under each method, on questions it was not "
                 "trained on. Bytes are those of live tensors: text, bases and masks included."),
     "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
                 "there is, and what the saved memory is worth."),
@@ -34,7 +36,11 @@ HEADINGS: Final = {
     "efficiency": ("Efficiency", "Llama3-8B's shapes with random weights on an H200, over the "
                    "length of the prompt and the number of questions at once."),
 }  # fmt: skip
-OPENING: Final = "opening"  # the name of the first figure
+CLAIMS_TITLE: Final = "Claims, one by one"
+CLAIMS_TEXT: Final = (
+    "What the paper claims, and what is expected beyond it, beside what was found: differences in "
+    "points with 95 % intervals. Open is what was not measured, or what the data do not tell."
+)
 MISSING: Final = (
     "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
     "them."
@@ -71,11 +77,12 @@ def results_part(folder: Path) -> ResultsWidgets:
         "models": models(files),
         "efficiency": efficiency(files),
     }
-    first = opening(files)
-    said = MISSING if first is None and not any(drawn.values()) else first[0] if first else ""
+    said, first = opening(files)
+    said = said or ("" if any(drawn.values()) else MISSING)
     gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
-    if first is not None:
-        figures.sheet({OPENING: TITLE}, [[OPENING]], "opening-results")
+    if first:
+        titles = {name: title for name, (title, _) in first.items()}
+        figures.sheet(titles, figures.rows_of(list(first), 2), "opening-results")
     counting = None if drawn["answers"] else _counting(files)
     with gr.Column(elem_id="results-groups"):
         for name, found in drawn.items():
@@ -89,14 +96,20 @@ def results_part(folder: Path) -> ResultsWidgets:
                 titles = {key: title for key, (title, _) in found.items()}
                 figures.sheet(titles, _pairs(found), f"{name}-results")
                 if name == "efficiency":
-                    gr.HTML(table(efficiency_rows(files)), js_on_load=None)
+                    rows = table(efficiency_rows(files), "The same as a table", "Efficiency")
+                    gr.HTML(rows, js_on_load=None)
+        if files:
+            with gr.Accordion(CLAIMS_TITLE, open=False, elem_id="claims-group"):
+                gr.HTML(markup.aside(CLAIMS_TEXT), js_on_load=None)
+                for name, lines in claims(files).items():
+                    gr.HTML(table(lines, name, name, opened=True), js_on_load=None)
     assert counting is not None
     return ResultsWidgets(files, *counting, figures.box("results-drawn"))
 
 
 def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:
     """How answers are counted, and which; unseen where none were."""
-    with gr.Row(visible="results" in files, elem_id="measures"):
+    with gr.Row(visible=bool(evaluations(files)), elem_id="measures"):
         measure = gr.Radio(
             [(label.capitalize(), name) for name, label in MEASURES.items()],
             value="score",
@@ -125,8 +138,36 @@ def _pairs(found: Drawings) -> list[list[str]]:
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of named columns as an HTML table; numbers with at most four digits."""
+def claims(files: Files) -> dict[str, list[Mapping[str, Any]]]:
+    """What the paper claims and what was found of it, by what a table of claims is about."""
+    models = list(evaluations(files).values())
+    made = {
+        "Of answers, at equal live bytes and nominal": verdicts.of_answers(models),
+        "Of latency, memory and throughput": verdicts.of_speed(files),
+    }
+    return {name: [_line(lines.heads, row) for row in lines.rows]
+            for name, lines in made.items()}  # fmt: skip
+
+
+def _line(heads: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    """A line by its columns; of columns with one heading each belongs to the model before it."""
+    named: dict[str, str] = {}
+    last = ""
+    for head, cell in zip(heads, row, strict=True):
+        last = head.partition(",")[0] if "," in head else last
+        named[f"{last}, {head}" if head in named or head == "nominal" else head] = cell
+    return named
+
+
+def table(rows: Sequence[Mapping[str, Any]], title: str, label: str, opened: bool = False) -> str:
+    """Rows of named columns as an HTML table; numbers with at most four digits.
+
+    Args:
+        rows: a line each.
+        title: what opens and closes it.
+        label: its name for a screen reader.
+        opened: whether it is open at first.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
     head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in names)
     body = "".join(
@@ -134,8 +175,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     )
     return (
-        '<details class="rk-table"><summary>The same as a table</summary>'
-        '<div tabindex="0" role="region" aria-label="Efficiency">'
+        f'<details class="rk-table"{" open" * opened}><summary>{escape(title)}</summary>'
+        f'<div tabindex="0" role="region" aria-label="{escape(label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
 
