@@ -19,6 +19,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
+LEAST: Final = 4  # that a kernel has room for
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,20 @@ class PlanesPlan(NamedTuple):
 
 
 class PlanesWork(NamedTuple):
-    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V."""
+    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V;
+    slots: granules that the kernel has registers for, of both."""
 
     rows: int
     N: int
     M: int
     granules: int = 6
+    slots: int = 8
 
 
 def choose(work: PlanesWork, sms: int) -> PlanesConfig:
     """Text apart and two warps for few rows; else warps by the registers that granules take."""
     apart = work.rows <= sms // 8
-    warps = 4 if work.granules > 16 else 2 if apart or work.granules > 6 else 1
+    warps = 4 if work.slots > 16 else 2 if apart or work.slots > 8 else 1
     return PlanesConfig(apart=apart, warps=warps)
 
 
@@ -90,10 +93,17 @@ def plan_planes(
     return PlanesPlan(spread, spread, max(block, -(-work.M // (spread * block)) * block))
 
 
-def blocks(widest: int) -> tuple[int, int]:
-    """Granules in two powers of two (the second may be none): heads with few skip the second."""
-    first = 1 << max(0, (widest - 1).bit_length() - 1)
-    return first, triton.next_power_of_2(widest - first) if widest > first else 0
+def slots_for(widest: int, beside: int = 0) -> int:
+    """Granules that a kernel has room for, in two equal blocks: heads with few skip the second.
+
+    Four sizes, and Keys' and Values' at most a factor of two apart: another size is another kernel,
+    whose compilation keeps a prompt waiting that is the first to need it.
+
+    Args:
+        widest: granules of the head that has most, of the Keys or the Values.
+        beside: the same of the other ones.
+    """
+    return max(LEAST, triton.next_power_of_2(widest), triton.next_power_of_2(beside) // 2)
 
 
 def attend_planes(
@@ -121,7 +131,11 @@ def attend_planes(
     arch, sms = device_facts(q.device)
     visual, copied = _whole(visual)
     keys, values = visual.key_planes, visual.value_planes
-    work = PlanesWork(B * Hkv, N, M, keys.widest + values.widest)
+    key_slots, value_slots = (
+        slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
+    )
+    granules, slots = keys.widest + values.widest, key_slots + value_slots
+    work = PlanesWork(B * Hkv, N, M, granules, slots)
     config = config or choose(work, sms)
     plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
@@ -134,7 +148,7 @@ def attend_planes(
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
-    (k_first, k_rest), (v_first, v_rest) = blocks(keys.widest), blocks(values.widest)
+    k_block, v_block = key_slots // 2, value_slots // 2
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
@@ -143,7 +157,7 @@ def attend_planes(
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
-        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
+        K1=k_block, K2=k_block, V1=v_block, V2=v_block, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip

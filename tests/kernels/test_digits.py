@@ -13,9 +13,9 @@ from kernels.launch_planes import (
     PlanesConfig,
     PlanesWork,
     attend_planes,
-    blocks,
     choose,
     plan_planes,
+    slots_for,
 )
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,11 +99,15 @@ def test_what_the_kernel_cannot_read_goes_to_the_reference() -> None:
     assert "float32" in (supported(q.float(), visual, text) or "")
 
 
-@pytest.mark.parametrize("widest", range(1, WIDEST + 1))
-def test_blocks_hold_every_granule_and_waste_less_than_half(widest: int) -> None:
-    first, second = blocks(widest)
-    assert widest <= first + second < 2 * widest or widest == first + second == 1
-    assert all(size & (size - 1) == 0 for size in (first, second))
+@pytest.mark.parametrize("widest", range(WIDEST + 1))
+def test_a_kernel_has_room_for_every_granule(widest: int) -> None:
+    assert widest <= slots_for(widest) < max(5, 2 * widest)
+    assert slots_for(widest) <= slots_for(widest, WIDEST // 2) >= WIDEST // 4
+
+
+def test_few_kernels_serve_all_mixtures() -> None:
+    each = range(WIDEST + 1)
+    assert len({(slots_for(k, v), slots_for(v, k)) for k in each for v in each}) <= 10
 
 
 @pytest.mark.parametrize("rows", [4, 8, 64, 256, 2048])
