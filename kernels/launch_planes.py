@@ -19,7 +19,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
-LEAST: Final = 4  # that a kernel has room for
+FEW: Final = 3  # that a kernel has room for, at least: 24 bytes a token and head, evenly
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,24 @@ def plan_planes(
 
 
 def slots_for(widest: int, beside: int = 0) -> int:
-    """Granules that a kernel has room for, in two equal blocks: heads with few skip the second.
+    """Granules that a kernel has room for: 3, or a power of two from 4 to 32.
 
-    Four sizes, and Keys' and Values' at most a factor of two apart: another size is another kernel,
-    whose compilation keeps a prompt waiting that is the first to need it.
+    Keys' and Values' are at most a factor of two apart. Another size is another kernel, whose
+    compilation takes seconds and keeps a prompt waiting that is the first to need it.
 
     Args:
         widest: granules of the head that has most, of the Keys or the Values.
         beside: the same of the other ones.
     """
-    return max(LEAST, triton.next_power_of_2(widest), triton.next_power_of_2(beside) // 2)
+    if max(widest, beside) <= FEW:
+        return FEW
+    return max(FEW + 1, triton.next_power_of_2(widest), triton.next_power_of_2(beside) // 2)
+
+
+def blocks(slots: int) -> tuple[int, int]:
+    """The room in two blocks, of powers of two: heads with few granules skip the second."""
+    first = 1 << ((slots - 1).bit_length() - 1)
+    return first, slots - first
 
 
 def attend_planes(
@@ -148,7 +156,7 @@ def attend_planes(
     if scratch is not None:
         parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
-    k_block, v_block = key_slots // 2, value_slots // 2
+    (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
@@ -157,7 +165,7 @@ def attend_planes(
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
-        K1=k_block, K2=k_block, V1=v_block, V2=v_block, R=config.tiles,
+        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
