@@ -38,7 +38,7 @@ def draw(bits: np.ndarray) -> Drawing:
     return Drawing(
         figure,
         f"Of {d} directions {used} get bits here, {deepest} at most; over all of them that is "
-        f"{mean:.2g} bits a number.",
+        f"{mean:.2g} {'bit' if mean == 1 else 'bits'} a number.",
         f"Chart of the bits of {d} channels by falling eigenvalue. {_runs(bits)} The mean over all "
         f"channels is {mean:.2g}.",
     )

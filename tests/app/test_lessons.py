@@ -24,11 +24,11 @@ Made = tuple[story.Story, Path]  # a story, and the file it was stored in
 def test_the_committed_story_is_small_and_told_without_a_model() -> None:
     assert (ASSETS / "traces" / story.NAME).stat().st_size < 1_000_000
     told = lessons.stored_lessons(ASSETS)
-    assert len(told) == 6
+    assert len(told) == 7
     sent = figures(lessons.payload(ASSETS))
-    assert len(sent) == sum(len(lesson.figures) for lesson in told) == 12
+    assert len(sent) == sum(len(lesson.figures) for lesson in told) == 14
     for lesson in told:
-        assert 200 < len(lesson.text) < 700
+        assert 200 < len(lesson.text) < 750
         assert not re.search(r"nan|inf\b|None", lesson.text)
     assert json.loads(lessons.payload(ASSETS))["pictures"][lessons.PICTURE].startswith(
         "data:image/png"
@@ -45,7 +45,8 @@ def made(service: Service, picture_file: Path, tmp_path_factory: pytest.TempPath
 def test_a_story_comes_back_as_it_was_stored(made: Made) -> None:
     stored, path = made
     loaded = present(story.load(path))
-    assert loaded[1:] == stored[1:]
+    assert loaded[1:-1] == stored[1:-1]
+    assert np.array_equal(loaded.spectra, stored.spectra)
     for name in story.ARRAYS:
         one, other = (getattr(s.trace.layers[0], name) for s in (stored, loaded))
         assert np.array_equal(one, other) and one.dtype == other.dtype
@@ -62,6 +63,19 @@ def test_lessons_follow_whatever_was_stored(made: Made, picture_file: Path) -> N
     assert "Over many questions" not in told[4].figures  # nothing was measured here
     for column in stored.columns.values():
         assert column["bytes"].keys() >= {"visual_keys", "text"}
+
+
+def test_the_lesson_on_bits_draws_what_the_methods_hand_out() -> None:
+    """The head's own directions above the water have bits, and no others."""
+    stored, named = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
+    method, at = named.bits.channels, (stored.layer, stored.head)
+    depths = analysis.key_bits(stored.trace, method, stored.spectra)[at]
+    level = present(analysis.water_level(method, stored.spectra, *at))
+    shares = stored.spectra[at] / stored.spectra[at].sum()
+    assert np.array_equal(depths[::16] > 0, shares.reshape(-1, 16).mean(1) > level)
+    lesson = lessons.stored_lessons(ASSETS)[-1]
+    assert f"{int((depths > 0).sum())} of this head's {len(depths)} directions" in lesson.text
+    assert lesson.figures["What each direction gets"].figure.data[0]["y"][0] == depths[0]
 
 
 def test_a_missing_or_damaged_story_makes_a_sentence(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def open_tab(page: Page, name: str) -> None:
 def test_a_lesson_sets_the_controls_and_leads_back_to_them(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     open_tab(page, "Learn")
-    expect(page.locator("#learn-figure-6-2-plot .js-plotly-plot")).to_be_visible()
-    assert page.locator("[id^=lesson-]").count() == 6
+    expect(page.locator("#learn-figure-7-2-plot .js-plotly-plot")).to_be_visible()
+    assert page.locator("[id^=lesson-]").count() == 7
     assert page.locator("[id^=learn-figure-] .rk-see:empty").count() == 0
     shoot(page, "learn")
     page.locator("#try-5").click()

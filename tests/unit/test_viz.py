@@ -408,7 +408,7 @@ def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere() -> None:
 def test_bits_are_counted_in_words() -> None:
     drawing = bits.draw(np.repeat([6, 2, 0], [16, 16, 96]))
     assert drawing.reading.startswith("Of 128 directions 32 get bits here, 6 at most")
-    assert "1 bits a number" in drawing.reading
+    assert "is 1 bit a number" in drawing.reading
     assert "16 have 6 bits. 16 have 2 bits. 96 have 0 bits." in drawing.summary
     assert list(drawing.figure.data[0]["y"][[0, 15, 16, 32]]) == [6, 6, 2, 0]
 

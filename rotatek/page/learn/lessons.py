@@ -1,4 +1,4 @@
-"""Six lessons, drawn and worded from what is stored; the names of methods come from the methods."""
+"""Seven lessons, drawn and worded from what is stored; methods name themselves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ import numpy as np
 from rotatek import analysis, inputs
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.page import figures
-from rotatek.page.learn.story import NAME, Cast, Story, cast, load
+from rotatek.page.learn.story import FEW_BITS, NAME, Cast, Story, cast, load
 from rotatek.page.results import answers, files
 from rotatek.settings import Settings
-from viz import Drawing, budget, energy, keys, masks, picture, ripples, scores, spectrum
+from viz import Drawing, bits, budget, energy, keys, masks, picture, ripples, scores, spectrum
 from viz.theme import percent, size
 
 PICTURE: Final = "learn"  # the name by which figures refer to the example's image
@@ -87,6 +87,7 @@ def lessons(story: Story, pixels: np.ndarray, measured: Mapping[str, Any]) -> li
         _attention(scene, pixels),
         _budget(scene, measured),
         _values(scene),
+        _bits(scene),
     ]
 
 
@@ -215,6 +216,32 @@ def _values(scene: Scene) -> Lesson:
         f"earns. Here that comes to {held}, and the answers were {_answers(story, shown)}. "
         "This is small-model evidence; the results tab has the figures.",
         named.beyond,
+    )
+
+
+def _bits(scene: Scene) -> Lesson:
+    story, named = scene.story, scene.cast
+    method = named.bits.channels
+    at = story.layer, story.head
+    depths = analysis.key_bits(story.trace, method, story.spectra)[at]
+    used, level = int((depths > 0).sum()), analysis.water_level(method, story.spectra, *at)
+    held, full = (
+        sum(story.columns[title]["bytes"].values()) for title in (named.few_bits, UNCOMPRESSED)
+    )
+    return Lesson(
+        "Beyond the paper: the bits a channel earns",
+        {
+            "Where the water stands": spectrum.draw(scene.view.spectrum, used, level=level),
+            "What each direction gets": bits.draw(depths),
+        },
+        "So far a direction had sixteen bits or none, and few deserve either. Two more bits make "
+        "an error about ten times smaller, so pour one water over the spectra of all heads: what "
+        "lies below its level gets nothing, and the higher a direction rises above it, the more "
+        f"bits it gets. At {FEW_BITS:g} bits a number on average {used} of this head's "
+        f"{len(depths)} directions get any, by its Keys alone; the cache also weighs Values, and "
+        f"what an error does to the layer's output. Here that comes to {size(held)} of "
+        f"{size(full)}, and the answers were {_answers(story, (UNCOMPRESSED, named.few_bits))}.",
+        named.bits,
     )
 
 

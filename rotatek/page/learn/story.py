@@ -20,10 +20,11 @@ from rotatek.page.service import Service
 from rotatek.page.state import Run
 from rotatek.settings import BASELINE, Settings
 from rotatek.tokens import TokenPruner
-from rotatek.trace import LayerTrace, Trace
+from rotatek.trace import Floats, LayerTrace, Trace
 
 NAME: Final = "tour.npz"
 QUARTER: Final = 0.25  # of the Key channels, and of the cache where two methods meet
+FEW_BITS: Final = 0.75  # a number on average, of the lesson on bits
 ARRAYS: Final = ("keys", "token", "mean", "covariance", "queries", "value_energy", "answer")
 
 
@@ -60,6 +61,11 @@ class Cast:
         return self.kept.with_options(keep_values=QUARTER, widths="adaptive")
 
     @property
+    def bits(self) -> Settings:
+        """Every rotated channel at the depth that it earns."""
+        return self.kept.with_options(bits=FEW_BITS)
+
+    @property
     def alone(self) -> str:
         """The column of dropped tokens alone."""
         return f"{self.pruner.label} alone"
@@ -68,6 +74,11 @@ class Cast:
     def values_too(self) -> str:
         """The column of `beyond`."""
         return f"{self.ours.label}, Values too"
+
+    @property
+    def few_bits(self) -> str:
+        """The column of `bits`."""
+        return f"{self.ours.label}, {FEW_BITS:g} bits"
 
     def with_pruner(self, method: ChannelMethod) -> str:
         """The column of dropped tokens and a channel method."""
@@ -82,6 +93,7 @@ class Cast:
             self.with_pruner(self.fixed): replace(self.joint, channels=self.fixed),
             self.with_pruner(self.ours): self.joint,
             self.values_too: self.beyond,
+            self.few_bits: self.bits,
         }
 
 
@@ -97,6 +109,7 @@ def cast() -> Cast:
 class Story(NamedTuple):
     """One stored run: a single head of it, its place in the model, and each column's outcome.
 
+    spectra: float32 [layers, kv heads, d] of every head, whose Keys share one budget of bits.
     columns: title -> bytes by part, the answer, and the index of the first token that differs from
     the uncompressed answer (None where none does).
     """
@@ -107,6 +120,7 @@ class Story(NamedTuple):
     image: str
     question: str
     columns: dict[str, dict[str, Any]]
+    spectra: Floats
 
 
 def typical_head(trace: Trace) -> tuple[int, int]:
@@ -150,7 +164,8 @@ def story_of(run: Run, image: str) -> Story:
         title: {"bytes": parts[title], "answer": column.answer, "differs": column.diverged_at}
         for title, column in run.columns.items()
     }
-    return Story(one_head(trace, layer, head), layer, head, image, run.question, columns)
+    spectra = analysis.spectra(trace, cast().ours)
+    return Story(one_head(trace, layer, head), layer, head, image, run.question, columns, spectra)
 
 
 def save(story: Story, path: Path) -> None:
@@ -166,7 +181,7 @@ def save(story: Story, path: Path) -> None:
     arrays = {name: getattr(layer, name) for name in ARRAYS}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    np.savez_compressed(path, header=text, **arrays)
+    np.savez_compressed(path, header=text, spectra=story.spectra, **arrays)
 
 
 def load(path: Path) -> Story | None:
@@ -175,6 +190,7 @@ def load(path: Path) -> Story | None:
         with np.load(path, allow_pickle=False) as stored:
             header = json.loads(stored["header"].tobytes())
             layer = LayerTrace(count=header["count"], **{name: stored[name] for name in ARRAYS})
+            spectra = stored["spectra"]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
     grids = tuple(Grid(rows, columns) for rows, columns in header["grids"])
@@ -182,7 +198,8 @@ def load(path: Path) -> Story | None:
         (layer,), grids, header["visual_tokens"], tuple(header["steps"]), header["itemsize"]
     )
     names = ("layer", "head", "image", "question", "columns")
-    return Story(trace, *(header[name] for name in names))
+    told = {name: header[name] for name in names}
+    return Story(trace=trace, spectra=spectra, **told)
 
 
 def make(service: Service, example: Example, path: Path) -> Story:
