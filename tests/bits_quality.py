@@ -1,9 +1,11 @@
 """What compressed caches do to an answer that is given: `python -m tests.bits_quality --suite DIR`.
 
 Every accepted answer is fed behind its question, once into the plain cache and once into each
-setting's, from one prefill. Printed are, paired by question: how many short answers a setting would
-write letter for letter (all of its most likely tokens are the answer's), wrong tokens of whole
-pages, the divergence of the tokens' distributions from the plain cache's, and live bytes. It takes
+setting's, from one prefill, a batch of questions at a time. What --out holds is not asked again, so
+a run that was cut short goes on. Printed are, paired by question: how many short answers a setting
+would write letter for letter (all of its most likely tokens are the answer's), wrong tokens of
+whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes, of
+a batch's padding too. It takes
 one forward pass an answer, so settings can be judged in seconds, on a CPU too.
 """
 
@@ -13,6 +15,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,8 @@ from transformers.cache_utils import Cache
 from rotatek.cache.compressed import cache_bytes, release
 from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.evaluation.metrics import paired_interval
+from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import Item, StoredSuite
-from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.loading import load
 from rotatek.settings import BASELINE, Settings
@@ -48,30 +51,41 @@ ARMS: dict[str, dict[str, Any]] = {
 
 @torch.inference_mode()
 def forced(
-    vlm: VisionLanguageModel, embedded: Embedded, cache: Cache, first: Tensor, ids: Sequence[int]
+    vlm: VisionLanguageModel, embedded: Embedded, cache: Cache, first: Tensor, ids: Tensor
 ) -> Tensor:
-    """Log-probabilities [len(ids), vocabulary] of an answer's tokens, given those before them."""
-    places = [vlm.positions_at(embedded.next_position + t) for t in range(len(ids) - 1)]
+    """Log-probabilities [B, T, vocabulary] of answers' tokens ids [B, T], given those before."""
+    T = ids.shape[1]
+    places = [vlm.positions_at(embedded.next_position + t) for t in range(T - 1)]
+    mask = None
+    if not bool(embedded.valid.all()):
+        mask = torch.nn.functional.pad(embedded.valid.long(), (0, T - 1), value=1)
     out = vlm.model(
-        input_ids=torch.tensor([list(ids[:-1])], device=vlm.device),
+        input_ids=ids[:, :-1],
         position_ids=torch.cat(places, -1),
+        attention_mask=mask,
         past_key_values=cache,
         use_cache=True,
     )
-    return torch.cat([first, out.logits[0].float()]).log_softmax(-1)
+    return torch.cat([first[:, None], out.logits.float()], 1).log_softmax(-1)
 
 
-def rows_of(vlm: VisionLanguageModel, suite: StoredSuite, item: Item) -> Iterator[dict[str, Any]]:
-    """One question under every arm, the plain cache first."""
-    request = make_request(suite.image(item.document), item.question, 8)
-    prompt = vlm.prompt(request)
-    ids = vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"][:MOST]
-    ids = [*ids, min(vlm.stop_ids)]
+def rows_of(
+    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item]
+) -> Iterator[dict[str, Any]]:
+    """Questions under every arm, the plain cache first; bytes are those of all of them together."""
+    asked = QuestionBatch(vlm, suite, items, "", 8)
+    stop = min(vlm.stop_ids)
+    answers = [
+        [*vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"][:MOST], stop]
+        for item in items
+    ]
+    most = max(map(len, answers))
+    ids = torch.tensor([one + [stop] * (most - len(one)) for one in answers], device=vlm.device)
     settings = {"plain": BASELINE} | {name: Settings.of(**arm) for name, arm in ARMS.items()}
     plain: Tensor | None = None
     full = 0
     for alike in by_pruning(settings.values()):
-        embedded = vlm.embed(prompt, alike[0].pruning)
+        embedded, _ = asked.under(alike[0].pruning)
         plan = plan_for(vlm, embedded, alike[0].pruning)
         names = [name for name, one in settings.items() if one in alike]
         caches = [empty_cache(vlm, embedded, settings[name], plan) for name in names]
@@ -80,12 +94,15 @@ def rows_of(vlm: VisionLanguageModel, suite: StoredSuite, item: Item) -> Iterato
             got = forced(vlm, embedded, cache, first, ids)
             held = cache_bytes(cache).total
             plain, full = (got, held) if plain is None else (plain, full)
-            right = got.argmax(-1) == torch.tensor(ids, device=got.device)
-            yield {
-                "item": item.name, "document": item.document, "page": item.long, "arm": name,
-                "right": bool(right.all()), "wrong": 1 - float(right.float().mean()),
-                "kl": float((plain.exp() * (plain - got)).sum(-1).mean()), "share": held / full,
-            }  # fmt: skip
+            right = got.argmax(-1) == ids
+            away = (plain.exp() * (plain - got)).sum(-1)
+            for number, (item, one) in enumerate(zip(items, answers, strict=True)):
+                own = number, slice(len(one))
+                yield {
+                    "item": item.name, "document": item.document, "page": item.long, "arm": name,
+                    "right": bool(right[own].all()), "wrong": 1 - float(right[own].float().mean()),
+                    "kl": float(away[own].mean()), "share": held / full,
+                }  # fmt: skip
             release(cache)
 
 
@@ -120,16 +137,41 @@ def _cell(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) ->
 
 
 def answer(args: argparse.Namespace, part: int) -> None:
-    """Every `args.jobs`-th question, from `part` on, into a file of rows."""
+    """Every `args.jobs`-th batch of questions, from `part` on, into a file of rows.
+
+    What a file has of every arm is not asked again; a line that was cut short is.
+    """
     torch.set_num_threads(1)
     change(args.set)
-    vlm, suite = load(args.model, args.device), StoredSuite(args.suite / "questions.jsonl")
-    items = [*suite.items][:: max(1, len(suite.items) // args.questions)][part :: args.jobs]
-    with (args.out / f"rows-{part}.jsonl").open("w") as file:
-        for item in items:
-            for row in rows_of(vlm, suite, item):
-                file.write(json.dumps(row) + "\n")
+    path, owed = args.out / f"rows-{part}.jsonl", {"plain", *ARMS}
+    known = [row for row in _whole(path) if row["arm"] in owed]
+    arms: dict[str, set[str]] = {}
+    for row in known:
+        arms.setdefault(row["item"], set()).add(row["arm"])
+    done = {item for item, seen in arms.items() if seen == owed}
+    suite = StoredSuite(args.suite / "questions.jsonl")
+    items = [*suite.items][:: max(1, len(suite.items) // args.questions)]
+    items = sorted(items, key=lambda item: (item.long, len(item.accepted[0])))  # alike in length
+    batches = [items[at : at + args.batch] for at in range(0, len(items), args.batch)][
+        part :: args.jobs
+    ]
+    left = [[item for item in batch if item.name not in done] for batch in batches]
+    vlm = load(args.model, args.device) if any(left) else None
+    with path.open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in known if row["item"] in done)
+        for batch in filter(None, left):
+            assert vlm is not None
+            file.writelines(json.dumps(row) + "\n" for row in [*rows_of(vlm, suite, batch)])
             file.flush()
+
+
+def _whole(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, as far as they are whole."""
+    rows = []
+    with suppress(FileNotFoundError, ValueError):
+        for line in path.read_text().splitlines():
+            rows.append(json.loads(line))
+    return rows
 
 
 def change(constants: Sequence[str]) -> None:
@@ -147,6 +189,7 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--suite", type=Path, required=True, help="what `evaluate --draw` made")
     parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=1, help="questions at once: 16 on a GPU")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--part", type=int)
     parser.add_argument("--arms", help="JSON: {label: flat options}")
