@@ -192,26 +192,33 @@ def test_import_without_triton_or_gpu(root: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_fault_with_text_in_8_bits_leaves_the_others_alone(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "part, said",
+    [("past", "8 bits"), ("planes", "few bits")],
+    ids=["text in 8 bits", "channels of a few bits"],
+)
+def test_a_fault_of_one_form_leaves_the_others_alone(
+    part: str, said: str, wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its attention fails, or is off in its self-test: text with a past is read and written in
-    plain PyTorch, all else by the kernels."""
+    """Its attention fails, or is off in its self-test: it is read (and text written) in plain
+    PyTorch, all else by the kernels."""
     calls = []
 
     def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
-        calls.append(text)
-        if text.past is not None and not wrong:
+        calls.append(visual)
+        mine = (text.past if part == "past" else visual.key_planes) is not None
+        if mine and not wrong:
             raise RuntimeError("a secret path")
         found = attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
-        return found + (text.past is not None)
+        return found + mine
 
     kernel(monkeypatch, attend)
     dispatcher = Dispatcher()
-    dispatcher._unproven = {"past"} if wrong else set()
-    q, visual, text = dispatch.sample_past(torch.device("cpu"), torch.float32)
+    dispatcher._unproven = {part} if wrong else set()
+    sample = f"sample_{part}"
+    q, visual, text = getattr(dispatch, sample)(torch.device("cpu"), torch.float32)
     disguised = q.as_subclass(OnGpu)
-    monkeypatch.setattr(dispatch, "sample_past", lambda *given: (disguised, visual, text))
+    monkeypatch.setattr(dispatch, sample, lambda *given: (disguised, visual, text))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     for _ in range(3):
         got = dispatcher.attend(disguised, visual, text, 0.1)
@@ -219,12 +226,14 @@ def test_a_fault_with_text_in_8_bits_leaves_the_others_alone(
     assert len(calls) == 1
     status = dispatcher.status("cuda")
     assert status.backend == "triton"
-    assert "8 bits" in status.reason and "secret" not in status.reason
-    new = text.keys[:, :, :1].clone().as_subclass(OnGpu)
-    assert text.lengths is not None
-    added = torch.ones_like(text.lengths)
-    dispatcher.append(text, new, new, added)  # plain, though it says that it is on a GPU
+    assert said in status.reason and "secret" not in status.reason
+    if part == "past":
+        new = text.keys[:, :, :1].clone().as_subclass(OnGpu)
+        assert text.lengths is not None
+        added = torch.ones_like(text.lengths)
+        dispatcher.append(text, new, new, added)  # plain, though it says that it is on a GPU
     assert torch.equal(call(dispatcher), expected())
+    assert len(calls) == 2
 
 
 def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,35 +253,3 @@ def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatc
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     reason = dispatcher.status("cuda").reason
     assert "8 bits" in reason and "secret" not in reason
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_fault_of_the_planes_kernel_leaves_the_others_alone(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It fails, or is off in its self-test: planes go to the reference, all else to the kernel."""
-    calls = []
-
-    def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
-        calls.append(visual)
-        if visual.key_planes is not None and not wrong:
-            raise RuntimeError("a secret path")
-        found = attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
-        return found + (visual.key_planes is not None)
-
-    kernel(monkeypatch, attend)
-    dispatcher = Dispatcher()
-    dispatcher._unproven = {"planes"} if wrong else set()
-    q, visual, text = dispatch.sample_planes(torch.device("cpu"), torch.float32)
-    disguised = q.as_subclass(OnGpu)
-    monkeypatch.setattr(dispatch, "sample_planes", lambda *given: (disguised, visual, text))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    for _ in range(3):
-        got = dispatcher.attend(disguised, visual, text, 0.1)
-        assert torch.equal(got, attend_reference(q, visual, text, 0.1))
-    assert len(calls) == 1
-    status = dispatcher.status("cuda")
-    assert status.backend == "triton"
-    assert "few bits" in status.reason and "secret" not in status.reason
-    assert torch.equal(call(dispatcher), expected())
-    assert len(calls) == 2
