@@ -7,6 +7,7 @@ answered is in a journal, so an interrupted run continues where it stopped.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final, NamedTuple
 
 import torch
@@ -23,13 +24,15 @@ from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
 from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, of_part
+from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import free_bytes, is_out_of_memory
 from rotatek.serving.rows import decode_caches
 from rotatek.settings import Settings
 
-CACHES: Final = 40  # decoded side by side, at most
-MEMORY: Final = 4  # one part in four of what is free is for them
+ROWS: Final = 2560  # decoded side by side, at most: questions times settings
+MEMORY: Final = 8  # one part in eight of what is free is for them: processes share a GPU
+TOKENS: Final = 1 << 16  # of a batch of questions, about
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class RunOptions:
     """How a suite is asked, whatever the settings.
 
     Args:
-        batch: questions at once; None is 64 on a GPU, and 8 elsewhere.
+        batch: questions at once; None is 64 on a GPU, fewer where prompts are long, 8 elsewhere.
         suffix: appended to every question, e.g. " Answer with a single word or phrase."
         limits: new tokens of a short answer, and of a page.
         graph: replay steps as CUDA graphs.
@@ -99,7 +102,24 @@ class Runner:
         mine = of_part(self.suite.items, *part)
         todo = missing(self.suite.items, wanted, self.journal.answers)
         todo = [(item, owed) for item, owed in todo if item.document in mine]
-        return list(batches(todo, self.batch, jobs))
+        if not todo:
+            return []
+        area = {item.document: prod(self.suite.image(item.document).size) for item, _ in todo}
+        items = sorted((item for item, _ in todo), key=lambda item: area[item.document])
+        batch = self._fitting(items[len(items) // 2])
+
+        def size(item: Item) -> tuple[int, int]:  # questions about one picture stand together
+            return area[item.document], item.document
+
+        return list(batches(todo, batch, jobs, size))
+
+    def _fitting(self, typical: Item) -> int:
+        """Questions at once, by the length of a typical one's prompt where nobody has said."""
+        if self.options.batch is not None:
+            return self.batch
+        request = make_request(self.suite.image(typical.document), typical.question, 1)
+        tokens = self.vlm.prompt(request).visual_tokens
+        return max(1, min(self.batch, TOKENS // max(1, tokens)))
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each step added or gave up."""
@@ -114,7 +134,7 @@ class Runner:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
         tokens = batch.whole.valid.numel() + len(batch.items) * batch.limit
         room = free_bytes(str(self.vlm.device)) // MEMORY // self.vlm.full_bytes(tokens)
-        many = max(1, min(CACHES, room))
+        many = max(1, min(ROWS // len(batch.items), room))
         groups = []
         for slow in (False, True):
             chosen = [s for s in owed if (setting_id(s) in self.eager) == slow]

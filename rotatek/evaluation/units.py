@@ -1,14 +1,16 @@
 """Pieces of work: batches of questions with the settings that still owe them an answer."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rotatek.evaluation.journal import setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Scope, asked
 from rotatek.settings import Settings
+
+WINDOW: Final = 4  # batches among which questions are sorted by the size of their pictures
 
 
 class Unit(NamedTuple):
@@ -66,7 +68,12 @@ def of_part(items: Sequence[Item], number: int, parts: int) -> set[int]:
     return set(documents[number::parts])
 
 
-def batches(todo: Iterable[tuple[Item, list[Settings]]], batch: int, parts: int) -> Iterator[Unit]:
+def batches(
+    todo: Iterable[tuple[Item, list[Settings]]],
+    batch: int,
+    parts: int,
+    size: Callable[[Item], Any] | None = None,
+) -> Iterator[Unit]:
     """What is missing in batches, the kinds of question by turns.
 
     A batch has all its answers before the next begins, so a run cut short leaves questions that are
@@ -76,10 +83,11 @@ def batches(todo: Iterable[tuple[Item, list[Settings]]], batch: int, parts: int)
         todo: of `missing`.
         batch: questions at once, at most.
         parts: jobs that will share the batches; there are as many for every one of them.
+        size: of a question's picture; a batch has alike ones, which need little padding.
     """
     placed = []
     for unit in _alike(todo):
-        cut = _cut(unit, batch, parts)
+        cut = _cut(unit, batch, parts, size)
         placed += [((place + 0.5) / len(cut), one) for place, one in enumerate(cut)]
     yield from (unit for _, unit in sorted(placed, key=lambda pair: pair[0]))
 
@@ -110,12 +118,31 @@ def _alike(todo: Iterable[tuple[Item, list[Settings]]]) -> list[Unit]:
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
 
 
-def _cut(unit: Unit, batch: int, parts: int) -> list[Unit]:
+def _cut(
+    unit: Unit, batch: int, parts: int, size: Callable[[Item], Any] | None = None
+) -> list[Unit]:
     """Batches of at most `batch`, as many for each part; of the settings, if questions are few."""
     items, owed = unit
     many = -(-len(items) // batch)
     if len(items) >= parts:
         many = min(len(items), -(-many // parts) * parts)
-        return [Unit(some, owed) for some in even(items, many)]
+        return [Unit(some, owed) for some in _alike_in_size(items, many, size)]
     shares = even(owed, min(parts, len(owed)))
     return [Unit(some, share) for some in even(items, many) for share in shares]
+
+
+def _alike_in_size(
+    items: Sequence[Item], many: int, size: Callable[[Item], Any] | None
+) -> list[list[Item]]:
+    """So many batches; of every `WINDOW` in a row each has pictures of a size, the middle first.
+
+    A run cut short between them has asked about neither the small nor the large alone.
+    """
+    if size is None:
+        return even(items, many)
+    found = []
+    windows = -(-many // WINDOW)
+    for some, count in zip(even(items, windows), map(len, even(range(many), windows)), strict=True):
+        cut = even(sorted(some, key=size), count)
+        found += [cut.pop(len(cut) // 2) for _ in range(count)]
+    return found

@@ -2,7 +2,7 @@
 
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Scope
-from rotatek.evaluation.units import batches, missing, of_part, size
+from rotatek.evaluation.units import Unit, batches, missing, of_part, size
 from rotatek.settings import BASELINE, Settings
 
 WANTED: list[tuple[Settings, Scope]] = [
@@ -41,3 +41,24 @@ def test_parts_share_the_pictures() -> None:
     assert sum(map(len, parts)) == 80
     for part in parts:
         assert sum(document >= 1000 for document in part) == len(part) / 2 == 10
+
+
+def test_a_batch_has_pictures_of_a_size_and_the_middle_ones_come_first() -> None:
+    items = [Item(f"q{n}", n // 2, "a", "?", ("x",), "exact_match") for n in range(320)]
+    area = {document: (document * 37) % 160 for document in range(160)}
+    todo = missing(items, WANTED[:2], {})
+    sorted_ones = list(batches(todo, 40, 1, lambda i: (area[i.document], i.document)))
+    plain = list(batches(todo, 40, 1))
+
+    def padded(units: list[Unit]) -> int:
+        return sum(max(area[i.document] for i in u.items) * len(u.items) for u in units)
+
+    def pictures(units: list[Unit]) -> int:
+        return sum(len({item.document for item in unit.items}) for unit in units)
+
+    assert size(sorted_ones) == size(plain) == 640
+    assert padded(sorted_ones) < 0.75 * padded(plain)
+    assert pictures(sorted_ones) <= pictures(plain) + 3
+    means = [sum(area[i.document] for i in unit.items) / 40 for unit in sorted_ones]
+    assert all(60 < mean < 100 for mean in (sum(means[:2]) / 2, sum(means[4:6]) / 2))
+    assert len({item.name for unit in sorted_ones for item in unit.items}) == 320
