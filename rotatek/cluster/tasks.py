@@ -157,7 +157,9 @@ def _evaluate(
     whole = SentSuite(suite.name, list(suite.items), {})
     header, batch = _given(jobs.send(describe, source, whole))
     journal = Journal(evaluation.journal, header)
-    todo = missing(suite.items, list(wanted(evaluation.tables)), journal.answers)
+    chosen = list(wanted(evaluation.tables))
+    journal.record(settings for settings, _ in chosen)
+    todo = missing(suite.items, chosen, journal.answers)
     units = list(batches(todo, batch, jobs.count))
     refused: dict[str, str] = {}
     started_at, is_late = time.monotonic(), False

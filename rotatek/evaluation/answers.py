@@ -95,7 +95,9 @@ def restore(kept: Kept, folder: Path) -> None:
     if kept.solved:
         rivals.keep(kept.solved, folder)
     known = {name: value for name, value in kept.header.items() if name not in AFTERWARDS}
-    Journal(folder / JOURNAL, known).add(kept.answers.values())
+    journal = Journal(folder / JOURNAL, known)
+    journal.record(kept.settings.values())
+    journal.add(kept.answers.values())
 
 
 class Named:

@@ -69,8 +69,10 @@ class Evaluation:
         header = describe_run(vlm, self.suite, self.options)
         journal = Journal(self.journal, header)
         journal.answers |= read_journals(self.out, header)
+        chosen = list(wanted(self.tables))
+        journal.record(settings for settings, _ in chosen)
         runner = Runner(vlm, self.suite, journal, self.options, notice)
-        units = runner.units(list(wanted(self.tables)), part=self.part)
+        units = runner.units(chosen, part=self.part)
         return Outcome(_work(runner, units, self.limit_s), runner.refused)
 
     @property

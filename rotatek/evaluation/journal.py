@@ -1,10 +1,14 @@
-"""What was answered, on disk: one JSON object a line, so that an interrupted run goes on."""
+"""What was answered, on disk: one JSON object a line, so that an interrupted run goes on.
+
+The settings themselves are written down beside their names. So answers are found again when a
+method has gained an option since: what a record lacks has its default, from which the name follows.
+"""
 
 import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,8 +81,18 @@ def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
             f"The journal belongs to another run ({', '.join(changed)} differ). Give another "
             "--out, or delete the journal."
         )
-    answers = [Answer(**line) for line in lines[1:]]
-    return {(answer.setting, answer.item): answer for answer in answers}
+    now = {line["named"]: _name_now(line) for line in lines[1:] if "named" in line}
+    answers = [Answer(**line) for line in lines[1:] if "named" not in line]
+    mine = [replace(one, setting=now.get(one.setting, one.setting)) for one in answers]
+    return {(answer.setting, answer.item): answer for answer in mine}
+
+
+def _name_now(line: Mapping[str, Any]) -> str:
+    """The name that a written setting has in this version, or had where it is no longer known."""
+    try:
+        return setting_id(Settings.from_dict(line["settings"]))
+    except UserError:
+        return str(line["named"])
 
 
 def journals(folder: Path) -> list[Path]:
@@ -134,14 +148,31 @@ class Journal(Notes):
         self.path, self.header = path, header
         self.answers = read_answers(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write([header, *(asdict(answer) for answer in self.answers.values())])
+        kept = [line for line in _lines(path) if "named" in line]
+        named = [line | {"named": _name_now(line)} for line in kept]
+        self._named = {line["named"] for line in named}
+        self._write([header, *named, *(asdict(answer) for answer in self.answers.values())])
+
+    def record(self, settings: Iterable[Settings]) -> None:
+        """Write down what the names of some settings stand for."""
+        fresh = {setting_id(one): one for one in settings}
+        lines = [
+            {"named": name, "settings": one.as_dict()}
+            for name, one in fresh.items()
+            if name not in self._named and one == one.without_paths()  # a file may change
+        ]
+        self._named |= {str(line["named"]) for line in lines}
+        self._append(lines)
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Append and flush."""
         fresh = list(answers)
         super().add(fresh)
+        self._append([asdict(answer) for answer in fresh])
+
+    def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(a), ensure_ascii=False) + "\n" for a in fresh)
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ import pytest
 from rotatek.errors import UserError
 from rotatek.evaluation import report, rivals
 from rotatek.evaluation.answers import SUFFIX, Named, collect, pack, restore, unpack
-from rotatek.evaluation.journal import Answer, Answers, read_answers, read_header, setting_id
+from rotatek.evaluation.journal import (
+    Answer,
+    Answers,
+    Journal,
+    read_answers,
+    read_header,
+    setting_id,
+)
 from rotatek.evaluation.suite import Item, StoredSuite, describe
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.settings import BASELINE, Settings
@@ -53,6 +61,23 @@ def test_a_packed_run_goes_on_elsewhere(tmp_path: Path) -> None:
     assert "ran_on" not in header and header["model"] == HEADER["model"]
     assert read_answers(journal, header) == given()
     assert StoredSuite(tmp_path / "run" / "questions.jsonl").items == ITEMS
+
+
+def test_a_journal_survives_an_option_that_a_method_gains(tmp_path: Path) -> None:
+    """Written before `solver` was an option: its name was another one then."""
+    path, before = tmp_path / "journal.jsonl", "0123456789ab"
+    flat = {key: value for key, value in OURS.as_dict().items() if key != "solver"}
+    lines = [{"run": 1}, {"named": before, "settings": flat},
+             {"named": "gone", "settings": {"channels": "gone"}},
+             *(asdict(Answer(name, "q", "x", 1, 0.5)) for name in (before, "gone"))]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for _ in range(2):  # read, and written again under its present name
+        journal = Journal(path, {"run": 1})
+        assert journal.answers.keys() == {(setting_id(OURS), "q"), ("gone", "q")}
+    journal.record([OURS, BASELINE])
+    journal.record([OURS])
+    named = [line for line in path.read_text().splitlines() if '"named"' in line]
+    assert len(named) == 3 and read_answers(path, {"run": 1}) == journal.answers
 
 
 def test_committed_results_are_those_of_the_committed_answers() -> None:
