@@ -40,6 +40,7 @@ SETTINGS: Final = {
     ),
 }
 MIXED: Final = "mixed"  # clients take the settings in turn
+SIDES: Final = (1680, 1344)  # pixels: 2,880 visual tokens
 BARS: Final = {
     "k=d/4, over turns": 10.0,
     "bits 0.75, over turns": 10.0,
@@ -170,8 +171,9 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
         from tests.full_size import qwen  # noqa: PLC0415
 
         vlm = qwen()
+        vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": SIDES[0] * SIDES[1]}
     VisionLanguageModel.stop_ids = property(lambda _: frozenset())  # type: ignore[assignment,method-assign]
-    side = (224, 168) if args.tiny else (1680, 1344)
+    side = (224, 168) if args.tiny else SIDES
     work = requests(args.clients, side, args.tokens, args.clients)
     report: dict[str, Any] = {"torch": torch.__version__, "device": str(vlm.device), "rows": {}}
     for name in args.only:
