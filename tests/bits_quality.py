@@ -108,20 +108,38 @@ def rows_of(
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line an arm, differences paired with the plain cache and their 95 % intervals."""
-    names = list(dict.fromkeys(row["arm"] for row in rows))
     head = f"{'arm':<30} {'bytes':>6} {'short right':>27} {'wrong on pages':>27}"
     lines = [f"{head} {'KL':>8} {'page':>7}"]
-    for name in names:
-        own = [row for row in rows if row["arm"] == name]
-        cells = [f"{name:<30} {np.mean([row['share'] for row in own]):6.3f}"]
-        cells += [_cell(rows, name, page=False, key="right"), _cell(rows, name, True, "wrong")]
-        for page in (False, True):
-            cells.append(f"{np.mean([row['kl'] for row in own if row['page'] == page]):8.4f}")
-        lines.append(" ".join(cells))
+    for name, row in summary(rows).items():
+        cells = [f"{name:<30} {row['bytes']:6.3f}"]
+        for key in ("short right", "wrong on pages"):
+            low, high = row[key]["interval"]
+            told = f"{row[key]['mean']:6.2f} {row[key]['gap']:+6.2f} [{low:+.2f}, {high:+.2f}]"
+            cells.append(told.rjust(27))
+        lines.append(" ".join([*cells, f"{row['KL']:8.4f}", f"{row['KL on pages']:7.4f}"]))
     return "\n".join(lines)
 
 
-def _cell(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) -> str:
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every arm's figures, in percent where they are counts."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(row["arm"] for row in rows):
+        own = [row for row in rows if row["arm"] == name]
+        means = {
+            page: np.mean([row["kl"] for row in own if row["page"] == page] or [0.0])
+            for page in (False, True)
+        }
+        found[name] = {
+            "bytes": round(float(np.mean([row["share"] for row in own])), 4),
+            "short right": _paired(rows, name, page=False, key="right"),
+            "wrong on pages": _paired(rows, name, page=True, key="wrong"),
+            "KL": round(float(means[False]), 6),
+            "KL on pages": round(float(means[True]), 6),
+        }
+    return found
+
+
+def _paired(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) -> dict[str, Any]:
     """An arm's mean in percent, its difference from the plain cache, and that one's interval."""
     own, plain = (
         {row["item"]: row for row in rows if row["arm"] == arm and row["page"] == page}
@@ -130,10 +148,11 @@ def _cell(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) ->
     mine, theirs = (np.array([100.0 * one[item][key] for item in plain]) for one in (own, plain))
     groups = np.array([row["document"] for row in plain.values()])
     low, high = paired_interval(mine, theirs, groups)
-    gap = (mine - theirs).mean() if len(mine) else 0.0
-    return f"{mine.mean() if len(mine) else 0.0:6.2f} {gap:+6.2f} [{low:+.2f}, {high:+.2f}]".rjust(
-        27
-    )
+    mean, gap = (mine.mean(), (mine - theirs).mean()) if len(mine) else (0.0, 0.0)
+    return {
+        "questions": len(mine), "mean": round(float(mean), 2), "gap": round(float(gap), 2),
+        "interval": [round(float(low), 2), round(float(high), 2)],
+    }  # fmt: skip
 
 
 def answer(args: argparse.Namespace, part: int) -> None:
@@ -195,6 +214,7 @@ def main() -> None:
     parser.add_argument("--arms", help="JSON: {label: flat options}")
     parser.add_argument("--set", action="append", default=[], metavar="MODULE:NAME=NUMBER")
     parser.add_argument("--out", type=Path, default=Path("artifacts/bits"))
+    parser.add_argument("--json", type=Path, help="the table as numbers, added to what is there")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.arms:
@@ -211,6 +231,13 @@ def main() -> None:
     rows = [json.loads(text) for file in files for text in file.read_text().splitlines()]
     sys.stdout.write(f"{args.model}, {args.set}, {len({r['item'] for r in rows})} questions\n")
     sys.stdout.write(table(rows) + "\n")
+    if args.json is not None:
+        held = json.loads(args.json.read_text()) if args.json.exists() else {}
+        arms = {
+            name: {k: v for k, v in one.items() if k != "calibration"} for name, one in ARMS.items()
+        }
+        held[args.model] = {"arms": arms, "figures": summary(rows)}
+        args.json.write_text(json.dumps(held, indent=1) + "\n")
 
 
 if __name__ == "__main__":
