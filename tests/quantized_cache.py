@@ -63,7 +63,7 @@ def arms(vlm: VisionLanguageModel, inputs: dict[str, Any]) -> dict[str, partial[
     """Makers of an empty cache, by name."""
     made: dict[str, partial[Cache]] = {"DynamicCache": partial(DynamicCache)}
     made["QuantizedCache, fp8"] = partial(QuantizedCache, "fp8", vlm.model.config)
-    if importlib.util.find_spec("optimum.quanto") is None:
+    if not _has_quanto():
         sys.stderr.write("optimum-quanto is not installed: its QuantizedCache is left out.\n")
     else:
         for bits in (4, 2):
@@ -73,6 +73,12 @@ def arms(vlm: VisionLanguageModel, inputs: dict[str, Any]) -> dict[str, partial[
     for name, options in OURS.items():
         made[name] = partial(RotateKCache, vlm.model, inputs, Settings.of(**options))
     return made
+
+
+def _has_quanto() -> bool:
+    """Whether optimum-quanto is installed."""
+    parent = importlib.util.find_spec("optimum")  # of a package that is not there none is found
+    return parent is not None and importlib.util.find_spec("optimum.quanto") is not None
 
 
 def measure(vlm: VisionLanguageModel, inputs: dict[str, Any], make: Any, new: int) -> dict:
