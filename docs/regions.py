@@ -198,7 +198,13 @@ def status() -> str:
             mine = next((one for one in built["tables"] if one["name"] == name), None)
             cells.append("not measured yet" if mine is None else _count(mine))
         body.append((f"`{name}`", title, *cells))
-    return lines(("table", "what it compares", *(built["model"]["name"] for built in models)), body)
+    heads = ("table", "what it compares", *(built["model"]["name"] for built in models))
+    old = [_name(built) for built in models if not built.get("claims")]
+    whose = (
+        f"\nThe answers of {' and '.join(old)} were not kept: these are rows of earlier tables, "
+    )
+    said = f"{whose}in which SparK after a pruner has its signs.\n"
+    return lines(heads, body) + (said if old else "")
 
 
 def margins() -> str:
@@ -302,11 +308,11 @@ def efficiency() -> str:
             "tokens_per_s", "compress_ms")  # fmt: skip
     heads = ["model, rows x visual tokens", "method",
              *(key.replace("_", " ").replace("mib", "MiB") for key in keys)]  # fmt: skip
-    found = rows("kernels", "efficiency") or data("efficiency").get("rows", [])
+    found = rows("efficiency", "efficiency") or data("efficiency").get("rows", [])
     body = [(f"{row['model']}, {row['batch']} x {row['visual_tokens']:,}", row["method"],
              *("" if row.get(key) is None else figures.measured(row[key]) for key in keys))
             for row in found]  # fmt: skip
-    command = "python -m kernels.bench efficiency --json assets/results/kernels.json"
+    command = "python -m kernels.bench efficiency --json assets/results/efficiency.json"
     return lines(heads, body, command)
 
 

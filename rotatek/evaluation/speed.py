@@ -65,7 +65,7 @@ def _verdict(found: Judged) -> dict[str, str]:
 
 def _rows(files: Files, shapes: Shapes) -> list[Row]:
     """Of the efficiency measurement, whether it stands alone or in the file of all benchmarks."""
-    found = files.get("kernels", {}).get("efficiency") or files.get("efficiency", {})
+    found = files.get("efficiency") or files.get("kernels", {})
     found = found.get("efficiency", found)
     return [row for row in found.get("rows", []) if row["model"] == shapes.name]
 

@@ -109,6 +109,14 @@ def _held(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
 EFFICIENCY: Final = {  # column: title of its figure, scale
     "decode_ms": ("A whole decode step", dots.Scale("milliseconds", ".2f", " ms", True, False)),
     "attention_ms": ("Its attention", dots.Scale("milliseconds", ".3f", " ms", True, False)),
+    "recovery_ms": (
+        "Rebuilding full-width Keys, of the attention",
+        dots.Scale("milliseconds", ".3f", " ms", True, False),
+    ),
+    "join_ms": (
+        "Joining them to the text's",
+        dots.Scale("milliseconds", ".3f", " ms", True, False),
+    ),
     "tokens_per_s": ("Throughput", dots.Scale("tokens a second", ",.0f", "", True)),
     "kv_mib": ("The cache", dots.Scale("MiB", ",.0f", " MiB", True, False)),
     "prefill_ms": ("Prefill", dots.Scale("milliseconds", ",.1f", " ms", True, False)),
@@ -122,11 +130,13 @@ EFFICIENCY: Final = {  # column: title of its figure, scale
 def efficiency(files: Files) -> Drawings:
     """A figure a column: every length and batch is a row, every method a symbol."""
     rows = efficiency_rows(files)
+    many = len({row.get("model") for row in rows}) > 1
     drawn: Drawings = {}
     for column, (title, scale) in EFFICIENCY.items():
         found = [
             dots.Dot(
-                f"{row['batch']} x {row['visual_tokens']:,} tokens",
+                f"{row.get('model')}, " * many
+                + f"{row['batch']} x {row['visual_tokens']:,} tokens",
                 *(row[column],) * 3,
                 style_of(row["method"]).colour,
                 row["method"],

@@ -33,8 +33,8 @@ HEADINGS: Final = {
                 "there is, and what the saved memory is worth."),
     "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
                "their speed and bytes are real, their answers mean nothing."),
-    "efficiency": ("Efficiency", "Llama3-8B's shapes with random weights on an H200, over the "
-                   "length of the prompt and the number of questions at once."),
+    "efficiency": ("Efficiency", "Real shapes with random weights on an H200, over the length of "
+                   "the prompt and the number of questions at once."),
 }  # fmt: skip
 CLAIMS_TITLE: Final = "Claims, one by one"
 CLAIMS_TEXT: Final = (
