@@ -43,7 +43,7 @@ def _of(name: str, built: Built) -> tuple[str, str]:
 def verdict(found: Mapping[str, Any] | None) -> str:
     """What was found, and the difference in points with its interval."""
     if found is None:
-        return f"{OPEN}: nothing so light"
+        return f"{OPEN}: nothing as light to compare with"
     # Adding zero turns -0.0 into 0.0.
     one, low, high = (
         f"{round(100 * value, 1) + 0.0:+.1f}" for value in (found["difference"], *found["interval"])
