@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
 from rotatek.page import figures, zerogpu
+from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
 from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
@@ -32,6 +33,7 @@ log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 1.0  # for running answers to end and be sent
 SENDING_S: Final = 0.2  # for what they said last to reach the visitors
+THREADS: Final = VISITORS + 32  # each question holds one while it waits; others draw and upload
 RETRY_S: Final = 10  # what a full queue asks a program to wait
 
 
@@ -114,6 +116,7 @@ def leave_for_restart() -> None:
 
 def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
     """Bound the page's queue; the settings that an open port needs, however it is served."""
+    page.max_threads = THREADS
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return {
         "theme": theme(),
@@ -133,7 +136,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
 
 def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
     """Serve `page` from this process."""
-    settings = open_port(page, service) | options
+    settings = open_port(page, service) | {"max_threads": THREADS} | options
     return page.launch(state_session_capacity=200, share=False, **settings)
 
 
