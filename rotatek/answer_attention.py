@@ -2,7 +2,8 @@
 
 While a column answers, the queries of its later layers are kept; when it has ended they are run
 once against its own cache, as it stands: full Keys for a plain cache, the stored ones for a
-compressed one. Those layers read the answer off the picture; earlier ones look everywhere.
+compressed one. Those layers read the answer off the picture; earlier ones look everywhere. A layer
+that no longer holds what it saw, since its window moved on, is left out.
 """
 
 from collections.abc import Sequence
@@ -101,6 +102,8 @@ class AnswerAttentionRecorder:
             found = _layer(cache, layer, visual)
             if found is not None:
                 seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
+                if getattr(cache.layers[layer], "span", None) is not None:
+                    seen = seen[:, ::-1]  # there the newest come first
                 mass[:, _tokens(seen.shape[1], total, kept)] += seen
         top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
         return AnswerAttention(np.round(255 * mass / top).astype(np.uint8), tuple(steps))
@@ -119,12 +122,14 @@ class RecorderGroup:
 
 
 def _layer(cache: Cache, layer: int, visual: Tensor) -> tuple[Visual, Text] | None:
-    """One layer's visual and other tokens; None where it holds no visual ones."""
+    """One layer's visual and other tokens; None where it holds no visual ones, or not all."""
     held = cache.layers[layer]
     if isinstance(cache, RotateKCache):
-        if held.store is None or held.text is None:
+        if held.store is None or held.text is None or held.outgrown:
             return None
         return held.store.read(), held.text.read()
+    if held.keys.shape[2] < held.get_seq_length():
+        return None
     mask = torch.zeros(held.keys.shape[2], dtype=torch.bool, device=held.keys.device)
     mask[: len(visual)] = visual.to(mask.device)
     keys, values = held.keys[:1], held.values[:1]

@@ -7,12 +7,18 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.fixtures import Together
+
+if TYPE_CHECKING:
+    import torch
+
+    from tests.recorded import RecordedGraph
 
 
 def _set_the_scene() -> None:
@@ -100,3 +106,20 @@ def together() -> Together:
             raise raised[0]
 
     return run
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
+    """Every step can be captured, by recording it."""
+    from rotatek.cache import graphs
+    from tests.recorded import RecordedGraph
+
+    made: list[RecordedGraph] = []
+
+    def record(device: "torch.device", work: Callable[[], None]) -> RecordedGraph:
+        made.append(RecordedGraph(device, work))
+        return made[-1]
+
+    monkeypatch.setattr(graphs, "capture", record)
+    monkeypatch.setattr(graphs, "capturable", lambda device: True)
+    return made

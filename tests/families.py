@@ -131,12 +131,12 @@ def tiny_qwen3() -> VisionLanguageModel:
     return _qwen("qwen3_vl", Qwen3VLForConditionalGeneration, config, 16)
 
 
-def tiny_llava15() -> VisionLanguageModel:
+def tiny_llava15(text: type = LlamaConfig, **more: Any) -> VisionLanguageModel:
     """LLaVA-1.5: a CLIP tower whose CLS token is left out, a Llama with a first token."""
     tokenizer = byte_tokenizer(["<s>", "</s>", "<image>"], "</s>")
     config = LlavaConfig(
         vision_config=CLIPVisionConfig(**SIGLIP),
-        text_config=LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
+        text_config=text(**TEXT, vocab_size=len(tokenizer), **more),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
     )
     images = FAMILIES["llava"].images(
@@ -208,7 +208,7 @@ def tiny_internvl() -> VisionLanguageModel:
     return _finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
 
 
-def tiny_gemma3() -> VisionLanguageModel:
+def tiny_gemma3(window: int = 512, seen: int = 4) -> VisionLanguageModel:
     """Gemma 3: windows in most layers, pictures that see themselves both ways, pooled tokens."""
     special = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"]
     tokenizer = byte_tokenizer([*special, "<image_soft_token>"], "<end_of_turn>")
@@ -221,11 +221,12 @@ def tiny_gemma3() -> VisionLanguageModel:
     layers = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     config = Gemma3Config(
         text_config=Gemma3TextConfig(
-            **TEXT, vocab_size=len(tokenizer), layer_types=layers, sliding_window=512,
+            **TEXT, vocab_size=len(tokenizer), layer_types=layers, sliding_window=window,
             query_pre_attn_scalar=32,
         ),
         vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
-        image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=4,
+        image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=seen,
+        tie_word_embeddings=False,
     )  # fmt: skip
     images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
     return _finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)

@@ -27,6 +27,7 @@ from rotatek.cache.plan import TokenPlan, is_one_of, layout_of, visual_ids
 from rotatek.errors import CacheNotStorable, ModeUnsupported
 from rotatek.layout import WINDOW, Layout
 from rotatek.settings import Settings
+from rotatek.tokens import KeepAll
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +149,10 @@ class RotateKCache(RewindableCache):
         """
         pruner, visual = self.settings.pruning, inputs.get("visual")
         if visual is None:
-            if pruner.stage == "encoder":
-                raise _embed_first(self.settings)
             visual = is_one_of(inputs["input_ids"], self._visual)
+            if pruner.stage == "encoder" and bool(visual.any()):
+                raise _embed_first(self.settings)
+        pruner = pruner if bool(visual.any()) else KeepAll()
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
         valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
@@ -164,7 +166,7 @@ class RotateKCache(RewindableCache):
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.shape[1] == 1 or self.layers[0].pending:
             return
-        if bool(is_one_of(ids, self._visual).any()):
+        if any(la.span is not None for la in self.layers) or is_one_of(ids, self._visual).any():
             names = ("input_ids", "attention_mask")
             self.expect({name: given[name] for name in names if given.get(name) is not None})
 

@@ -9,17 +9,19 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual, expanded, opened_text
+from kernels.reference import Text, Visual, expanded
 from rotatek.attention import tag
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.metrics import OutputMetrics
 from rotatek.cache.plan import TokenPlan
+from rotatek.cache.span import NOWHERE, sight_of, window_of
 from rotatek.cache.text import TextBuffer
 from rotatek.channels.base import ChannelMethod, LayerStates
 from rotatek.channels.store import Store
-from rotatek.errors import ModeUnsupported
-from rotatek.layout import Rows
+from rotatek.layout import TEXT_STEP, Rows
 from rotatek.rotation.bases import LayerAxes
+
+Held = tuple[Tensor, Tensor, Tensor]  # Keys and Values [B, Hkv, N, d], and lengths [B]
 
 
 class Recorder(Protocol):
@@ -44,11 +46,11 @@ class Filling:
     bases: Sequence[Tensor | LayerAxes] | None = None
     stores: list[Store] = field(default_factory=list)
 
-    def compress(self, states: LayerStates) -> Store:
-        """Store one layer's visual tokens."""
+    def compress(self, states: LayerStates, seen: LayerStates) -> Store:
+        """Store one layer's visual tokens; seen: those of them that a window leaves, or all."""
         if self.recorder is not None:
             self.recorder.record(states)
-        self.stores.append(self.method.compress(states))
+        self.stores.append(self.method.compress(seen))
         return self.stores[-1]
 
     def settle(self, last: bool) -> None:
@@ -95,10 +97,7 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `rotatek.attention.Layer.attend`.
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
-        if self.text is not None:
-            check_window(module, self.logical)
         if self.pending:
-            self.window = getattr(module, "sliding_window", None)
             first = self.text is None
             out = full() if first else self._attend_behind(module, query, key, value, scale)
             self.absorb(module, query, key, value)
@@ -108,9 +107,16 @@ class PlannedLayer(CompressedLayer):
         recorder = self.filling.recorder
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
             recorder.step(self.index, query)
+        self.follow(0)
         self.text.append(key, value)
+        return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+
+    def visual(self) -> Visual | None:
+        """The visual tokens that the newest token sees."""
         visual = None if self.store is None else self.store.read()
-        return attend(query, visual, self.text.read(), scale).transpose(1, 2)
+        if visual is None or self.text is None or self.text.tables is None:
+            return visual
+        return visual._replace(lengths=self.text.tables.seen(self.text.lengths), fresh=True)
 
     def absorb(
         self,
@@ -147,32 +153,102 @@ class PlannedLayer(CompressedLayer):
         """Visual tokens compressed, the others as the method says."""
         self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
-        gathered = text.gather(key), text.gather(value)
-        if self.text is None:
-            self.text = TextBuffer(*gathered, text.lengths, text.ragged, text.longest)
-            recent = self.filling.method.recent_text
-            if recent is not None:
-                self.text = TextBuffer.behind_window(self.text, recent)
+        width, order = window_of(module), None
+        if self.text is not None and self.span is not None:
+            said, pool, order = self._turn_within(key, value, visual, text)
+        elif self.text is not None:
+            said, pool = Text(text.gather(key), text.gather(value), text.lengths), None
+            self.text.extend(said.keys, said.values, text)
         else:
-            self.text.extend(*gathered, text)
+            rows, pool = text, None
+            if width is not None:
+                rows, order, self.span = self.plan.sight(width).to(key.device)
+            said = self._begin_text(key, value, rows.padded(TEXT_STEP))
+        if order is not None and order.longest == 0:
+            self.store = None
         if visual.index.shape[1] == 0:
             return None
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
+            if pool is None and self.store is not None:
+                pool = joined(self.store.read(), *kept)
             states = LayerStates(
-                *(kept if self.store is None else joined(self.store.read(), *kept)),
+                *(pool or kept),
                 window.gather(query),
                 window.alive,
                 self.index,
                 entering=self.plan.entering,
-                text=Text(*gathered, text.lengths),
+                text=said,
             )
+        self._store(module, key, states, order)
+        return states
+
+    def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
+        """Lay the text in order: `rows` of tokens [B, Hkv, n, d]."""
+        gathered = rows.gather(keys), rows.gather(values)
+        self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
+        recent = self.filling.method.recent_text
+        if recent is not None:
+            self.text = TextBuffer.behind_window(self.text, recent)
+        return Text(*gathered, rows.lengths)
+
+    def _store(
+        self, module: nn.Module, key: Tensor, states: LayerStates, order: Rows | None
+    ) -> None:
+        """Compress visual tokens; order: those that a window leaves, the newest first."""
+        seen = states
+        if order is not None:
+            if order.longest == 0:
+                return
+            seen = states.once("seen", lambda: states.taken(order))
         filling, metric = self.filling, None
         if filling.method.weighs_values:
             metric = filling.metrics.of(self.index, module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
-        self.store = filling.compress(replace(states, value_metric=metric, basis=basis))
-        return states
+        states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
+        self.store = filling.compress(states, seen)
+
+    def _turn_within(
+        self, key: Tensor, value: Tensor, visual: Rows, text: Rows
+    ) -> tuple[Text, Held | None, Rows]:
+        """Lay the text anew behind a later turn's rows, as far as a window leaves it.
+
+        Returns:
+            the text, the visual tokens that are stored and the turn's own (None where it brings
+            none), and which of these the window leaves.
+        """
+        assert self.text is not None and self.span is not None
+        span, places, count = self.span, *self._standing()
+        *held, number = self.text.opened()
+        spoken = torch.cat([span.places(number), _placed(places, text)], 1)
+        keys = torch.cat([held[0], text.gather(key)], 2)
+        values = torch.cat([held[1], text.gather(value)], 2)
+        shown = span.visual.masked_fill(span.visual < 0, NOWHERE)
+        shown = shown if self.store is not None else shown[:, :0]
+        if visual.longest:
+            shown = torch.cat([shown, _placed(places, visual)], 1)
+        rows, order, after = sight_of(span.width, spoken, shown, count)
+        said = self._begin_text(keys, values, rows.padded(TEXT_STEP))
+        if not visual.longest:
+            self.span = replace(after, visual=span.visual if self.store is not None else shown)
+            return said, None, order
+        self.span = after
+        pool = visual.gather(key), visual.gather(value)
+        if self.store is not None:
+            old = expanded(self.store.read(), key.shape[-1])
+            pool = (
+                torch.cat([old[0].to(key), pool[0]], 2),
+                torch.cat([old[1].to(value), pool[1]], 2),
+            )
+        return said, (*pool, (shown < NOWHERE).sum(1, dtype=torch.int32)), order
+
+    def _standing(self) -> tuple[Tensor, Tensor]:
+        """Places [B, T] of a later turn's rows, and how many tokens there are with them, [B]."""
+        assert self.text is not None and self.span is not None
+        lengths = self.text.lengths
+        places, count = (part.to(lengths.device) for part in self.plan.standing())
+        before = self.span.counted(lengths)
+        return torch.where(places < NOWHERE, places + before[:, None], NOWHERE), count + before
 
     def _attend_behind(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -182,9 +258,9 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `attend`.
         """
         assert self.text is not None
-        *text, place = opened_text(self.text.read())
+        *text, number = self.text.opened()
         keys, values = [text[0].to(key), key], [text[1].to(value), value]
-        seen = [place >= 0]
+        seen = [number >= 0]
         if self.store is not None:
             visual = self.store.read()
             held = expanded(visual, key.shape[-1])
@@ -196,9 +272,26 @@ class PlannedLayer(CompressedLayer):
             own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
         stored = torch.cat(seen, 1)[:, None, None].expand(-1, 1, T, -1)
         mask = torch.cat([stored, own.to(key.device).expand(len(key), -1, -1, -1)], -1)
+        if self.span is not None:
+            mask = mask & self._within(number)
         return sdpa_attention_forward(
             module, query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling=scale
         )[0]
+
+    def _within(self, number: Tensor) -> Tensor:
+        """Bool [B, 1, T, N + M + T]: what lies within the window of each of a later turn's rows, of
+        visual tokens, of the text's (`number` [B, M]) and of the rows themselves."""
+        assert self.span is not None
+        own = self._standing()[0]
+        visual = self.span.visual if self.store is not None else self.span.visual[:, :0]
+        places = torch.cat([visual, self.span.places(number), own], 1)
+        near = own[:, :, None] - places[:, None] < self.span.width
+        return near[:, None]
+
+
+def _placed(places: Tensor, rows: Rows) -> Tensor:
+    """The places [B, n] of some rows, `NOWHERE` beyond each length; places: [B, T] of all."""
+    return places.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
 
 
 def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
@@ -227,17 +320,3 @@ def joined(
         return both[0], both[1], alive.sum(-1, dtype=torch.int32)
     rows = Rows.where(alive)
     return rows.gather(both[0]), rows.gather(both[1]), rows.lengths
-
-
-def check_window(module: nn.Module, tokens: int) -> None:
-    """Refuse a conversation that outgrew its attention's window.
-
-    Raises:
-        ModeUnsupported: with the window's length.
-    """
-    sliding = getattr(module, "sliding_window", None)
-    if sliding is not None and tokens > sliding:
-        raise ModeUnsupported(
-            f"The conversation is longer than this model's sliding window of {sliding} tokens, "
-            "which a compressed cache does not follow. Use a shorter prompt or answer."
-        )

@@ -173,7 +173,7 @@ class StepGraph:
             and layer.text.static
             and layer.text.growing is held
             and layer.text.longest < layer.text.room
-            and (layer.window is None or layer.logical < layer.window)
+            and layer.follows
             for layer, held in zip(cache.layers, self._held, strict=True)
         )
 

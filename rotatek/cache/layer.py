@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from rotatek.cache.span import Span
 from rotatek.cache.text import TextBuffer
 from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
@@ -30,7 +31,7 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
-        self.window: int | None = None  # tokens that its attention may see at most
+        self.span: Span | None = None  # where its tokens stand, if its attention has a window
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
@@ -66,12 +67,17 @@ class CompressedLayer(CacheLayerMixin):
         """What `restore` takes: the layer as it is, filled."""
         text = None if self.text is None else self.text.state()
         store = None if self.store is None else self.store.without_shared()
-        return {"rows": self.rows, "logical": self.logical, "store": store, "text": text}
+        span = None if self.span is None else dict(vars(self.span))
+        if span is not None:
+            span.pop("tables", None)  # the text's, if it follows them
+        told = {"rows": self.rows, "logical": self.logical, "store": store}
+        return told | {"text": text, "span": span}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become a filled layer again; state: of `state`."""
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
-        self.text = TextBuffer.of(state["text"])
+        self.text, span = TextBuffer.of(state["text"]), state.get("span")
+        self.span = None if span is None else Span(**span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""
@@ -80,11 +86,34 @@ class CompressedLayer(CacheLayerMixin):
         if self.text is not None:
             yield from (("text", tensor) for tensor in self.text.tensors())
             yield "lengths", self.text.lengths
+            yield from (("lengths", tensor) for tensor in self.text.tables or ())
+        if self.span is not None:
+            yield from (("lengths", tensor) for tensor in self.span.tensors())
+
+    def follow(self, tokens: int) -> None:
+        """Let the window move with the text from here on, if `tokens` more would outgrow it."""
+        if self.span is None or self.text is None or self.text.tables is not None:
+            return
+        if self.logical + tokens > self.span.width:
+            self.text.follow(self.span.tables)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether there have been more tokens than its window takes."""
+        return self.span is not None and self.logical > self.span.width
+
+    @property
+    def follows(self) -> bool:
+        """Whether a further token leaves what may be seen as it should be."""
+        if self.span is None or self.logical < self.span.width:
+            return True
+        return self.text is not None and self.text.tables is not None
 
     def _select(self, change: Callable[[Tensor], Tensor]) -> None:
         for part in (self.store, self.text):
             if part is not None:
                 part.select(change)
+        self.span = None if self.span is None else self.span.changed(change)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams."""
@@ -110,7 +139,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget everything; the layer can take a new prefill."""
-        self.logical, self.store, self.text = 0, None, None
+        self.logical, self.store, self.text, self.span = 0, None, None, None
 
 
 class RewindableCache(Cache):
@@ -119,6 +148,7 @@ class RewindableCache(Cache):
     def make_static(self, tokens: int) -> None:
         """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
         for layer in self.layers:
+            layer.follow(tokens)
             layer.text.reserve(layer.text.longest + tokens)
             layer.text.static = True
 
@@ -128,6 +158,7 @@ class RewindableCache(Cache):
         for layer in self.layers:
             text = layer.text
             text.static = False
+            layer.follow(tokens)
             if 4 * (text.room - text.longest) < tokens:
                 text.reserve(text.longest + tokens)
                 grown = True

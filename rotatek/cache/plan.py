@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.attention import Narrowing, causal_mask, narrow_mask, take_rows
 from rotatek.budget import tokens_kept
+from rotatek.cache.span import NOWHERE, Sight, sight_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported
 from rotatek.layout import WINDOW, Layout, Rows
 from rotatek.tokens.base import Attended, TokenPruner
@@ -44,6 +45,8 @@ class TokenPlan:
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._layout: Layout | None = layout
+        self._valid = layout.valid
+        self._sights: dict[int, Sight] = {}  # of those rows, by the window's width
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
         self._choice: _Choice | None = None
@@ -77,6 +80,29 @@ class TokenPlan:
         """Visual, text and window rows of the layer now being filled."""
         assert self._rows is not None
         return self._rows
+
+    def standing(self) -> tuple[Tensor, Tensor]:
+        """Where the rows of the layer now being filled stand among the plan's own tokens.
+
+        Returns:
+            places [B, L'] int32, `NOWHERE` for padding, and how many tokens there are, [B].
+        """
+        assert self._layout is not None
+        place = self._valid.cumsum(1) - 1
+        place = place if self._source is None else place.gather(1, self._source)
+        return place.masked_fill(~self._layout.valid, NOWHERE).int(), self._valid.sum(1).int()
+
+    def sight(self, width: int) -> Sight:
+        """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
+        and of its visual rows."""
+        if width not in self._sights:
+            assert self._layout is not None
+            visual = self.rows()[0]
+            places, count = self.standing()
+            text = places.masked_fill(self._layout.visual, NOWHERE)
+            seen = places.gather(1, visual.index).masked_fill(~visual.alive, NOWHERE)
+            self._sights[width] = sight_of(width, text, seen, count)
+        return self._sights[width]
 
     def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
@@ -138,6 +164,7 @@ class TokenPlan:
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
+        self._sights.clear()
         self._rows = self._layout.rows()
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
@@ -178,6 +205,7 @@ class TokenPlan:
             self._layout = self._rows = self._source = None
             self._memory = self.mask = None
             self._masks.clear()
+            self._sights.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Prompt, text and generated tokens in buffers that grow: at full width, or the older in 8 bits."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import append
-from kernels.reference import Past, Text
+from kernels.reference import Past, Text, opened_text
+from rotatek.cache.span import Tables
 from rotatek.errors import ModeUnsupported
 from rotatek.layout import TEXT_STEP, Rows
 
@@ -27,21 +29,31 @@ def behind(window: int, slots: int) -> int:
     return -(-(max(slots - window, 0) + 1) // TEXT_STEP) * TEXT_STEP
 
 
-def room_in(keys: Tensor, past: Past | None) -> int:
-    """Tokens that each row of a text has room for."""
+def room_in(keys: Tensor, past: Past | None, window: int | None = None) -> int:
+    """Tokens that each row of a text has room for; window: how many of them are kept at most."""
+    if window is not None and keys.shape[2] >= window:
+        return sys.maxsize
     return keys.shape[2] if past is None else keys.shape[2] + past.data.shape[2] - 1
 
 
-def write_tokens(text: Text, keys: Tensor, values: Tensor, added: Tensor | None) -> None:
+def write_tokens(
+    text: Text, keys: Tensor, values: Tensor, added: Tensor | None, slot: Tensor | None = None
+) -> None:
     """Write T tokens [B, Hkv, T, d] behind each row's own last one; lengths stay.
 
-    added: [B] how many are a row's; without a past nobody asks, and slots beyond hold anything.
+    Args:
+        text: has room for them.
+        keys: the tokens'.
+        values: theirs, too.
+        added: [B] how many are a row's; without a past nobody asks, and slots beyond hold anything.
+        slot: [B] where they begin instead.
     """
     if text.past is not None and added is not None:
         append(text, keys, values, added)
         return
     assert text.lengths is not None
-    slots = text.lengths.long()[:, None] + torch.arange(keys.shape[2], device=keys.device)
+    first = text.lengths if slot is None else slot
+    slots = first.long()[:, None] + torch.arange(keys.shape[2], device=keys.device)
     index = slots[:, None, :, None].expand_as(keys)
     text.keys.scatter_(2, index, keys)
     text.values.scatter_(2, index, values)
@@ -51,6 +63,7 @@ class TextBuffer:
     """Keys and Values [B, Hkv, M, d] with spare slots; lengths live on the device.
 
     With `past` they are the ring of the newest tokens (`kernels.reference.Text`), and it grows.
+    With `tables` they hold what a window leaves, and lengths count what has left it, too.
     """
 
     def __init__(
@@ -61,7 +74,9 @@ class TextBuffer:
         ragged: bool,
         longest: int | None = None,  # slots beyond it may hold anything
         past: Past | None = None,
+        tables: Tables | None = None,
     ) -> None:
+        self.tables = tables
         self.longest = keys.shape[2] if longest is None else longest
         self.ragged = ragged
         self.lengths = lengths.clone()
@@ -91,9 +106,25 @@ class TextBuffer:
         made.longest = text.longest
         return made
 
+    def follow(self, tables: Tables) -> None:
+        """From here on hold what a window leaves, at full width."""
+        if self.past is not None:
+            keys, values, place = opened_text(self.read())
+            index = torch.where(place < 0, self.longest, place)[:, None, :, None].expand_as(keys)
+            self.keys, self.values = (
+                part.new_zeros(*part.shape[:2], self.longest + 1, part.shape[3])
+                .scatter_(2, index, part)[:, :, : self.longest]
+                .to(self.keys.dtype)
+                for part in (keys, values)
+            )
+            self.past = None
+        self.tables = tables
+
     def state(self) -> dict[str, Any]:
         """What `of` makes again, without the spare slots."""
         used, past = self.longest, self.past
+        if self.tables is not None:
+            used = min(used, self.tables.width)
         if past is not None:
             older = max(used - self.keys.shape[2], 0) + 1
             past = past._replace(data=past.data[:, :, :older], scales=past.scales[:, :, :older])
@@ -102,20 +133,22 @@ class TextBuffer:
             "values": self.values[:, :, :used],
             "lengths": self.lengths,
             "ragged": self.ragged,
-            "longest": used,
+            "longest": self.longest,
             "past": None if past is None else past._asdict(),
+            "tables": None if self.tables is None else self.tables._asdict(),
         }
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "TextBuffer":
         """A buffer again; state: of `state`."""
-        past = state.get("past")
-        return cls(**{**state, "past": None if past is None else Past(**past)})
+        past, tables = state.get("past"), state.get("tables")
+        told = {"past": past and Past(**past), "tables": tables and Tables(**tables)}
+        return cls(**{**state, **told})
 
     @property
     def room(self) -> int:
         """Tokens that each row has room for."""
-        return room_in(self.keys, self.past)
+        return room_in(self.keys, self.past, self.tables and self.tables.width)
 
     @property
     def growing(self) -> Tensor:
@@ -124,6 +157,8 @@ class TextBuffer:
 
     def reserve(self, slots: int) -> None:
         """Make room for `slots` tokens in all."""
+        if self.tables is not None:
+            slots = min(slots, self.tables.width)
         size = -(-slots // TEXT_STEP) * TEXT_STEP
         if self.past is not None:
             size = behind(self.keys.shape[2], slots)
@@ -143,7 +178,9 @@ class TextBuffer:
         self.reserve(self.longest + T)
         if self.past is not None and added is None:
             added = torch.full_like(self.lengths, T)
-        if self.ragged or self.static or self.past is not None:
+        if self.tables is not None:
+            write_tokens(self.read(), keys, values, added, self.tables.slot(self.lengths))
+        elif self.ragged or self.static or self.past is not None:
             write_tokens(self.read(), keys, values, added)
         else:
             self.keys[:, :, self.longest : self.longest + T] = keys
@@ -176,16 +213,26 @@ class TextBuffer:
 
     def read(self) -> Text:
         """What the attention reads."""
-        return Text(self.keys, self.values, self.lengths, self.past)
+        held = self.lengths if self.tables is None else self.tables.held(self.lengths)
+        return Text(self.keys, self.values, held, self.past)
+
+    def opened(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and Values of every slot [B, Hkv, M, d] in the cache's type, and which of its text's
+        tokens each holds [B, M], -1 for none."""
+        keys, values, number = opened_text(self.read())
+        if self.tables is not None:
+            number = self.tables.numbers(self.lengths, keys.shape[2])
+        return keys.to(self.keys.dtype), values.to(self.values.dtype), number
 
     def tensors(self) -> list[Tensor]:
-        """All but the lengths."""
+        """All but the lengths and tables."""
         return [self.keys, self.values, *(self.past or ())]
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor."""
         self.keys, self.values = change(self.keys), change(self.values)
         self.past = None if self.past is None else Past(*map(change, self.past))
+        self.tables = None if self.tables is None else Tables(*map(change, self.tables))
         self.lengths = change(self.lengths)
 
 

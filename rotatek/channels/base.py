@@ -7,7 +7,7 @@ worked out from what `compress` stores, unless a method knows it exactly and say
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -17,6 +17,7 @@ from kernels.reference import Text, Visual
 from rotatek import rotation
 from rotatek.budget import channels_kept
 from rotatek.channels.store import Store
+from rotatek.layout import Rows
 from rotatek.options import Method, choice, option
 from rotatek.rotation.bases import LayerAxes
 
@@ -56,6 +57,11 @@ class LayerStates:
     entering: Callable[[], Tensor | None] | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def taken(self, rows: Rows) -> "LayerStates":
+        """The same of some of the visual tokens, in that order."""
+        keys, values = rows.gather(self.keys), rows.gather(self.values)
+        return replace(self, keys=keys, values=values, lengths=rows.lengths, made={})
 
     def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
         """`make()`, called by the first who asks for `what` of these states."""

@@ -44,7 +44,7 @@ def empty_cache(
 ) -> Cache:
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
-        return DynamicCache()
+        return DynamicCache(config=vlm.model.config)  # whose windows hold what transformers' hold
     return RotateKCache(
         vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
     )

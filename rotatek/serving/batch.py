@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from rotatek.attention import tag
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache, release
-from rotatek.cache.filling import check_window
+from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.layer import CompressedLayer, RewindableCache
+from rotatek.cache.text import TextBuffer
 from rotatek.serving.group import Group, key_of
 from rotatek.serving.pools import Copy, Shift
 from rotatek.serving.slots import Piece, Slots, piece_of
@@ -45,7 +45,6 @@ class BatchLayer(CompressedLayer):
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
         """Attention output [rows, 1, Hq, d] of one new token a row."""
-        check_window(module, self.logical)
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         parts, start = [], 0
         for slots in self.groups:
@@ -89,7 +88,12 @@ class RunningBatch(RewindableCache):
 
     @torch.inference_mode()
     def join(
-        self, caches: Sequence[Cache], room: int, watchers: Sequence[Sequence[Watcher]] = ()
+        self,
+        caches: Sequence[Cache],
+        tokens: int,
+        watchers: Sequence[Sequence[Watcher]] = (),
+        *,
+        reserve: bool = True,
     ) -> list[list[int]]:
         """Take over filled caches, which hold nothing afterwards.
 
@@ -97,20 +101,22 @@ class RunningBatch(RewindableCache):
 
         Args:
             caches: compressed or plain; of one sample each, or of several.
-            room: tokens that each row may add, if that is known to be worth reserving.
+            tokens: that each row may add.
             watchers: what sees each cache's queries.
+            reserve: whether to have room for them from the first.
 
         Returns:
             The numbers of each cache's rows.
         """
-        pieces = [[piece_of(c, i, self.settled) for i in range(len(self.layers))] for c in caches]
+        layers = range(len(self.layers))
+        pieces = [[piece_of(c, i, tokens, self.settled) for i in layers] for c in caches]
         keys = [key_of(own) for own in pieces]
         if not self._groups.keys() >= set(keys):
             self._drop_empty()  # a graph has to be captured again anyway
         try:
             for key in dict.fromkeys(keys):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
-                self._fit(key, alike, room)
+                self._fit(key, alike, tokens if reserve else 0)
         except BaseException:
             self.moved += 1
             self._drop_empty()
@@ -195,10 +201,7 @@ class RunningBatch(RewindableCache):
                 held = cache.layers[index]
                 held.store, held.text, held.logical = store, text, logical
             else:
-                plain = DynamicLayer()
-                count = text.longest
-                plain.update(text.keys[:, :, :count], text.values[:, :, :count])
-                cache.layers.append(plain)
+                _refill(cache.layers[index], text, logical)
 
     def _order(self) -> None:
         """Lay down which row is where, what is seen of it, and how long the longest is."""
@@ -291,7 +294,23 @@ def _real_lengths(pieces: Sequence[Sequence[Piece]]) -> list[list[list[int]]]:
 def _strip(cache: Cache) -> None:
     """Let a cache's tensors go, and keep what it is."""
     if not isinstance(cache, RotateKCache):
-        release(cache)
+        cache.layers[:] = [_empty_like(layer) for layer in cache.layers]
         return
     for layer in cache.layers:
         layer.store = layer.text = None
+
+
+def _empty_like(plain: Any) -> DynamicLayer:
+    """An empty layer of transformers' own, of a layer's kind."""
+    if plain.is_sliding:
+        return DynamicSlidingWindowLayer(sliding_window=plain.sliding_window)
+    return DynamicLayer()
+
+
+def _refill(plain: Any, text: TextBuffer, logical: int) -> None:
+    """Give such a layer what it holds after `logical` tokens."""
+    keys, values, number = text.opened()
+    order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # in their order, what is held
+    plain.update(keys[:, :, order], values[:, :, order])
+    if plain.is_sliding:
+        plain.cumulative_length = logical

@@ -22,7 +22,7 @@ def key_of(pieces: Sequence[Piece]) -> Hashable:
         else (type(piece.store), piece.parts.form())
         for piece in pieces
     )  # fmt: skip
-    return forms, size_class(parts), pieces[0].text_form
+    return forms, size_class(parts), tuple(piece.text_form for piece in pieces)
 
 
 class Group:

@@ -123,7 +123,7 @@ def decode_caches(
         (cache, its rows' tokens) as caches are done.
     """
     batch = RunningBatch(len(caches[0].layers), settled=True)
-    parts = batch.join(caches, limit + 1 if graph else 0)
+    parts = batch.join(caches, limit + 1, reserve=graph)
     if graph:
         batch.freeze()
     greedy = _Greedy(vlm, batch, logits, position, graph)

@@ -169,9 +169,10 @@ class Scheduler:
             self._batch = RunningBatch(len(decoder_layers(self.vlm.model)))
             self._batch.static = self.graphs
             self._moved = self._uncaptured = -1
-        room = max(seat.limit for seat in seats) if self.graphs else 0
+        limit = max(seat.limit for seat in seats)
         watchers = [() if seat.blind else seat.watchers for seat in seats]
-        rows = self._batch.join([seat.cache for seat in seats], room, watchers)
+        caches = [seat.cache for seat in seats]
+        rows = self._batch.join(caches, limit, watchers, reserve=self.graphs)
         for seat, (row,) in zip(seats, rows, strict=True):
             seat.row = row
             self._seats[row] = seat

@@ -7,7 +7,7 @@ lies in pools of all layers (`rotatek.serving.pools`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache
 from kernels.dispatch import attend
 from kernels.planes import GRANULE
 from kernels.reference import Past, Text, Visual, opened
+from rotatek.cache.span import Span, Tables
 from rotatek.cache.text import TextBuffer, behind, room_in, write_tokens
 from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
@@ -34,7 +35,8 @@ class Piece(NamedTuple):
 
     store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
     text; logical: tokens seen; past: older text in 8 bits, and keys and values are then a ring;
-    parts: the store's, or None where there is none or it is kept apart.
+    parts: the store's, or None where there is none or it is kept apart; tables: how a window moves,
+    where the answer may reach beyond it.
     """
 
     store: Store | None
@@ -44,6 +46,7 @@ class Piece(NamedTuple):
     logical: int
     past: Past | None = None
     parts: Parts | None = None
+    tables: Tables | None = None
 
     @property
     def apart(self) -> bool:
@@ -51,24 +54,29 @@ class Piece(NamedTuple):
         return self.store is not None and self.parts is None
 
     @property
-    def text_form(self) -> int | None:
-        """Equal for texts whose rows can lie in the same tensors."""
-        return None if self.past is None else self.keys.shape[TOKENS]
+    def text_form(self) -> tuple[int | None, int | None]:
+        """Equal for texts whose rows can lie in the same tensors: slots of the ring, and of what a
+        window leaves."""
+        ring = None if self.past is None else self.keys.shape[TOKENS]
+        return ring, None if self.tables is None else self.tables.width
 
 
-def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
+def piece_of(cache: Cache, layer: int, tokens: int, settled: bool = False) -> Piece:
     """One layer of a filled cache, compressed or plain.
 
     Args:
         cache: a `RotateKCache`, or transformers' own, all of which counts as text.
         layer: index from 0.
+        tokens: that it may add.
         settled: rebuild once what a method would rebuild at every step.
     """
     held = cache.layers[layer]
     text: TextBuffer | None = getattr(held, "text", None)
     if text is None:
-        length = held.keys.shape[TOKENS]
-        return Piece(None, held.keys, held.values, [length] * held.keys.shape[0], length)
+        (B, _, length, _), logical = held.keys.shape, held.get_seq_length()
+        tables = _tables_of(held, logical) if _outgrown(held, logical + tokens) else None
+        return Piece(None, held.keys, held.values, [length] * B, logical, tables=tables)
+    held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
     if settled and store is not None:
@@ -76,7 +84,22 @@ def piece_of(cache: Cache, layer: int, settled: bool = False) -> Piece:
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
     parts = taken_apart(store)
-    return Piece(store, text.keys, text.values, lengths, held.logical, text.past, parts)
+    parts_of_text = text.keys, text.values, lengths, held.logical, text.past
+    return Piece(store, *parts_of_text, parts, text.tables)
+
+
+def _outgrown(plain: Any, tokens: int) -> bool:
+    """Whether a layer of transformers' own cache has a window that so many tokens outgrow."""
+    return plain.is_sliding and tokens > plain.sliding_window
+
+
+def _tables_of(plain: Any, logical: int) -> Tables:
+    """How the window of such a layer moves: all that it holds counts as text."""
+    B, _, length, _ = plain.keys.shape
+    places = torch.arange(logical - length, logical, dtype=torch.int32, device=plain.keys.device)
+    count = torch.full((B,), logical, dtype=torch.int32, device=plain.keys.device)
+    text = places.expand(B, -1).contiguous()
+    return Span(plain.sliding_window, text, text[:, :0], count).tables
 
 
 def room_for(rows: int, coarse: bool = False) -> int:
@@ -133,7 +156,8 @@ class Slots:
         self._view: Store | None = None  # the visual tokens of the rows that a step computes
         like = first.keys
         self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
-        self.values, self.window = self.keys.clone(), first.text_form
+        self.values, (self.window, self.reach) = self.keys.clone(), first.text_form
+        self.tables = None if first.tables is None else Tables(*(t[:0] for t in first.tables))
         self.past = None if first.past is None else Past(*(part[:0].clone() for part in first.past))
         nobody = torch.zeros(3, 0, dtype=torch.int32, device=like.device)
         self.lengths, self.alive, self.visual_lengths = nobody
@@ -147,6 +171,10 @@ class Slots:
     def room(self) -> int:
         """Text tokens that each row has room for."""
         return room_in(self.keys, self.past)
+
+    def _kept(self, tokens: int) -> int:
+        """Of so many text tokens of a row, those that are held at most."""
+        return tokens if self.reach is None else min(tokens, self.reach)
 
     def fit(
         self, pieces: Sequence[Piece], room: int, *, rows: int = 0, coarse: bool = False
@@ -169,7 +197,7 @@ class Slots:
         own = [_shapes(each) for each in parts]
         shapes = self._rounded([shapes, *own], step)
         numbers = _launched([self._numbers, *(each.numbers for each in parts)], step)
-        step = max(TEXT_STEP, step)
+        step, room = max(TEXT_STEP, step), self._kept(room)
         room = self.room if room <= self.room else -(-room // step) * step
         changed = numbers != self._numbers
         self._numbers, self._view = numbers, None
@@ -205,6 +233,9 @@ class Slots:
             data, scales, gain = self.past
             data, scales = (self._longer(t, size, behind(recent, room)) for t in (data, scales))
             self.past = Past(data, scales, self._moved(gain, size, tuple(gain.shape[1:])))
+        if self.tables is not None:
+            tables = (self._moved(part, size, tuple(part.shape[1:])) for part in self.tables)
+            self.tables = Tables(*tables)
         self.size, self._view = size, None
         return True
 
@@ -234,7 +265,11 @@ class Slots:
         for name, tensor in {}.items() if piece.parts is None else piece.parts.stacked.items():
             if tensor.numel():
                 copies.append((_cut(self._tensors[name][rows], shapes[name]), tensor))
-        longest = max(piece.lengths)
+        copies += [
+            (mine[rows], new)
+            for mine, new in zip(self.tables or (), piece.tables or (), strict=True)
+        ]
+        longest = self._kept(max(piece.lengths))
         copies.append((self.keys[rows, :, :longest], piece.keys[:, :, :longest]))
         copies.append((self.values[rows, :, :longest], piece.values[:, :, :longest]))
         for place, new in zip(self.past or (), piece.past or (), strict=True):
@@ -262,8 +297,8 @@ class Slots:
         if self.own is not None and order != list(range(len(self._rows))) and order:
             self.own = Store(samples_of(self.own.read(), order))
         if moves:
-            tensors = [self.keys, self.values, *(self.past or ()), *self._tensors.values()]
-            move_rows(tensors, moves)
+            text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
+            move_rows([*text, *self._tensors.values()], moves)
         self._rows = [self._rows[old] for old in order]
         self._view = None
 
@@ -273,7 +308,7 @@ class Slots:
             return
         room = self.room
         if not self.static:
-            room = -(-max(self.texts, default=0) // TEXT_STEP) * TEXT_STEP
+            room = -(-self._kept(max(self.texts, default=0)) // TEXT_STEP) * TEXT_STEP
         fixed = {name: self._fixed(name) for name in self._tensors}
         shapes = [row.shapes for row in self._rows if row.shapes]
         self._lay(size, self._rounded([fixed, *shapes], 1), room)
@@ -302,7 +337,7 @@ class Slots:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
-        if self._longest + self._grown >= self.room:
+        if self._kept(self._longest + self._grown + 1) > self.room:
             if self.static:
                 raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
             self.fit((), self.room + 2 * TEXT_STEP)
@@ -313,17 +348,32 @@ class Slots:
         """The text of the rows that a step computes."""
         width = self.width
         past = None if self.past is None else Past(*(part[:width] for part in self.past))
-        return Text(self.keys[:width], self.values[:width], self.lengths[:width], past)
+        held = self.lengths[:width]
+        if self._moving is not None:
+            held = self._moving.held(held)
+        return Text(self.keys[:width], self.values[:width], held, past)
+
+    @property
+    def _moving(self) -> Tables | None:
+        """How the windows of the rows move that a step computes."""
+        return None if self.tables is None else Tables(*(t[: self.width] for t in self.tables))
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Add one token [rows, Hkv, 1, d] behind each row's own last one."""
-        alive = self.alive[: self.width]
-        write_tokens(self._text(), key, value, alive)
+        alive, moving = self.alive[: self.width], self._moving
+        slot = None if moving is None else moving.slot(self.lengths[: self.width])
+        write_tokens(self._text(), key, value, alive, slot)
         self.lengths[: self.width] += alive
         self._grown += 1
 
     def visual(self) -> Visual | None:
-        """The visual tokens of the rows that a step computes."""
+        """The visual tokens of the rows that a step computes, as far as they see them."""
+        visual, moving = self._whole(), self._moving
+        if visual is None or moving is None:
+            return visual
+        return visual._replace(lengths=moving.seen(self.lengths[: self.width]), fresh=True)
+
+    def _whole(self) -> Visual | None:
         if self.own is not None:
             return self.own.read()
         if self.pattern is None:
@@ -360,19 +410,21 @@ class Slots:
             lengths = self.visual_lengths[row].clone()
             store = put_together(self.pattern, taken, held.numbers, lengths)
         length = held.text + self._grown
-        keys, values = (t[row, :, :length].clone() for t in (self.keys, self.values))
+        used = self._kept(length)
+        keys, values = (t[row, :, :used].clone() for t in (self.keys, self.values))
+        tables = None if self.tables is None else Tables(*(t[row].clone() for t in self.tables))
         past = self.past
         if past is not None:
             older = behind(keys.shape[TOKENS], length)
             data, scales = past.data[row, :, :older].clone(), past.scales[row, :, :older].clone()
             past = Past(data, scales, past.gain[row].clone())
-        return store, TextBuffer(keys, values, self.lengths[row], False, length, past)
+        return store, TextBuffer(keys, values, self.lengths[row], False, length, past, tables)
 
     def tensors(self) -> list[Tensor]:
         """Everything that is held, but for the pools."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
         lengths = [self.lengths, self.alive, self.visual_lengths]
-        text = [self.keys, self.values, *(self.past or ())]
+        text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
         return [*text, *lengths, *self._tensors.values(), *own]
 
 

@@ -3,7 +3,6 @@
 import gc
 import inspect
 import weakref
-from collections.abc import Iterator
 from copy import deepcopy
 from threading import Thread
 from typing import Any
@@ -23,21 +22,8 @@ from tests.recorded import RecordedGraph
 from tests.tiny import TINY, scramble, tiny_qwen
 from tests.unit.test_other_families import CLASSES, IMAGE
 
+pytestmark = pytest.mark.usefixtures("recorded")
 NEW = 12
-
-
-@pytest.fixture(autouse=True)
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedGraph]]:
-    """Every step can be captured, by recording it."""
-    made: list[RecordedGraph] = []
-
-    def record(device: torch.device, work: Any) -> RecordedGraph:
-        made.append(RecordedGraph(device, work))
-        return made[-1]
-
-    monkeypatch.setattr(graphs, "capture", record)
-    monkeypatch.setattr(graphs, "capturable", lambda device: True)
-    yield made
 
 
 @pytest.fixture(scope="module", params=TINY)

@@ -1,0 +1,195 @@
+"""Layers with a sliding window: prompts and answers that outgrow it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import MistralConfig
+from transformers.cache_utils import Cache, DynamicCache
+
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.compressed import RotateKCache
+from rotatek.conversation import Conversation
+from rotatek.decode import decode, forward_one, prefill
+from rotatek.engine import Engine
+from rotatek.events import Failed, Finished
+from rotatek.inputs import make_request
+from rotatek.layout import TEXT_STEP
+from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.settings import BASELINE, Settings
+from tests.families import tiny_gemma3, tiny_llava15
+from tests.fixtures import Picture
+from tests.recorded import RecordedGraph
+from tests.trial import Trial
+from tests.unit.test_serving import at_once, ids
+
+QUESTION = "What is the total?"
+NEW = 24  # tokens of an answer
+WINDOWS = (8, 40, 64)  # of a prompt of 52 tokens: its picture has left, leaves, stays
+FULL = Settings.of(keep_channels=1.0)
+COLUMNS = {
+    "all": BASELINE,
+    "k": FULL,
+    "full": Settings.of(channels="full"),
+    "8 bits": Settings.of(channels="full", text_dtype="int8", text_window=16),
+    "fastv": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5),
+    "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
+    "kivi": Settings.of(channels="kivi"),
+    "bits": Settings.of(bits=0.75),
+}
+
+
+@pytest.fixture(scope="module", params=WINDOWS)
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return tiny_gemma3(request.param, 16)
+
+
+@pytest.fixture(autouse=True)
+def _long_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+
+
+def width(vlm: VisionLanguageModel) -> int:
+    return vlm.model.config.text_config.sliding_window
+
+
+def asked(vlm: VisionLanguageModel, image: Image.Image, question: str = QUESTION) -> Embedded:
+    return vlm.embed(vlm.prompt(make_request(image, question, NEW)))
+
+
+def answered(
+    vlm: VisionLanguageModel, embedded: Embedded, cache: Cache, new: int = NEW
+) -> tuple[list[list[int]], Tensor]:
+    """Tokens [step][row], and the logits that they were chosen from."""
+    logits, _ = prefill(vlm, embedded, cache)
+    steps = list(decode(vlm, embedded, cache, logits, new))
+    return [step.tokens for step in steps], torch.stack([step.logits for step in steps])
+
+
+def plain(vlm: VisionLanguageModel) -> DynamicCache:
+    return DynamicCache(config=vlm.model.config)
+
+
+def test_full_width_is_plain_transformers(vlm: VisionLanguageModel, picture: Picture) -> None:
+    embedded = asked(vlm, picture(100, 60))
+    tokens, logits = answered(vlm, embedded, plain(vlm))
+    assert len({token for (token,) in tokens}) > 1
+    for settings in (FULL, COLUMNS["full"]):
+        cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+        own, found = answered(vlm, embedded, cache)
+        assert own == tokens and torch.allclose(found, logits, atol=2e-3)
+        slots = -(-width(vlm) // TEXT_STEP) * TEXT_STEP
+        for layer in cache.layers:
+            assert (layer.span is None) == (layer.index == 2)
+            assert layer.span is None or layer.text.keys.shape[2] <= slots
+        assert cache.bytes().total == storage_bytes(tensor for _, tensor in cache.tensors())
+
+
+def test_every_layer_of_a_mistral_has_a_window(picture: Picture) -> None:
+    vlm = tiny_llava15(MistralConfig, sliding_window=40)
+    embedded = asked(vlm, picture(100, 60))
+    tokens, logits = answered(vlm, embedded, plain(vlm))
+    cache = RotateKCache(vlm.model, embedded.inputs(), FULL)
+    own, found = answered(vlm, embedded, cache)
+    assert all(layer.outgrown for layer in cache.layers)
+    assert own == tokens and torch.allclose(found, logits, atol=2e-3)
+
+
+@pytest.mark.parametrize(("keep", "close"), [(1.0, 2e-3), (0.5, 5e-2)])
+def test_a_batch_is_its_singles(
+    vlm: VisionLanguageModel, picture: Picture, keep: float, close: float
+) -> None:
+    settings = Settings.of(keep_channels=keep)
+    prompts = [asked(vlm, picture(90, 60, seed=i), QUESTION * (i + 1)) for i in range(3)]
+    batch = collate(prompts)
+    cache = RotateKCache(vlm.model, batch.inputs(), settings)
+    tokens, logits = answered(vlm, batch, cache)
+    for row, single in enumerate(prompts):
+        alone = RotateKCache(vlm.model, single.inputs(), settings)
+        own, found = answered(vlm, single, alone)
+        assert [step[row] for step in tokens] == [step[0] for step in own]
+        assert torch.allclose(logits[:, row], found[:, 0], atol=close)
+
+
+def test_generate_follows_the_window(
+    vlm: VisionLanguageModel, picture: Picture, recorded: list[RecordedGraph]
+) -> None:
+    """Step by step and replayed, in the room of a graph that the window is crossed in."""
+    prompt = vlm.prompt(make_request(picture(100, 60), QUESTION, NEW))
+    inputs = {
+        "input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
+        "token_type_ids": prompt.visual.long(), **prompt.pixels.tensors,
+    }  # fmt: skip
+    options: Any = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    options["suppress_tokens"] = list(vlm.banned_ids)
+    wanted = vlm.model.generate(**inputs, **options)
+    for graph, room in ((False, 128), (True, 128), (True, 4)):
+        cache = RotateKCache(vlm.model, inputs, FULL)
+        cache.graph = graph
+        cache.reserve_ahead(room)
+        found = vlm.model.generate(**inputs, **options, past_key_values=cache)
+        assert torch.equal(found, wanted), (graph, room)
+        assert bool(recorded) == graph
+    assert sum(one.replays for one in recorded) > NEW
+
+
+def test_later_turns_go_on(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """A turn of text and one that shows a picture, before and behind the window's edge."""
+    columns = {"all": BASELINE, "k": FULL}
+    images = [picture(100, 60), picture(60, 150, seed=1)]
+    talk, engine = Conversation(), Engine(vlm)
+    events = list(engine.compare(make_request(images[0], "One?", 9), columns, conversation=talk))
+    events += list(engine.follow(talk, "And two of them?", 9))
+    events += list(engine.follow(talk, QUESTION, 9, images=images[1]))
+    events += list(engine.follow(talk, "Three?", 9))
+    talk.close()
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    answers = [event.answer for event in events if isinstance(event, Finished)]
+    assert len(answers) == 8 and answers[::2] == answers[1::2]
+
+
+@pytest.mark.parametrize("vlm", [40], indirect=True)
+def test_the_running_batch_says_what_a_cache_alone_says(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    request = make_request(picture(100, 60), QUESTION, NEW)
+    said = ids(list(Engine(vlm).compare(request, COLUMNS)))
+    assert said["all"] == said["k"] == said["full"]
+    embedded = vlm.embed(vlm.prompt(request))
+    for name, settings in COLUMNS.items():
+        cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+        alone, _ = answered(vlm, embedded, cache)
+        assert said[name] == [token for (token,) in alone], name
+
+
+@pytest.mark.parametrize("vlm", [40], indirect=True)
+def test_a_captured_step_serves_rows_before_and_behind_the_edge(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trial.made = []
+    monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
+    columns = {name: COLUMNS[name] for name in ("all", "k", "8 bits", "fastv")}
+    work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    engine = Engine(vlm)
+    engine.scheduler.graphs = True
+    assert at_once(engine, work) == alone and Trial.made
+
+
+def test_a_cache_goes_on_from_a_file(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    embedded = asked(vlm, picture(100, 60))
+    cache = RotateKCache(vlm.model, embedded.inputs(), FULL)
+    tokens, logits = answered(vlm, embedded, cache, 20)
+    cache.save(tmp_path / "cache")
+    again = RotateKCache.load(tmp_path / "cache", vlm.model)
+    fed = torch.tensor([[tokens[-1][0]]])
+    place = embedded.next_position + len(tokens) - 1
+    for _ in range(NEW):
+        found = [forward_one(vlm, fed[0], place, one, None) for one in (cache, again)]
+        assert torch.equal(*found)
+        fed, place = found[0].argmax(-1)[None], place + 1
