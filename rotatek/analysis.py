@@ -233,8 +233,10 @@ def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Float
     ], dtype=np.float32)  # fmt: skip
 
 
-def on_grid(trace: Trace, token: NDArray[np.int32], attention: Floats) -> NDArray[np.float64]:
-    """Attention [n] of the traced tokens on the first image's grid [rows, columns]."""
+def on_grid(
+    trace: Trace, token: NDArray[np.int32], attention: Floats, grid: int = 0
+) -> NDArray[np.float64]:
+    """Attention [n] of the traced tokens on one of the images' grids [rows, columns]."""
     mass = np.zeros(trace.visual_tokens, dtype=np.float64)
     mass[token] = attention
-    return trace.grids[0].lay(mass)
+    return trace.grids[grid].lay(mass)

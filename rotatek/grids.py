@@ -20,6 +20,7 @@ class Grid:
         tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
             the model saw nothing of the picture; None where they follow one another.
         label: what the cells are of, such as "frame 3"; empty for a picture.
+        picture: whose cells they are: the number of the request's picture or frame.
         trimmed: whether the cells without a token are blank margins, left out on purpose.
     """
 
@@ -29,6 +30,7 @@ class Grid:
     tokens: tuple[int, ...] | None = None
     label: str = ""
     trimmed: bool = False
+    picture: int = 0
 
     @classmethod
     def within(

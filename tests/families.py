@@ -299,6 +299,16 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
         )  # fmt: skip
 
 
+def save_known(family: str, folder: Path) -> None:
+    """A checkpoint of a family that has an adapter, with its real processor, as the hub has it."""
+    vlm = EVERY[family]()
+    vlm.model.save_pretrained(folder)
+    processor = real_processor(family, vlm)
+    parts = [name for name in processor.get_attributes() if getattr(processor, name) is not None]
+    with mock.patch.object(type(processor), "get_attributes", lambda *_: parts):
+        processor.save_pretrained(folder)
+
+
 def save_unknown(folder: Path) -> None:
     """A checkpoint of a family that has no adapter, with its real processor: VipLLaVA."""
     known = tiny_llava15()

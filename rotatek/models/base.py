@@ -162,20 +162,22 @@ class VisionLanguageModel:
 
     def preprocess_clip(self, clip: Clip) -> Pixels:
         """Turn a clip's frames into the vision tower's tensors: as pictures, one after another."""
-        seen = self.preprocess(clip.frames)
-        return replace(seen, grids=of_frames(seen.grids, len(clip.frames)))
+        return self.preprocess(clip.frames)
 
     def look(self, request: Request, limit: int | None = None) -> Pixels:
         """A request's pictures, or its clip, as the vision tower takes them; of a clip as many
         frames as fit in most of the context, or in most of `limit` tokens."""
         if not request.times:
-            return self.preprocess(request.images)
-        clip, room = Clip(request.images, request.times), self.context(limit)
+            pixels = self.preprocess(request.images)
+            return replace(pixels, grids=placed(pixels.grids, len(request.images)))
+        clip, room, apart = Clip(request.images, request.times), self.context(limit), 1
         pixels = self.preprocess_clip(clip)
         while room is not None and sum(pixels.runs) > CLIP_SHARE * room and len(clip.frames) > 1:
-            clip = Clip(clip.frames[::2], clip.times[::2])
+            clip, apart = Clip(clip.frames[::2], clip.times[::2]), 2 * apart
             pixels = self.preprocess_clip(clip)
-        return pixels
+        grids = placed(pixels.grids, len(clip.frames), apart)
+        named = tuple(replace(grid, label=f"frame {grid.picture + 1}") for grid in grids)
+        return replace(pixels, grids=named)
 
     def features(self, pixels: Pixels) -> Tensor:
         """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
@@ -367,11 +369,17 @@ def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
     return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
 
 
-def of_frames(grids: Sequence[Grid], frames: int) -> tuple[Grid, ...]:
-    """Grids of pictures that are a clip's frames, each named after its frame."""
-    each = max(len(grids) // max(frames, 1), 1)
+def placed(grids: Sequence[Grid], pictures: int, apart: int = 1) -> tuple[Grid, ...]:
+    """Grids that know whose they are, where each picture has as many, or several share one.
+
+    Args:
+        grids: of all pictures, in order.
+        pictures: that were read.
+        apart: of how many pictures of the request one was read.
+    """
+    each, shared = max(len(grids) // pictures, 1), -(-pictures // max(len(grids), 1))
     return tuple(
-        replace(grid, label=f"frame {number // each + 1}") for number, grid in enumerate(grids)
+        replace(grid, picture=number // each * shared * apart) for number, grid in enumerate(grids)
     )
 
 

@@ -9,7 +9,7 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optim
 
 from rotatek.grids import Grid
 from rotatek.inputs import Clip
-from rotatek.models.base import Pixels, VisionLanguageModel, of_frames
+from rotatek.models.base import Pixels, VisionLanguageModel
 
 
 class InternVL(VisionLanguageModel):
@@ -52,8 +52,7 @@ class InternVL(VisionLanguageModel):
         """One tile a frame, each named."""
         seen = self._preprocess(clip.frames, crop=False)
         said = [f"Frame{number}: {text}" for number, text in enumerate(seen.texts, 1)]
-        grids = of_frames(seen.grids, len(clip.frames))
-        return Pixels(seen.tensors, seen.counts, grids, ("\n".join(said),), seen.runs)
+        return Pixels(seen.tensors, seen.counts, seen.grids, ("\n".join(said),), seen.runs)
 
     def _preprocess(self, images: Sequence[Image.Image], *, crop: bool) -> Pixels:
         out = self.images(images=list(images), crop_to_patches=crop, return_tensors="pt")

@@ -33,10 +33,7 @@ class LlavaOnevision(LlavaNext):
         ]
         side = -(-self._side // 2)
         count = len(views) * side * side + 1
-        grids = tuple(
-            Grid(side, side, number * side * side, label=f"frame {number + 1}")
-            for number in range(len(views))
-        )
+        grids = tuple(Grid(side, side, number * side * side) for number in range(len(views)))
         tensors = {"pixel_values_videos": torch.stack(views)[None].to(self.device)}
         text = self.token(self.model.config.video_token_id)
         return Pixels(tensors, (count,), grids, (text,), (count,))

@@ -70,7 +70,7 @@ class Qwen2VL(VisionLanguageModel):
             "video_grid_thw": torch.tensor([[steps, rows, columns]]),
             "second_per_grid_ts": torch.tensor([seconds]),
         }
-        counts, grids = self._grids([[1, rows, columns]] * steps, "frame", depth)
+        counts, grids = self._grids([[1, rows, columns]] * steps)
         texts, runs = self._clip_text(clip, counts)
         tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
         return Pixels(tensors, counts, grids, texts, runs)
@@ -80,14 +80,11 @@ class Qwen2VL(VisionLanguageModel):
         """Patches along one side of a visual token."""
         return int(self.model.config.vision_config.spatial_merge_size)
 
-    def _grids(
-        self, patches: Sequence[Sequence[int]], label: str = "", step: int = 1
-    ) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
+    def _grids(self, patches: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
         """Visual tokens of each picture, and where they lie."""
         merge, start, grids = self._merge, 0, []
-        for number, (_, height, width) in enumerate(patches):
-            said = f"{label} {number * step + 1}" if label else ""
-            grids.append(Grid(height // merge, width // merge, start, label=said))
+        for _, height, width in patches:
+            grids.append(Grid(height // merge, width // merge, start))
             start += grids[-1].rows * grids[-1].columns
         return tuple(grid.rows * grid.columns for grid in grids), tuple(grids)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rotatek.grids import Grid
 from rotatek.inputs import Clip
-from rotatek.models.base import Pixels, VisionLanguageModel, of_frames
+from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 
 
@@ -55,8 +55,7 @@ class Idefics3(VisionLanguageModel):
             f"\nFrame from {int(at // 60):02d}:{int(at % 60):02d}:{text}"
             for at, text in zip(clip.times, seen.texts, strict=True)
         ]
-        grids = of_frames(seen.grids, len(clip.frames))
-        return Pixels(seen.tensors, seen.counts, grids, ("".join(said) + "\n\n",), seen.runs)
+        return Pixels(seen.tensors, seen.counts, seen.grids, ("".join(said) + "\n\n",), seen.runs)
 
     def _preprocess(self, images: Sequence[Image.Image], *, split: bool) -> Pixels:
         out = self.images(

@@ -124,6 +124,7 @@ class Service:
         if self._closed:
             raise errors.Restarting
         run = start(dict(columns), np.asarray(request.images[0]), request.question, model)
+        run.pictures = request.images
         request, run.notice = engine.terms(request, len(columns))
         run.max_new_tokens = request.max_new_tokens
         if talk:

@@ -1,11 +1,12 @@
 """One comparison as it unfolds: engine events in, the state of each column out."""
 
 import secrets
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from rotatek.channels import ChannelMethod
 from rotatek.events import Event, Failed, Finished, Prefilled, Queued, Restarted, Token
@@ -84,6 +85,7 @@ class Run:
     goes_on: bool = False  # its caches wait for a follow-up question
     place: int = 0  # in the queue for memory; 0 where there is room
     previous: "Run | None" = None  # the turn before, in a conversation
+    pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """`make()`, once: what is slow to compute and does not change with the sliders."""
@@ -135,6 +137,7 @@ class Run:
             max_new_tokens,
             memory=self.memory,
             previous=self,
+            pictures=self.pictures,
         )
 
 

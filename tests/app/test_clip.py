@@ -1,5 +1,6 @@
 """A short video on the page: its frames are asked about until a picture takes their place."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rotatek.page.ask import clip as clips
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
+from rotatek.page.inspect import events as inspect
 from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.settings import Settings
@@ -30,7 +32,21 @@ def test_a_video_is_taken_asked_and_dropped(service: Service, tmp_path: Path) ->
     )  # fmt: skip
     run = last["run"]
     assert run.chosen.prefilled.visual_tokens == counted
-    assert run.trace.grids[0].label == "frame 1"
+    assert [grid.label for grid in run.trace.grids] == ["frame 1", "frame 3", "frame 5"]
+    assert inspect.overview(run)["frame"]["maximum"] == 3
+    assert inspect.overview(run)["frame"]["visible"]
+    sent = [
+        json.loads(inspect.step_through(run, 1, 0, 0, frame, **form)["attention"])
+        for frame in (1, 2, 3, 99)
+    ]
+    seen = [one["figures"]["attention"] for one in sent]
+    for number, one in zip((1, 3, 5), sent, strict=False):
+        for name in ("attention", "compressed", "kept"):
+            assert one["figures"][name]["reading"].startswith(f"Of frame {number}")
+        assert len(one["pictures"]) == 1  # a frame of its own: the film brightens
+        assert f"rk:{next(iter(one['pictures']))}" in json.dumps(one["figures"]["attention"])
+    assert len({next(iter(one["pictures"])) for one in sent[:3]}) == 3
+    assert seen[2] == seen[3] and seen[0] != seen[1]
     assert clips.drop() == {"clip": None}
 
 

@@ -17,16 +17,19 @@ from rotatek.compare.columns import reducers
 from rotatek.page.state import Run
 from rotatek.trace import Trace
 from viz import Drawing, bits, budget, energy, headmap, keys, masks, picture, scores, spectrum
+from viz.theme import percent
 
 Drawings = dict[str, Drawing]
 
 
 class Place(NamedTuple):
-    """What is looked at: a layer, one of its kv heads, and a recorded token of the answer."""
+    """What is looked at: a layer, one of its kv heads, a recorded token of the answer, and one of
+    the pictures, or frames of a clip."""
 
     layer: int
     head: int
     step: int = 0
+    grid: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,17 +124,23 @@ def attention_drawings(view: View) -> Drawings:
     """Where one head looks while one token of the answer is chosen, exactly and compressed."""
     at, trace = view.at, view.trace
     seen = analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
-    under, token = _under(view.run), trace.layers[at.layer].token
+    under, token = _under(view.run, _shown(trace, at.grid)), trace.layers[at.layer].token
     drawn_scores = scores.draw(seen.exact, seen.approximate, view.method)
     if not trace.grids:
         plain = picture.draw_plain(under)
         return {"attention": plain, "compressed": plain, "scores": drawn_scores}
     shared = float(np.minimum(seen.attention, seen.compressed).sum())
-    exact = analysis.on_grid(trace, token, seen.attention)
-    cells = analysis.on_grid(trace, token, seen.compressed)
+    exact = analysis.on_grid(trace, token, seen.attention, at.grid)
+    cells = analysis.on_grid(trace, token, seen.compressed, at.grid)
+    shares = [
+        float(one.sum()) / max(float(whole.sum()), 1e-30)
+        for one, whole in ((exact, seen.attention), (cells, seen.compressed))
+    ]
     return {
-        "attention": _named(picture.draw_attention(under, exact), trace),
-        "compressed": _named(picture.draw_attention(under, cells, shared), trace),
+        "attention": _named(picture.draw_attention(under, exact), trace, at.grid, shares[0]),
+        "compressed": _named(
+            picture.draw_attention(under, cells, shared), trace, at.grid, shares[1]
+        ),
         "scores": drawn_scores,
     }
 
@@ -178,38 +187,62 @@ def head_map(view: View, quantity: str) -> Drawing:
     return headmap.draw(values, quantity, view.at.layer, view.at.head)
 
 
-def backdrop(run: Run) -> picture.Backdrop:
-    """The run's image, shrunk and encoded once."""
-    return run.remember("backdrop", lambda: picture.backdrop(run.pixels))
+def backdrop(run: Run, number: int = 0) -> picture.Backdrop:
+    """One of the run's pictures, shrunk and encoded once."""
+
+    def made() -> picture.Backdrop:
+        held = number < len(run.pictures)
+        return picture.backdrop(np.asarray(run.pictures[number]) if held else run.pixels)
+
+    return run.remember(("backdrop", number), made)
 
 
-def pictures(run: Run) -> dict[str, str]:
-    """The image under the name by which every later figure of the run refers to it."""
-    source = backdrop(run).source
+def pictures(run: Run, number: int = 0) -> dict[str, str]:
+    """A picture under the name by which every later figure of the run refers to it."""
+    source = backdrop(run, number).source
     return {f"{zlib.crc32(source.encode()):08x}": source}
 
 
-def _under(run: Run) -> picture.Backdrop:
-    """The run's image by name: it is sent once, with the overview."""
-    (name,) = pictures(run)
-    return backdrop(run)._replace(source=f"rk:{name}")
+def pictured(run: Run, trace: Trace, grid: int) -> dict[str, str]:
+    """`pictures`, of the one that a grid lies on."""
+    return pictures(run, _shown(trace, grid))
 
 
-def kept_drawing(run: Run, trace: Trace) -> Drawing:
-    """Which visual tokens the chosen settings kept, over the image."""
+def _shown(trace: Trace, grid: int) -> int:
+    """The number of the picture that a grid lies on."""
+    return trace.grids[grid].picture if trace.grids else 0
+
+
+def _under(run: Run, number: int) -> picture.Backdrop:
+    """A picture of the run by name: it is sent once, when it is first shown."""
+    (name,) = pictures(run, number)
+    return backdrop(run, number)._replace(source=f"rk:{name}")
+
+
+def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
+    """Which visual tokens the chosen settings kept, over one of the pictures."""
+    under = _under(run, _shown(trace, number))
     if not trace.grids:
-        return picture.draw_plain(_under(run))
+        return picture.draw_plain(under)
     every = np.ones(trace.visual_tokens, dtype=bool)
-    grid, kept = trace.grids[0], every if run.chosen.kept is None else run.chosen.kept
-    return _named(picture.draw_kept(_under(run), grid.lay(kept), grid.lay(every)), trace)
+    grid, kept = trace.grids[number], every if run.chosen.kept is None else run.chosen.kept
+    return _named(picture.draw_kept(under, grid.lay(kept), grid.lay(every)), trace, number)
 
 
-def _named(drawn: Drawing, trace: Trace) -> Drawing:
-    """The same, saying which frame of a clip it shows."""
-    label = trace.grids[0].label
-    if not label:
+def frames_of(trace: Trace) -> list[str]:
+    """What can be chosen, where there are several pictures or frames of a clip."""
+    if len(trace.grids) < 2:
+        return []
+    return [grid.label or f"picture {grid.picture + 1}" for grid in trace.grids]
+
+
+def _named(drawn: Drawing, trace: Trace, number: int, share: float | None = None) -> Drawing:
+    """The same, saying which picture or frame it shows, and its share of the attention."""
+    names = frames_of(trace)
+    if not names:
         return drawn
-    return drawn._replace(reading=f"Of {label}, the first of the clip: {drawn.reading}")
+    part = "" if share is None else f", on which {percent(share)} of the attention falls"
+    return drawn._replace(reading=f"Of {names[number]}{part}: {drawn.reading}")
 
 
 def budget_drawing(run: Run) -> Drawing:

@@ -35,16 +35,30 @@ def overview(run: Run | None) -> Shown:
         "layer": gr.update(maximum=layers - 1),
         "head": gr.update(maximum=max(1, heads - 1)),
         "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
+        "frame": frame_slider(trace),
         "overview": figures.payload(drawn, drawings.pictures(run)),
     }
 
 
+def frame_slider(trace: Trace) -> Any:
+    """The first picture or frame again, of as many as there are now."""
+    several = len(drawings.frames_of(trace))
+    label = "Place in the clip" if several and trace.grids[0].label else "Picture"
+    return gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1)
+
+
 @refusing
 def redraw(
-    run: Run | None, map_shows: str, at_layer: float, at_head: float, at_step: float, **form: Any
+    run: Run | None,
+    map_shows: str,
+    at_layer: float,
+    at_head: float,
+    at_step: float,
+    at_frame: float = 1,
+    **form: Any,
 ) -> Shown:
     """One head, at the width that the settings ask for. Changes: drawn."""
-    view = view_of(run, (at_layer, at_head, at_step), form)
+    view = view_of(run, (at_layer, at_head, at_step, at_frame), form)
     if view is None:
         return {}
     drawn = drawings.head_drawings(view) | {"map": drawings.head_map(view, map_shows)}
@@ -53,21 +67,30 @@ def redraw(
 
 @refusing
 def step_through(
-    run: Run | None, at_layer: float, at_head: float, at_step: float, **form: Any
+    run: Run | None,
+    at_layer: float,
+    at_head: float,
+    at_step: float,
+    at_frame: float = 1,
+    **form: Any,
 ) -> Shown:
-    """Another token of the answer. Changes: attention, answer."""
-    view = view_of(run, (at_layer, at_head, at_step), form)
+    """Another token of the answer, or another frame. Changes: attention, answer."""
+    view = view_of(run, (at_layer, at_head, at_step, at_frame), form)
     if view is None:
         return {}
     tokens = drawings.answer_tokens(view.run, view.trace)
+    drawn, under = drawings.attention_drawings(view), {}
+    if drawings.frames_of(view.trace):
+        drawn["kept"] = drawings.kept_drawing(view.run, view.trace, view.at.grid)
+        under = drawings.pictured(view.run, view.trace, view.at.grid)
     return {
-        "attention": figures.payload(drawings.attention_drawings(view)),
+        "attention": figures.payload(drawn, under),
         "answer": marked_answer(*tokens, view.at.step),
     }
 
 
 def view_of(
-    run: Run | None, place: tuple[float, float, float], form: Mapping[str, Any]
+    run: Run | None, place: tuple[float, float, float, float], form: Mapping[str, Any]
 ) -> View | None:
     """What the widgets ask to see; None while there is nothing to look into."""
     trace = None if run is None else run.trace
@@ -76,12 +99,12 @@ def view_of(
     return View(run, trace, place_in(trace, *place), *shown_methods(form))
 
 
-def place_in(trace: Trace, layer: float, head: float, step: float) -> Place:
-    """Where the sliders stand, kept inside the trace."""
+def place_in(trace: Trace, layer: float, head: float, step: float, frame: float = 1) -> Place:
+    """Where the sliders stand, kept inside the trace; frame: from 1."""
     layers, heads = trace.shape
-    tops = (layers - 1, heads - 1, len(trace.steps) - 1)
-    at = (min(max(int(v), 0), top) for v, top in zip((layer, head, step), tops, strict=True))
-    return Place(*at)
+    tops = (layers - 1, heads - 1, len(trace.steps) - 1, max(len(trace.grids) - 1, 0))
+    stand = (layer, head, step, frame - 1)
+    return Place(*(min(max(int(v), 0), top) for v, top in zip(stand, tops, strict=True)))
 
 
 def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod]:
@@ -118,7 +141,10 @@ def wire_inspect(
         run: the run that is shown.
         finished: events after which it is complete.
     """
-    at = {"at_layer": widgets.layer, "at_head": widgets.head, "at_step": widgets.step}
+    at = {
+        "at_layer": widgets.layer, "at_head": widgets.head, "at_step": widgets.step,
+        "at_frame": widgets.frame,
+    }  # fmt: skip
     own = {"channels", *CHANNELS.options()}
     channels = {name: widget for name, widget in settings.items() if name in own}
     seen = {"run": run, **at, **channels}
@@ -132,7 +158,7 @@ def wire_inspect(
         **DRAWING,
     )
     listen(
-        [run.change, widgets.step.change],
+        [run.change, widgets.step.change, widgets.frame.change],
         step_through,
         seen,
         {"attention": widgets.attention, "answer": widgets.answer},
@@ -140,6 +166,8 @@ def wire_inspect(
     )
     place = {"layer": widgets.layer, "head": widgets.head}
     listen(widgets.cell.change, choose_cell, {"cell": widgets.cell}, place, queue=False, **QUIET)
-    changed = {**place, "step": widgets.step, "overview": widgets.overview}
+    changed = {
+        **place, "step": widgets.step, "frame": widgets.frame, "overview": widgets.overview,
+    }  # fmt: skip
     for event in finished:
         listen(event.then, overview, {"run": run}, changed, **QUIET)

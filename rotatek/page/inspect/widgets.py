@@ -23,6 +23,7 @@ TITLES: Final = {  # beside the masks', which the methods bring
     "compressed": "Where it looks when compressed",
 }
 OVER_IMAGE: Final = ("kept", "attention", "compressed")
+
 BUDGET: Final = {"budget": "Where the bytes are"}
 
 
@@ -34,6 +35,7 @@ class InspectWidgets:
         layer: where.
         head: where.
         step: a recorded token of the answer.
+        frame: which picture or frame of a clip, from 1; shown where there are several.
         quantity: what the map shows.
         answer: the answer with that token marked.
         cell: where the browser writes which cell of the map was chosen.
@@ -45,6 +47,7 @@ class InspectWidgets:
     layer: gr.Slider
     head: gr.Slider
     step: gr.Slider
+    frame: gr.Slider
     quantity: gr.Radio
     answer: gr.HTML
     cell: gr.Textbox
@@ -90,9 +93,13 @@ def inspect_part() -> InspectWidgets:
     with gr.Row(elem_id="scrub"):
         step = _whole("Token of the answer", 1, 0, "step")
         answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
+        frame = gr.Slider(
+            1, 2, 1, step=1, label="Place in the clip", visible=False, buttons=[],
+            elem_id="frame", min_width=180,
+        )  # fmt: skip
     figures.sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
     return InspectWidgets(
-        layer, head, step, quantity, answer, cell,
+        layer, head, step, frame, quantity, answer, cell,
         figures.box("drawn"), figures.box("attention-figures"), figures.box("overview"),
     )  # fmt: skip
 

@@ -1,0 +1,87 @@
+"""Every family through every door, from a folder as the hub has it: a small random model, the real
+processor class's parts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from rotatek.cli.main import main
+from rotatek.engine import Engine
+from rotatek.models import load
+from rotatek.page.ask.events import AskEvents
+from rotatek.page.catalogue import Model
+from rotatek.page.form import values_of
+from rotatek.page.inspect import events as inspect
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.settings import Settings
+from tests.families import EVERY, save_known, save_unknown
+from tests.fixtures import Picture
+
+# transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+UNKNOWN = "other"
+QUESTION = "What is the total?"
+
+
+@pytest.fixture(scope="module", params=[*EVERY, UNKNOWN])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint: weights, tokenizer, processor."""
+    made = tmp_path_factory.mktemp("checkpoint")
+    if request.param == UNKNOWN:
+        save_unknown(made)
+    else:
+        save_known(request.param, made)
+    return made
+
+
+@pytest.fixture
+def shown(picture: Picture, tmp_path: Path) -> str:
+    picture(100, 60).save(tmp_path / "shown.png")
+    return str(tmp_path / "shown.png")
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    out, err = capsys.readouterr()
+    assert "Something went wrong" not in err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_the_commands(
+    folder: Path, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["--model", str(folder), "--max-new-tokens", "4"]
+    fastv = ["--tokens", "fastv", "--keep-tokens", "0.5"]
+    assert main(["ask", *model, "--keep-channels", "0.25", "--json", shown, QUESTION]) == 0
+    (asked,) = said(capsys)
+    assert asked["visual_tokens"] > 0 and asked["kv_bytes"] > 0
+    assert main(["compare", *model, *fastv, "--json", shown, QUESTION]) == 0
+    compared = said(capsys)
+    assert len(compared) > 2 and not [row for row in compared if row.get("error")]
+    line = {"image": "shown.png", "question": QUESTION, "answers": ["1"]}
+    (tmp_path / "suite.jsonl").write_text(json.dumps(line))
+    (tmp_path / "rows.json").write_text(json.dumps({"half": {"keep_channels": 0.5}}))
+    rows = ["--settings", str(tmp_path / "rows.json"), "--short-tokens", "4"]
+    suite = ["--suite", str(tmp_path / "suite.jsonl"), *rows]
+    assert main(["evaluate", *model[:2], *suite, "--out", str(tmp_path / "out")]) == 0
+
+
+def test_the_page(folder: Path, shown: str) -> None:
+    vlm = load(folder, "cpu")
+    service = Service([Model("own", "Own", str(folder))], lambda source: Engine(vlm))
+    events, picture = AskEvents(Site(service)), Image.open(shown)
+    form = values_of(Settings.of(keep_channels=0.25))
+    assert events.count(picture, "own")["count"]
+    *_, last = events.ask(
+        image=picture, question=QUESTION, model="own", max_new_tokens=4, others=[], **form
+    )
+    run = last["run"]
+    assert not [column.failure for column in run.columns.values() if column.failure]
+    assert all(column.finished for column in run.columns.values()) and run.trace is not None
+    assert bool(run.trace.grids) == (vlm.family != UNKNOWN)
+    drawn = json.loads(inspect.redraw(run, "energy", 1, 0, 0, **form)["drawn"])["figures"]
+    assert {"raw", "rotated", "attention", "map"} <= set(drawn)
+    assert json.loads(inspect.overview(run)["overview"])["figures"]["kept"]
