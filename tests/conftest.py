@@ -5,7 +5,8 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,3 +124,20 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
     monkeypatch.setattr(graphs, "capture", record)
     monkeypatch.setattr(graphs, "capturable", lambda device: True)
     return made
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    """A small hub that the hub's own client talks to."""
+    from huggingface_hub import constants
+
+    from tests.hub import Hub
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield server
+    server.shutdown()
+    server.server_close()

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ from rotatek import errors
 from rotatek.engine import Engine
 from rotatek.inputs import make_request, open_image
 from rotatek.models import VisionLanguageModel
+from rotatek.page.catalogue import Model
+from rotatek.page.service import Service
 from rotatek.server.body import Bodies
 from rotatek.server.door import Bounds, Door
 from rotatek.server.keys import Keys
@@ -147,6 +150,13 @@ def test_refusals_have_the_apis_form(client: openai.OpenAI, picture: Picture) ->
         client.models.retrieve("gpt-4o")
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").id == "tiny"
+
+
+def test_a_model_that_the_hub_refuses(hub: ThreadingHTTPServer, picture: Picture) -> None:
+    service = Service([Model("own", "Own", "org/gated")], lambda source: Engine(source, "cpu"))
+    refused = pytest.raises(openai.APIStatusError, match="Accept its terms")
+    with served(Door(service)) as address, client_of(address) as client, refused:
+        ask(client, asked(picture()), model="own")
 
 
 def test_what_is_not_the_api(address: str) -> None:

@@ -1,6 +1,7 @@
 """The documents: short where they should be, and every link, file, command and import is there."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -14,7 +15,11 @@ import torch
 
 from rotatek import Settings
 from rotatek.channels import CHANNELS, LayerStates
+from rotatek.models.families import FAMILIES
 from rotatek.tokens import TOKENS
+from tests import full_size
+from tests.families import EVERY
+from tests.full_families import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -128,6 +133,29 @@ def test_every_option_is_in_the_table_of_methods() -> None:
                 _, _, of, field, _, takes, _ = rows[key].split("|")
                 assert method.label in of and field.strip() == f"`{option.name}`"
                 assert all(f"`{value}`" in takes for value in option.values)
+
+
+def test_the_readme_says_of_every_family_what_it_ran_with() -> None:
+    """Embedded weights, random ones of full size (`tests.full_size`), or full-size shapes alone."""
+    table = README.read_text().partition("## What works")[2].partition("## Measured")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    other = {"Gemma 3": "gemma3", "LLaVA-1.5": "llava"}
+    said = {
+        other.get(name, re.sub(r"[-. ]", "_", name.lower())): (real, drawn)
+        for names, real, drawn in rows[1:]
+        for name in names.split(", ")
+    }
+    assert set(said) == set(FAMILIES)
+    embedded = {
+        json.loads((ROOT / "assets" / name / "config.json").read_text())["model_type"]
+        for name in ("pocket", "pocket-llava")
+    }
+    assert {family for family, (real, _) in said.items() if real != "no"} == embedded
+    large = {FULL[name].family for name in full_size.FAMILIES if name in FULL} | embedded
+    assert {family for family, (_, drawn) in said.items() if "on a GPU" in drawn} == large
+    shapes = {family for family, (_, drawn) in said.items() if "without weights" in drawn}
+    assert shapes == {full.family for full in FULL.values()} - large
+    assert all(drawn.startswith("tiny") for _, drawn in said.values()) and set(EVERY) == set(said)
 
 
 def test_the_floors_are_in_the_architecture() -> None:

@@ -89,9 +89,7 @@ def step_through(
     }
 
 
-def view_of(
-    run: Run | None, place: tuple[float, float, float, float], form: Mapping[str, Any]
-) -> View | None:
+def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) -> View | None:
     """What the widgets ask to see; None while there is nothing to look into."""
     trace = None if run is None else run.trace
     if run is None or trace is None:
