@@ -208,7 +208,7 @@ def tiny_internvl() -> VisionLanguageModel:
     return _finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
 
 
-def tiny_gemma3(window: int = 512, seen: int = 4) -> VisionLanguageModel:
+def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLanguageModel:
     """Gemma 3: windows in most layers, pictures that see themselves both ways, pooled tokens."""
     special = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"]
     tokenizer = byte_tokenizer([*special, "<image_soft_token>"], "<end_of_turn>")
@@ -226,7 +226,7 @@ def tiny_gemma3(window: int = 512, seen: int = 4) -> VisionLanguageModel:
         ),
         vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
         image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=seen,
-        tie_word_embeddings=False,
+        tie_word_embeddings=tied,
     )  # fmt: skip
     images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
     return _finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)

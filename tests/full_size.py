@@ -201,11 +201,16 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
     }
 
 
-def measure(vlm: VisionLanguageModel, side: int, settings_by_name: Mapping[str, Any]) -> dict:
+def measure(
+    vlm: VisionLanguageModel,
+    side: int,
+    settings_by_name: Mapping[str, Any],
+    question: str = "What is the total on this receipt?",
+) -> dict:
     """Everything for one family: a square picture of `side` pixels under each of the settings."""
     noise = np.random.default_rng(0).integers(0, 255, (side // 8, side // 8, 3), dtype=np.uint8)
     image = Image.fromarray(noise).resize((side, side))
-    prompt = vlm.prompt(make_request(image, "What is the total on this receipt?", NEW_TOKENS))
+    prompt = vlm.prompt(make_request(image, question, NEW_TOKENS))
     report: dict[str, Any] = {"model": vlm.name, "visual_tokens": prompt.visual_tokens, "rows": {}}
     _say(f"\n{vlm.name}: {prompt.visual_tokens} visual tokens")
     plain: list[int] = []
