@@ -34,7 +34,8 @@ def written(text: str) -> str:
 def figures() -> Mapping[str, str]:
     """Every figure by its name."""
     made: dict[str, str] = {}
-    for part in (attention, narrow, baselines, model_speed, checks, full_size, reading, asked):
+    parts = (attention, narrow, baselines, model_speed, checks, full_size, reading, asked)
+    for part in (*parts, gpu_check, bits_prefill, serving):
         for name, figure in part():
             assert made.setdefault(name, figure) == figure, name
     return made
@@ -148,6 +149,55 @@ def checks() -> Named:
     yield "check orthonormality", f"{solver['orthonormality']:.1e}".replace("e-0", "e-")
     yield "check spectra", str(solver["spectra"])
     yield "check spectra passed", str(solver["spectra"] - solver["failed"])
+
+
+def gpu_check() -> Named:
+    """Head widths, Gemma-3-4B and `model.generate` on a GPU."""
+    found = data("gpu-check")
+    cases = found["kernels"]["cases"]
+    yield "widths cases", str(cases)
+    yield "widths passed", str(cases - found["kernels"]["failed"])
+    for label, row in found["gemma"]["rows"].items():
+        yield f"gemma {label} MiB", measured(row["kv_mib"])
+        if row["graph_ms"]:
+            yield f"gemma {label} ms", f"{row['graph_ms']:.2f}"
+    greedy = found["generate"]["rows"]["1225 greedy"]
+    yield "generate ms", f"{greedy['graph_ms']:.2f}"
+    yield "generate ms, capture counted", f"{greedy['graph_mean_ms']:.2f}"
+    yield "generate ms, launched", measured(greedy["without_ms"])
+    yield "generate ms, transformers", measured(greedy["dynamic_cache_ms"])
+    yield "generate own step ms", f"{found['generate']['rows']['1225 own step']:.2f}"
+    yield "generate capture s", share(64 * (greedy["graph_mean_ms"] - greedy["graph_ms"]) / 1e3, 2)
+
+
+def bits_prefill() -> Named:
+    """What bits add to a prefill."""
+    found = data("bits-prefill")
+    for name in ("Llama3-8B", "Qwen2.5-VL-7B"):
+        for arm, added in found[name]["added"].items():
+            yield f"prefill {name} {arm}, percent", f"{100 * added:.0f}"
+        yield f"prefill {name} ms", measured(found[name]["ms"]["prefill"])
+        yield f"solve {name} ms", measured(found[name]["parts"]["bits 0.75"]["axes"])
+        yield (
+            f"solve {name} at once, ms",
+            measured(found[name]["solver"]["one pass, 16 iterations"]["ms"]),
+        )
+        yield f"launches {name}", f"{found[name]['traffic']['bits 0.75']['launches']:,}"
+
+
+def serving() -> Named:
+    """64 clients on a GPU."""
+    found = data("serving")
+    for name, row in found["rows"].items():
+        yield f"serving {name} together", measured(row["tokens_s"])
+        yield f"serving {name} in turns", measured(row["turns_tokens_s"])
+        yield f"serving {name} rows", str(row["rows"])
+        yield f"serving {name} captures", str(row["captures"])
+        yield f"serving {name} ms", measured(row["median_ms"])
+        yield f"serving {name} p99 ms", measured(row["p99_ms"])
+        yield f"serving {name} MB a row", measured(row["room_bytes_a_row"] / 1e6)
+    for bar, (value, *_) in found["bars"].items():
+        yield f"serving {bar}", times(value)
 
 
 def full_size() -> Named:

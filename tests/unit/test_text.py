@@ -159,8 +159,8 @@ def test_rows_of_a_batch_answer_as_alone_and_come_back(
     positions = torch.cat([prompt.next_position for prompt in [*prompts, prompts[0]]])
     batch = RunningBatch(len(plain.layers))
     numbers = [row[0] for row in batch.join([*caches, plain], NEW)]
-    # text at full width is apart, and so is every row of planes
-    assert len(batch.layers[0].groups) == (4 if form == "bits" else 2)
+    # text at full width is apart, and so is a row whose planes take twice as much
+    assert len(batch.layers[0].groups) == (3 if form == "bits" else 2)
     tokens = {n: int(each.argmax()) for n, each in zip(numbers, firsts, strict=True)}
     said: dict[int, list[int]] = {n: [] for n in numbers}
     place = dict(zip(numbers, positions.tolist(), strict=True))
@@ -184,7 +184,9 @@ def test_rows_of_a_batch_answer_as_alone_and_come_back(
             said[number].append(tokens[number])
             tokens[number] = int(logits[row].argmax())
     assert said[numbers[0]] == alone[0] and said[numbers[2]] == alone[2]
-    count = storage_bytes(t for la in batch.layers for group in la.groups for t in group.tensors())
+    slots = [slots for layer in batch.layers for slots in layer.groups]
+    pools = [group.pools for group in batch._groups.values()]
+    count = storage_bytes(t for each in (*slots, *pools) for t in each.tensors())
     assert batch.bytes == count
     logits = decode_one_token(
         vlm, torch.tensor([alone[1][10]]), prompts[1].next_position + 10, caches[1], None
