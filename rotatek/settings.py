@@ -103,7 +103,9 @@ class Settings:
 
     def without_paths(self) -> "Settings":
         """These settings without the names of files of this machine."""
-        return self.with_options(**dict.fromkeys(path_names() & self.as_dict().keys()))
+        given = self.as_dict()
+        files = [name for name in path_names() & given.keys() if given[name] is not None]
+        return self.with_options(**dict.fromkeys(files)) if files else self
 
     def with_channels(self, method: str, **options: Any) -> "Settings":
         """The same tokens, and the same share of Key channels under another method.

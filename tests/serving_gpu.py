@@ -66,14 +66,14 @@ def spread(run: Run) -> dict[str, float]:
 
 
 def vanished(engine: Engine, work: list[Request], settings: Settings) -> dict[str, float]:
-    """Bytes that a client's caches hold, and how many steps they outlive it."""
+    """Bytes that others may take once a client has gone, and how many steps later."""
     stays, leaves = (engine.compare(one, {"x": settings}, trace=False) for one in work[:2])
     for events in (stays, leaves):
         while not isinstance(next(events), Token):
             pass
-    held, step = engine.state().live_bytes, engine.state().steps
+    held, step = engine.admission.leased, engine.state().steps
     leaves.close()  # type: ignore[attr-defined]
-    freed = held - engine.state().live_bytes
+    freed = held - engine.admission.leased
     rest = engine.state().steps - step
     stays.close()  # type: ignore[attr-defined]
     return {"freed_bytes": freed, "steps_later": rest, "left_bytes": engine.state().live_bytes}

@@ -82,6 +82,11 @@ class Admission:
         return self._room
 
     @property
+    def leased(self) -> int:
+        """Bytes that those need who have been admitted; the batch may hold room beyond, for more."""
+        return sum(lease.size for lease in tuple(self._held))
+
+    @property
     def held(self) -> int:
         """Bytes of those who have been admitted, and of conversations that wait."""
         return self._with(0)
