@@ -83,7 +83,7 @@ class Admission:
 
     @property
     def leased(self) -> int:
-        """Bytes that those need who have been admitted; the batch may hold room beyond, for more."""
+        """Bytes that those need who have been admitted; the batch may hold more room."""
         return sum(lease.size for lease in tuple(self._held))
 
     @property
