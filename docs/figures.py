@@ -96,6 +96,8 @@ def narrow() -> Named:
         for pack, gain in row["over_best_dense"].items():
             yield f"{here} {pack} over dense", times(gain)
             yield f"{here} {pack} us", measured(us[pack]["us"])
+    for row in rows("kernels", "planes"):
+        yield f"planes {place(row['shape'])} over dense", times(row["over_best_dense"]["24"])
     slower = [row["over_fp8_dense"]["bf16 k=32"] < 1 for row in rows("kernels", "quant")]
     yield "quant fp8 dense faster", str(sum(slower))
     yield "quant shapes", str(len(slower))
