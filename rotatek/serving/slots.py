@@ -27,7 +27,7 @@ from rotatek.serving.pools import Copy, Pools, move_rows
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
 COARSE: Final = 64  # tokens that room grows by there
-WIDEST: Final = (1, 2, 4, 6, 8, 12, 16, 24, 32)  # granules of the widest head, as launches take it
+WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
 
 
 class Piece(NamedTuple):
