@@ -104,7 +104,8 @@ class Runner:
         todo = [(item, owed) for item, owed in todo if item.document in mine]
         if not todo:
             return []
-        area = {item.document: prod(self.suite.image(item.document).size) for item, _ in todo}
+        documents = {item.document for item, _ in todo}  # each is opened once
+        area = {document: prod(self.suite.image(document).size) for document in documents}
         items = sorted((item for item, _ in todo), key=lambda item: area[item.document])
         batch = self._fitting(items[len(items) // 2])
 

@@ -84,8 +84,9 @@ def piece_of(cache: Cache, layer: int, tokens: int, settled: bool = False) -> Pi
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
     parts = taken_apart(store)
-    parts_of_text = text.keys, text.values, lengths, held.logical, text.past
-    return Piece(store, *parts_of_text, parts, text.tables)
+    return Piece(
+        store, text.keys, text.values, lengths, held.logical, text.past, parts, text.tables
+    )
 
 
 def _outgrown(plain: Any, tokens: int) -> bool:
