@@ -3,7 +3,8 @@
     magic, version, bytes of the header, sha256 of the header | header | one zstd frame a tensor
 
 The header is JSON behind zstd: whose cache it is, a tree of plain values, and for every tensor its
-type, its shape, its frame's size and a checksum. Numbers of several bytes are stored byte by byte:
+type, its shape, and its frame's size and checksum (the frame's, since zstd has bits that change no
+number and a flipped one is damage all the same). Numbers of several bytes are stored byte by byte:
 first all their lowest bytes, so that the highest, which repeat, lie together. Nothing is unpickled,
 and nothing of a file is used before all of it has been checked.
 """
@@ -38,11 +39,11 @@ from rotatek.errors import (
 )
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had checksums of the numbers behind the frames
 _PREFIX: Final = struct.Struct("<8sII32s")  # magic, version, bytes of the header, its sha256
 MOST_HEADER: Final = 64 << 20  # bytes, unpacked: a few thousand tensors take a few hundred thousand
 LEVEL: Final = 9  # of zstd: 19 is ten times slower and saves a hundredth
-DIGEST: Final = 12  # bytes of a tensor's checksum
+DIGEST: Final = 12  # bytes of a frame's checksum
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
 DTYPES: Final = {
@@ -106,9 +107,9 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
     tree = as_tree(dict(content), tensors)
     frames, told = [], []
     for tensor in tensors.values():
-        raw = _raw_bytes(tensor)
-        frames.append(packer.compress(raw))
-        told.append([_name_of(tensor.dtype), list(tensor.shape), len(frames[-1]), _digest(raw)])
+        frames.append(packer.compress(_raw_bytes(tensor)))
+        digest = _digest(frames[-1])
+        told.append([_name_of(tensor.dtype), list(tensor.shape), len(frames[-1]), digest])
     text = json.dumps({"model": identity(model), "tree": tree, "tensors": told}).encode()
     header = packer.compress(text)
     prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
@@ -196,11 +197,13 @@ def _tensor(
     """
     size = prod(shape) * dtype.itemsize
     raw = b""
+    if _digest(frame) != digest:
+        raise CacheFileDamaged
     if size:
         with suppress(_zstandard().ZstdError):
             found = _zstandard().frame_content_size(frame)
             raw = unpacker.decompress(frame, max_output_size=size) if found == size else b""
-    if len(raw) != size or _digest(raw) != digest:
+    if len(raw) != size:
         raise CacheFileDamaged
     if not size:
         return torch.empty(shape, dtype=dtype)
@@ -217,8 +220,8 @@ def _raw_bytes(tensor: Tensor) -> bytes:
     return planes.numpy().tobytes()
 
 
-def _digest(raw: bytes) -> str:
-    return hashlib.blake2b(raw, digest_size=DIGEST).hexdigest()
+def _digest(frame: bytes | memoryview) -> str:
+    return hashlib.blake2b(frame, digest_size=DIGEST).hexdigest()
 
 
 def _name_of(dtype: torch.dtype) -> str:

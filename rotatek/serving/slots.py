@@ -444,8 +444,6 @@ def _launched(numbers: Sequence[dict[str, int]], step: int) -> dict[str, int]:
     names = {name: None for each in numbers for name in each}
     most = {name: max(each.get(name, 0) for each in numbers) for name in names}
     for name, value in most.items():
-        if name == "tokens":
-            most[name] = -(-value // step) * step
-        else:
-            most[name] = next((size for size in WIDEST if size >= value), value)
+        wider = next((size for size in WIDEST if size >= value), value)
+        most[name] = -(-value // step) * step if name == "tokens" else wider
     return most

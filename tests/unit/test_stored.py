@@ -209,6 +209,20 @@ def test_a_flipped_byte_is_refused_wherever_it_is(file: Path, small: VisionLangu
                 assert kind is errors.CacheFileDamaged, place
 
 
+def test_a_flip_that_changes_no_number_is_refused(file: Path, small: VisionLanguageModel) -> None:
+    """The fourth bit of a frame's descriptor says nothing, so zstd does not look at it."""
+    import zstandard
+
+    data = file.read_bytes()
+    start = 48 + struct.unpack("<8sII32s", data[:48])[2] + len(b"\x28\xb5\x2f\xfd")
+    damaged = bytearray(data)
+    damaged[start] ^= 0x10
+    frames = [zstandard.decompress(one[start - 4 :]) for one in (data, bytes(damaged))]
+    assert frames[0] == frames[1]
+    file.write_bytes(damaged)
+    assert refused(file, small) is errors.CacheFileDamaged
+
+
 def test_a_truncated_file_is_refused_at_every_length(
     file: Path, small: VisionLanguageModel
 ) -> None:
@@ -260,7 +274,9 @@ def rewritten(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
     header = json.loads(zstandard.decompress(data[48 : 48 + size], max_output_size=1 << 26))
     change(header)
     packed = zstandard.compress(json.dumps(header).encode())
-    prefix = struct.pack("<8sII32s", b"RTKCACHE", 1, len(packed), hashlib.sha256(packed).digest())
+    prefix = struct.pack(
+        "<8sII32s", b"RTKCACHE", stored.VERSION, len(packed), hashlib.sha256(packed).digest()
+    )
     file.write_bytes(prefix + packed + data[48 + size :])
 
 
