@@ -1,6 +1,6 @@
 #!/bin/sh
 # Evaluate MODEL on all splits at once, spread over the GPUs (or the first $GPUS); writes RESULT/NAME.json.
-# usage: measure.sh MODEL PAGES RESULT NAME DOCUMENTS
+# usage: measure.sh MODEL PAGES RESULT NAME DOCUMENTS; PAGES may be ""
 model=$1 pages=$2 result=$3 name=$4 documents=$5
 export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)} part=0 jobs=""
@@ -17,7 +17,7 @@ for sizes in "896x896" "728x728 224x224" "672x448 336x588 448x448"; do
 done
 one --splits scanned
 one --splits small
-one --splits --pages "$pages"
+[ -z "$pages" ] || one --splits --pages "$pages"
 for job in $jobs; do wait "$job" || { tail -n 5 /tmp/"$name"-*.log; exit 1; }; done
 python3 -m rotatek.pocket.evaluation --merge /tmp/"$name"-[0-9]*.json --json "$result/$name.json" \
     >"$result/$name.md"

@@ -4,13 +4,13 @@
 # usage, in the repository's root: ninth.sh LINK RESULT_FOLDER
 #
 #   1, 2  all GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.2 minutes each (one
-#         GPU: 9.1)
-#   3     each GPU goes on for itself with a falling rate, 5.2 minutes (one GPU: 8.4); then the mean
+#         GPU: 8.8)
+#   3     each GPU goes on for itself with a falling rate, 5.2 minutes (one GPU: 4.7); then the mean
 #         of what helps
-#   4     that with .3 of the shipped weights: the splits own, renderers, scanned and small, 12
-#         documents a size, and of the mean alone own and small, 4; 4 minutes. On a machine without
-#         a GPU, an hour of two cores: RUN=a folder's name, the shards of link 3 and the other files
-#         of assets/pocket in the folder of that name with -mean behind it
+#   4     that with .3 of the shipped weights: every split, as `evaluation/measure.sh` measures it,
+#         24 documents a size, and of the mean alone own and small, 4; 4 minutes. On a machine
+#         without a GPU, hours of two cores: RUN=a folder's name, the shards of link 3 and the other
+#         files of assets/pocket in the folder of that name with -mean behind it
 #
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
 # took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
@@ -24,9 +24,10 @@
 # Browser pages: PAGES=a folder of shards (`rotatek.pocket.browser PAGES --count 1600 --first 900000
 # --quality 25 62`, 24 MB, half an hour of two cores). A working tree that travels may weigh
 # 64 MiB, so they fit only while assets/pocket-llava is moved out of it; without them the web
-# split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4.
+# split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4, too.
 # What comes back: at most 8 files of 16 MiB; links 1 to 3 the shards, their index, the log, and the
-# glyph head; link 4 the shards that are to be shipped and every table in scores.md.
+# glyph head; link 4 the shards that are to be shipped, and every table (pocket.json for
+# assets/results).
 # After: the shards of link 4 into assets/pocket, and preprocessor_config.json as
 # `rotatek.pocket.models.config.preprocessor()` says (1,440 visual tokens). Then, for the card,
 #   python -m rotatek.pocket.evaluation.score REAL/questions.jsonl assets/handmade/questions.jsonl
@@ -37,10 +38,10 @@ link=$1 result=$2
 run=${RUN:-/tmp/ninth} start=${START:-assets/pocket}
 common="--skip 0.45 --alone 0.5 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
 both="--start $start" pair="--link-minutes 8.2 --minutes ${MINUTES:-25}" own="--minutes 5.2"
-fresh="--batches 16 --cost 24000" documents=12 few=4 workers=13 rate=1.5e-3
+fresh="--batches 16 --cost 24000" documents=24 few=4 workers=13 rate=1.5e-3
 gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
-if [ "$gpus" -eq 1 ]; then # half a batch, and no fourth link on the GPU's time
-    pair="--link-minutes 9.1 --minutes ${MINUTES:-28}" own="--minutes 8.4" rate=1.1e-3
+if [ "$gpus" -eq 1 ]; then # half a batch
+    pair="--link-minutes 8.8 --minutes ${MINUTES:-27}" own="--minutes 4.7" rate=1.1e-3
 fi
 if [ -n "$TINY" ]; then # three steps of a very small model from nothing
     common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"
@@ -89,21 +90,15 @@ case $link in
         --beside "$start" "${SHARE:-0.3}" 2>&1 | tail -n 1
     cp "$run-shipped"/model*.safetensors* "$result"
     mkdir -p "$run-scores"
-    jobs=""
-    for each in "0 small" "1 scanned" "0 own" "1 renderers"; do
-        # shellcheck disable=SC2086
-        measure $each "$run-shipped" $documents --splits "${each#* }" &
-        jobs="$jobs $!"
-    done
     measure 0 mean-own "$run-mean" $few --splits own &
-    jobs="$jobs $!"
+    jobs=$!
     measure 1 mean-small "$run-mean" $few --splits small &
     jobs="$jobs $!"
-    [ -z "$UNSEEN" ] || measure 1 web "$run-shipped" 1 --splits --pages "$UNSEEN" &
-    jobs="$jobs $!"
+    [ -n "$TINY" ] || GPUS=$((gpus > 0 ? gpus : 1)) sh "$here/../evaluation/measure.sh" \
+        "$run-shipped" "$UNSEEN" "$result" pocket "$documents" || exit 1
     for job in $jobs; do wait "$job"; done
-    head -n 60 "$run-scores"/*.md >"$result/scores.md"
-    grep -E "==>| all | short | transcription " "$result/scores.md"
+    head -n 12 "$run-scores"/*.md >"$result/mean.md"
+    grep -hE "==>| all | short | transcription " "$result"/*.md
     ;;
 *) sed -n 2,41p "$0" ;;
 esac
