@@ -131,6 +131,10 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
         "Write out all the text.", "transcribe", "What does the page say?", "Give the full text.",
         "Convert the page to Markdown.", "transcribe everything", "ocr",
     ),
+    "lines": (
+        "Read everything line by line.", "Write out all the lines.", "Transcribe it line by line.",
+        "Write down every line.", "line by line", "Give all the text, line by line.",
+    ),
     "table": (
         "Transcribe the table as Markdown.", "Write the table as Markdown.", "transcribe the table",
         "Convert the table to Markdown.", "Give the table in Markdown.", "table to markdown",

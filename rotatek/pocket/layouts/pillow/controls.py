@@ -254,5 +254,5 @@ def _ask(
     if fields or on:
         lines = [f"{n}: {v}" for n, v in fields] + [f"[{'x' if s else ' '}] {n}" for n, s in on]
         if not (fields and on):
-            screen.questions.append(ask(rng, "page", "\n".join(lines), kind="transcribe"))
+            screen.questions.append(ask(rng, "lines", "\n".join(lines), kind="transcribe"))
         screen.questions.append(chrome.missing_label(rng, screen))

@@ -305,4 +305,4 @@ def _about_list(
         )
         text = "\n".join(f"{a}\n{b}\n{c}" + (f" {d}" if d else "") for a, b, c, d in rows)
         if len(text.encode()) < screen.style.budget:
-            screen.questions.append(ask(rng, "page", text, kind="transcribe"))
+            screen.questions.append(ask(rng, "lines", text, kind="transcribe"))

@@ -104,7 +104,7 @@ def _metrics(rng: random.Random, screen: Screen) -> None:
             screen.questions.append(put(rng, "label", figure.label, v=figure.value))
     if 1 < len(shown) <= 10:
         lines = "\n".join(f"{f.label}: {f.value}" for f in shown)
-        screen.questions.append(ask(rng, "page", lines, kind="transcribe"))
+        screen.questions.append(ask(rng, "lines", lines, kind="transcribe"))
 
 
 def _one(rng: random.Random, screen: Screen, at: Box, how: tuple) -> None:

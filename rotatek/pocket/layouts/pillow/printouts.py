@@ -226,7 +226,7 @@ def _table(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.questions += [ask(rng, "table", text, kind="transcribe") for _ in range(2)]
         screen.questions += cell_questions(rng, columns, key) + figure_questions(rng, columns, key)
     else:
-        screen.questions.append(ask(rng, "page", "\n".join(screen.lines), kind="transcribe"))
+        screen.questions.append(ask(rng, "lines", "\n".join(screen.lines), kind="transcribe"))
     screen.questions += row_questions(rng, columns, key, headed)
 
 
@@ -282,7 +282,7 @@ def _separated(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         mark = ";"
     for line in zip(*((c.head, *c.cells) for c in columns), strict=True):
         screen.line(mark.join(line))
-    screen.questions.append(ask(rng, "page", "\n".join(screen.lines), kind="transcribe"))
+    screen.questions.append(ask(rng, "lines", "\n".join(screen.lines), kind="transcribe"))
     screen.questions.append(ask(rng, "table", _markdown(columns), kind="transcribe"))
     screen.questions += cell_questions(rng, columns, key) + figure_questions(rng, columns, key)
     screen.questions += row_questions(rng, columns, key, True)
@@ -322,7 +322,7 @@ def _settings(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     tone = rng.choice((screen.ink, screen.colours[1]))
     for line in lines:
         screen.line(line, tone if line.endswith(("]", ":", "{")) else screen.ink)
-    screen.questions.append(ask(rng, "page", "\n".join(screen.lines), kind="transcribe"))
+    screen.questions.append(ask(rng, "lines", "\n".join(screen.lines), kind="transcribe"))
     _about_settings(rng, screen, found, notation)
 
 

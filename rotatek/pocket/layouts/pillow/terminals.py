@@ -306,7 +306,7 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             "List the checked options.",
         )
     lines = "\n".join(f"[{'x' if on else ' '}] {option}" for option, on in state)
-    screen.questions.append(ask(rng, "page", lines, kind="transcribe"))
+    screen.questions.append(ask(rng, "lines", lines, kind="transcribe"))
 
 
 def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:

@@ -40,7 +40,7 @@ def _slip(rng: random.Random, items: int, budget: int) -> Slip:
     slip = till.slip
     slip.questions += missing(rng, till.shown, slip.text)
     if len(slip.text.encode()) <= budget:
-        slip.questions.append(ask(rng, "page", slip.text, kind="transcribe"))
+        slip.questions.append(ask(rng, "lines", slip.text, kind="transcribe"))
     return slip
 
 
