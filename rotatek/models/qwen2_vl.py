@@ -11,6 +11,7 @@ from rotatek.grids import Grid
 from rotatek.inputs import Clip
 from rotatek.margins import blank_margins
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
+from rotatek.models.patches import patches_of
 
 CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
 LEAST_FRAME_TOKENS: Final = 4  # of a frame
@@ -39,13 +40,17 @@ class Qwen2VL(VisionLanguageModel):
             image if cut is None else cut.of(image, unit)
             for image, cut in zip(images, cuts, strict=True)
         ]
-        out = self.images(images=shown, return_tensors="pt")
-        counts, grids = self._grids(out["image_grid_thw"].tolist())
+        made = [patches_of(self.images, [image], self.device) for image in shown]
+        shapes = [(1, rows, columns) for _, rows, columns in made]
+        counts, grids = self._grids(shapes)
         grids = tuple(
             grid if cut is None else Grid.within(cut.rows, cut.columns, cut.part, grid.start)
             for grid, cut in zip(grids, cuts, strict=True)
         )
-        tensors = {name: out[name].to(self.device) for name in ("pixel_values", "image_grid_thw")}
+        tensors = {
+            "pixel_values": _joined([patches for patches, _, _ in made]),
+            "image_grid_thw": torch.tensor(shapes, device=self.device),
+        }
         return Pixels(tensors, counts, grids, (self.placeholder,) * len(counts), counts)
 
     def preprocess_clip(self, clip: Clip) -> Pixels:
@@ -59,14 +64,14 @@ class Qwen2VL(VisionLanguageModel):
             "shortest_edge": min(self.images.size["shortest_edge"], room),
         }
         frames = [*clip.frames, *[clip.frames[-1]] * (-len(clip.frames) % depth)]
-        out = self.images(images=frames, size=size, return_tensors="pt")
-        _, rows, columns = out["image_grid_thw"][0].tolist()
-        # An image's patches repeat it `depth` times in time; a clip's hold a frame each.
-        patches = out["pixel_values"].view(steps, depth, rows * columns, 3, depth, -1)
-        paired = torch.stack([patches[:, t, :, :, t] for t in range(depth)], 3)
+        made = [
+            patches_of(self.images, frames[start : start + depth], self.device, size)
+            for start in range(0, len(frames), depth)
+        ]
+        _, rows, columns = made[0]
         seconds = (clip.times[-1] - clip.times[0]) / max(len(clip.times) - 1, 1) * depth
         tensors = {
-            "pixel_values_videos": paired.reshape(steps * rows * columns, -1),
+            "pixel_values_videos": _joined([patches for patches, _, _ in made]),
             "video_grid_thw": torch.tensor([[steps, rows, columns]]),
             "second_per_grid_ts": torch.tensor([seconds]),
         }
@@ -134,3 +139,8 @@ class Qwen2VL(VisionLanguageModel):
     def positions_at(self, position: Tensor) -> Tensor:
         """[3, B, 1]: text tokens have the same position on every axis."""
         return position[None, :, None].expand(3, -1, 1)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """All of them in a row; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
