@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.attention import Flag
+from rotatek.cache.clock import synchronise
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.graphs import captured
-from rotatek.cache.shared import synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 
 

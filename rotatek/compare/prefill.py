@@ -65,16 +65,16 @@ def fill(
         embedded: the prompt, or a padded batch of them.
         plan: the token plan that the caches were made with.
         caches: of `empty_cache`.
-        timed: whether to measure what each cache adds; that waits for the device at every layer.
+        timed: whether to measure what each of several caches adds.
 
     Returns:
         next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
         where they are timed, or everybody's where they are not.
     """
-    shared = SharedPrefill(plan, caches, timed=timed)
+    shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
     logits, ms = prefill(vlm, embedded, shared)
-    alone = ms - sum(shared.compress_ms)
-    return logits, [alone + own for own in shared.compress_ms]
+    added = shared.compress_ms
+    return logits, [ms - sum(added) + own for own in added]
 
 
 class SharedPrompt:

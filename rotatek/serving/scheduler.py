@@ -20,19 +20,19 @@ from torch import Tensor
 
 from rotatek import decode, failures
 from rotatek.attention import Flag, decoder_layers, stoppable
+from rotatek.cache.clock import Pace, Stopwatch, synchronise
 from rotatek.cache.compressed import RotateKCache, release
-from rotatek.cache.shared import synchronise
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
 from rotatek.serving.batch import RunningBatch
 from rotatek.serving.graphs import BatchGraph
 from rotatek.serving.seats import Counters, Pick, Seat
-from rotatek.serving.steps import Flight, Stopwatch, chosen
+from rotatek.serving.steps import Flight, chosen
 from rotatek.serving.turns import GivingWay, Turns
 
 log = logging.getLogger("rotatek")
 
-SHARE: Final = 1.5  # of a step's time: what a prefill takes before it gives way
+SHARE: Final = 2.0  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.5}  # at least; fewer and fuller steps suit processors
 # Requests whose pictures are made into pixels at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
@@ -73,16 +73,15 @@ class Scheduler:
         """The device, for a vision tower or a prefill: one at a time, between steps and beside
         them."""
         with self._prefills, self._turns:
-            flag = GivingWay(self._turns, self._patience, self._settle, stop)
+            flag = GivingWay(self._turns, self._patience, Pace(self.device), stop)
             with stoppable(flag):
                 yield
-            self._settle()
+            synchronise(self.device)
 
     def _patience(self) -> float:
-        return max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
-
-    def _settle(self) -> None:
-        synchronise(self.device)
+        """Seconds of a prefill, behind the step that may be under way when its turn comes."""
+        own = max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
+        return own if self._flight is None else own + self._step_s
 
     def request(self) -> int:
         """A number for a request's rows."""

@@ -1,6 +1,5 @@
-"""One step of all rows: its clock, what it leaves behind, and the tokens chosen from that."""
+"""One step of all rows: what it leaves behind, and the tokens chosen from that."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,32 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rotatek.cache.clock import Stopwatch
 from rotatek.serving.seats import Pick, Seat
-
-
-class Stopwatch:
-    """How long the device works on what is queued inside; to be asked once that is done."""
-
-    def __init__(self, device: torch.device) -> None:
-        cuda = device.type == "cuda"
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if cuda else []
-        self._began = self._took = 0.0
-
-    def __enter__(self) -> "Stopwatch":
-        if self._events:
-            self._events[0].record()
-        self._began = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._took = time.perf_counter() - self._began
-        if self._events:
-            self._events[1].record()
-
-    @property
-    def seconds(self) -> float:
-        """Of the device, or of the host where it has none."""
-        return self._events[0].elapsed_time(self._events[1]) / 1000 if self._events else self._took
 
 
 @dataclass(frozen=True)

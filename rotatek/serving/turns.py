@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from rotatek.attention import Flag
+from rotatek.cache.clock import Pace
 
 
 class Turns:
@@ -51,26 +52,26 @@ class GivingWay:
     Args:
         turns: held by the prefill.
         patience: seconds that others wait at most, a layer aside.
-        settle: waits until the device has done what was queued.
+        pace: keeps the device a layer behind the host, and no further.
         stop: the visitor's own flag.
     """
 
     def __init__(
-        self,
-        turns: Turns,
-        patience: Callable[[], float],
-        settle: Callable[[], None],
-        stop: Flag | None,
+        self, turns: Turns, patience: Callable[[], float], pace: Pace, stop: Flag | None
     ) -> None:
-        self._turns, self._patience, self._settle, self._stop = turns, patience, settle, stop
+        self._turns, self._patience, self._pace, self._stop = turns, patience, pace, stop
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pace.follow()
         self._since = time.perf_counter()
 
     def is_set(self) -> bool:
         """Whether to stop; others have been let ahead where they waited long enough."""
-        if self._turns.contended:
-            self._settle()
-            if time.perf_counter() - self._since >= self._patience():
-                self._turns.__exit__()
-                self._turns.__enter__()
-                self._since = time.perf_counter()
+        self._pace.follow()
+        if self._turns.contended and time.perf_counter() - self._since >= self._patience():
+            self._pace.settle()
+            self._turns.__exit__()
+            self._turns.__enter__()
+            self._begin()
         return self._stop is not None and self._stop.is_set()

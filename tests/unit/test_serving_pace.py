@@ -6,16 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from transformers.cache_utils import DynamicCache
 
 from rotatek.attention import decoder_layers
+from rotatek.cache import clock, shared
+from rotatek.cache.clock import Pace
+from rotatek.compare.prefill import empty_cache, fill, plan_for
 from rotatek.decode import prefill
 from rotatek.engine import Engine
 from rotatek.events import Token
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.serving import scheduler
-from rotatek.settings import Settings
+from rotatek.serving.turns import GivingWay
+from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
@@ -29,9 +34,9 @@ def test_a_token_waits_for_one_piece_of_a_prompt_at_most(
     """Between two steps: a prefill's patience and the layer that it ends in, whoever queues."""
     engine, now, steps = Engine(tiny_qwen()), [0.0], list[float]()
     layers, over = decoder_layers(engine.vlm.model), threading.Event()
-    clock = SimpleNamespace(perf_counter=lambda: now[0])
-    for module in ("steps", "turns"):
-        monkeypatch.setattr(f"rotatek.serving.{module}.time", clock)
+    clocks = SimpleNamespace(perf_counter=lambda: now[0])
+    for module in ("cache.clock", "serving.turns"):
+        monkeypatch.setattr(f"rotatek.{module}.time", clocks)
     monkeypatch.setattr(scheduler, "LEAST_S", {})
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     mine, turns = threading.current_thread(), engine.scheduler._turns
@@ -72,3 +77,95 @@ def test_a_token_waits_for_one_piece_of_a_prompt_at_most(
     assert len(held) >= PROMPTS * (len(layers) - 1)  # prompts really were read in between
     assert max(held) <= scheduler.SHARE * step + LAYER_S["prompt"] + 1e-6
     assert max(held) < len(layers) * LAYER_S["prompt"]  # a whole prompt, were it not in pieces
+
+
+class Device:
+    """A GPU as far as clocks go: what is launched is done one after the other, beside the host."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.done = 0.0
+        device = self
+
+        class Event:
+            def __init__(self, **_: Any) -> None:
+                self.at = 0.0
+
+            def record(self, *_: Any) -> None:
+                self.at = device.done
+
+            def synchronize(self) -> None:
+                device.now = max(device.now, self.at)
+
+        cuda = SimpleNamespace(Event=Event, current_stream=lambda _: None)
+        cuda.synchronize = lambda *_: setattr(device, "now", max(device.now, device.done))
+        monkeypatch.setattr(clock, "torch", SimpleNamespace(cuda=cuda))
+
+    def launch(self, host: float, work: float) -> None:
+        self.now += host
+        self.done = max(self.done, self.now) + work
+
+
+@pytest.mark.parametrize(("host", "work"), [(1.0, 1.0), (0.5, 2.0), (2.0, 0.5)])
+def test_the_host_launches_while_the_device_works(
+    host: float, work: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is slower sets the pace, and the device is never behind by more than a layer."""
+    device, layers = Device(monkeypatch), 40
+    pace = Pace(torch.device("cuda"))
+    for _ in range(layers):
+        device.launch(host, work)
+        pace.follow()
+        assert device.done - device.now <= work + 1e-9
+    pace.settle()
+    assert device.now <= layers * max(host, work) + min(host, work) + 1e-9
+
+
+def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step before it does not count as its own time, and others wait for a layer more at
+    most."""
+    device, step, work, gone = Device(monkeypatch), 8.0, 1.0, list[float]()
+    monkeypatch.setattr(
+        "rotatek.serving.turns.time", SimpleNamespace(perf_counter=lambda: device.now)
+    )
+
+    def give_way() -> None:
+        assert device.done <= device.now
+        gone.append(device.now)
+        device.launch(0.1, step)
+
+    turns = SimpleNamespace(contended=True, __exit__=give_way, __enter__=lambda: None)
+    device.launch(0.1, step)
+    patience = scheduler.SHARE * step + step
+    flag = GivingWay(turns, lambda: patience, Pace(torch.device("cuda")), None)  # type: ignore[arg-type]
+    for _ in range(200):
+        device.launch(0.5, work)
+        assert not flag.is_set()
+    turned = [after - before for before, after in zip([0.0, *gone], gone, strict=False)]
+    assert len(gone) > 5 and max(turned) <= patience + 2 * work + 0.1 + 1e-9
+    assert 200 * work / device.now > 0.9 * scheduler.SHARE / (scheduler.SHARE + 1)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_prefill_waits_for_the_device_once(
+    columns: int, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many layers; several caches are told apart by marks, and one by itself needs none."""
+    vlm, waits, watches = tiny_qwen(), list[str](), list[str]()
+    monkeypatch.setattr("rotatek.decode.synchronise", lambda _: waits.append("prefill"))
+    monkeypatch.setattr(clock, "synchronise", lambda _: waits.append("layer"))
+
+    class Watch(clock.Stopwatch):
+        def __enter__(self) -> clock.Stopwatch:
+            watches.append("watch")
+            return super().__enter__()
+
+    monkeypatch.setattr(shared, "Stopwatch", Watch)
+    embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
+    plan = plan_for(vlm, embedded, BASELINE.pruning)
+    kinds = [Settings.of(keep_channels=0.25), BASELINE][:columns]
+    caches = [empty_cache(vlm, embedded, kind, plan) for kind in kinds]
+    _, ms = fill(vlm, embedded, plan, caches)
+    assert waits == ["prefill"] and len(ms) == columns and min(ms) > 0
+    assert len(watches) == (columns * plan.layers if columns > 1 else 0)
