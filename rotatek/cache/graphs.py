@@ -101,6 +101,15 @@ def captured(
         work()
     torch.cuda.current_stream(device).wait_stream(stream)
     cache.rewind(counters)
+    return captured_again(device, cache, work)
+
+
+@torch.inference_mode()
+def captured_again(
+    device: torch.device, cache: RewindableCache, work: Callable[[], None]
+) -> torch.cuda.CUDAGraph:
+    """As `captured`, of a step that has run already as it is: only its launches are recorded."""
+    counters = cache.counters()
     graph = capture(device, work)
     cache.rewind(counters)
     return graph

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from rotatek.cache.graphs import captured
+from rotatek.cache.graphs import captured_again
 from rotatek.decode import forward_one
 from rotatek.models import VisionLanguageModel
 from rotatek.serving.batch import RunningBatch
 
 
 class BatchGraph:
-    """A captured step over all rows that a frozen batch has room for.
+    """A captured step over all rows that a frozen batch has room for, which has run once already.
 
     Rows join and leave without another capture, as long as the batch does not move.
     """
@@ -20,7 +20,7 @@ class BatchGraph:
         rows = len(batch.order)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=vlm.device)
         self.position = torch.zeros(rows, dtype=torch.long, device=vlm.device)
-        self.graph = captured(vlm.device, batch, self._forward)
+        self.graph = captured_again(vlm.device, batch, self._forward)
 
     def _forward(self) -> None:
         self.logits = forward_one(self.vlm, self.tokens, self.position, self.batch, None)

@@ -110,7 +110,7 @@ def test_a_captured_step_serves_whoever_comes_and_goes(
 ) -> None:
     """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
     Trial.made = []
-    monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
+    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Trial)
     engine = Engine(vlm)
     engine.scheduler.graphs = True
     kinds = list(KINDS)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.prefill import empty_cache, fill, plan_for
+from rotatek.decode import forward_one
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.serving.scheduler import Scheduler
@@ -32,14 +33,15 @@ MIXED = [
 MOST = {"one setting": 7, "bits": 9, "mixed": 18}
 
 
-def recorded(device: torch.device, cache: Any, work: Callable[[], None]) -> RecordedGraph:
-    """A step as `rotatek.cache.graphs.captured` makes one: run once, and recorded."""
-    counters = cache.counters()
-    work()
-    cache.rewind(counters)
-    graph = RecordedGraph(device, work)
-    cache.rewind(counters)
-    return graph
+class Counted:
+    """A function, and how often it was called."""
+
+    def __init__(self, function: Callable) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return self.function(*args)
 
 
 class Idle:
@@ -91,7 +93,8 @@ def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
 def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 clients with pictures, questions and answers of mixed lengths, up to a dozen at a time."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.serving.graphs.captured", recorded)
+    monkeypatch.setattr("rotatek.cache.graphs.capture", RecordedGraph)
+    monkeypatch.setattr("rotatek.serving.graphs.forward_one", counted := Counted(forward_one))
     RecordedGraph.made = []
     vlm = tiny_qwen()
     settings = {"one setting": MIXED[1:2], "bits": MIXED[2:3], "mixed": MIXED}[kind]
@@ -101,6 +104,7 @@ def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.Mon
     said = served(scheduler, [seat(vlm, n, one) for n, one in enumerate(chosen)])
     done = scheduler.counters
     assert done.captures == len(RecordedGraph.made) <= MOST[kind]
+    assert counted.calls == done.captures  # a step is recorded, and not run once more before
     assert sum(graph.replays for graph in RecordedGraph.made) > 0.6 * done.steps
     assert done.failed == done.shed == scheduler.running == scheduler.bytes == 0
     for number in range(0, CLIENTS, 7):
@@ -115,7 +119,7 @@ def test_beside_the_graph_a_step_is_a_few_operations(
     """However many rows: tokens and positions go over in one transfer and come back in another; and
     the next step is under way before the last one's tokens are told."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.serving.graphs.captured", Idle)
+    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Idle)
     Idle.made = []
     vlm = tiny_qwen()
     scheduler = Scheduler(vlm)

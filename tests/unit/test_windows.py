@@ -170,7 +170,7 @@ def test_a_captured_step_serves_rows_before_and_behind_the_edge(
     vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Trial.made = []
-    monkeypatch.setattr("rotatek.serving.graphs.captured", Trial)
+    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Trial)
     columns = {name: COLUMNS[name] for name in ("all", "k", "8 bits", "fastv")}
     work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
