@@ -26,7 +26,8 @@ from rotatek.serving.pools import Copy, Pools, move_rows
 
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
-COARSE: Final = 64  # tokens that room grows by there
+COARSE: Final = 64  # visual tokens that room grows by there ...
+COARSE_TEXT: Final = 128  # ... and tokens of text, which differ from question to question
 WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
 
 
@@ -198,7 +199,7 @@ class Slots:
         own = [_shapes(each) for each in parts]
         shapes = self._rounded([shapes, *own], step)
         numbers = _launched([self._numbers, *(each.numbers for each in parts)], step)
-        step, room = max(TEXT_STEP, step), self._kept(room)
+        step, room = COARSE_TEXT if coarse else TEXT_STEP, self._kept(room)
         room = self.room if room <= self.room else -(-room // step) * step
         changed = numbers != self._numbers
         self._numbers, self._view = numbers, None

@@ -30,7 +30,7 @@ MIXED = [
     Settings.of(keep_channels=0.25, widths="adaptive"),
 ]
 # Sizes are 4, 16, 32 and 64 places; pictures of 20 to 60 tokens and two lengths of text.
-MOST = {"one setting": 7, "bits": 9, "mixed": 18}
+MOST = {"one setting": 5, "bits": 5, "mixed": 10}
 
 
 class Counted:
