@@ -44,7 +44,8 @@ class Rows:
 
     def padded(self, step: int) -> "Rows":
         """The same rows with n a multiple of `step`: what is gathered has room for more."""
-        return replace(self, index=pad(self.index, (0, -self.index.shape[1] % step)))
+        missing = -self.index.shape[1] % step
+        return replace(self, index=pad(self.index, (0, missing))) if missing else self
 
     @cached_property
     def alive(self) -> Tensor:

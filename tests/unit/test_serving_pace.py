@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache
 from rotatek.attention import decoder_layers
 from rotatek.cache import clock, shared
 from rotatek.cache.clock import Pace
+from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.prefill import empty_cache, fill, plan_for
 from rotatek.decode import prefill
 from rotatek.engine import Engine
@@ -22,6 +23,7 @@ from rotatek.serving import scheduler
 from rotatek.serving.turns import GivingWay
 from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
+from tests.launches import Launches
 from tests.tiny import tiny_qwen
 
 LAYER_S = {"step": 0.001, "prompt": 0.01}
@@ -169,3 +171,17 @@ def test_a_prefill_waits_for_the_device_once(
     _, ms = fill(vlm, embedded, plan, caches)
     assert waits == ["prefill"] and len(ms) == columns and min(ms) > 0
     assert len(watches) == (columns * plan.layers if columns > 1 else 0)
+
+
+def test_filling_a_layer_is_six_copies(picture: Picture) -> None:
+    """Keys, Values, window queries and the text's two, and how long the text is; nothing is laid
+    again that is as long as it should be."""
+    vlm, counts = tiny_qwen(), list[int]()
+    embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
+    plan = plan_for(vlm, embedded, BASELINE.pruning)
+    full = RotateKCache(vlm.model, embedded.inputs(), BASELINE, plan=plan)
+    for cache in (DynamicCache(), full):
+        with Launches() as found:
+            prefill(vlm, embedded, cache)
+        counts.append(found.count)
+    assert counts[1] - counts[0] < (6 - 2 + 1) * plan.layers  # a plain cache copies two
