@@ -95,11 +95,12 @@ class Scheduler:
         Raises:
             RuntimeError: where memory is missing; nothing has joined then.
         """
+        logits = torch.cat([seat.logits for seat in seats])
+        picks = self._chosen(seats, range(len(seats)), logits, 0.0)  # no row waits for these
         with self._turns:
             self._land()
             self.counters.prefills += len(seats)
-            logits = torch.cat([seat.logits for seat in seats])
-            self._hand_out(seats, self._chosen(seats, range(len(seats)), logits, 0.0))
+            self._hand_out(seats, picks)
             self._seat([seat for seat in seats if not seat.ended])
 
     def next(self, seat: Seat) -> Pick | None:

@@ -19,7 +19,8 @@ from rotatek.engine import Engine
 from rotatek.events import Token
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.serving import scheduler
+from rotatek.serving import scheduler, steps
+from rotatek.serving.seats import Seat
 from rotatek.serving.turns import GivingWay
 from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
@@ -185,3 +186,26 @@ def test_filling_a_layer_is_six_copies(picture: Picture) -> None:
             prefill(vlm, embedded, cache)
         counts.append(found.count)
     assert counts[1] - counts[0] < (6 - 2 + 1) * plan.layers  # a plain cache copies two
+
+
+def test_first_tokens_are_chosen_before_the_turn(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is asked for them while others have theirs."""
+    engine, chosen, own = Engine(tiny_qwen()), threading.Event(), steps.chosen
+
+    def choose(*given: Any) -> Any:
+        chosen.set()
+        return own(*given)
+
+    monkeypatch.setattr("rotatek.serving.scheduler.chosen", choose)
+    embedded = engine.vlm.embed(engine.vlm.prompt(make_request(picture(90, 120), "?", 2)))
+    logits, _ = prefill(engine.vlm, embedded, cache := DynamicCache())
+    seat = Seat(cache, int(embedded.next_position[0]), logits, 2)
+    joining = threading.Thread(target=engine.scheduler.join, args=([seat],))
+    with engine.scheduler._turns:
+        joining.start()
+        assert chosen.wait(60) and not seat.picks
+    joining.join(60)
+    assert len(seat.picks) == 1
+    engine.scheduler.leave([seat])
