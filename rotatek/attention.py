@@ -105,7 +105,7 @@ def watched(tap: QueryTap | None) -> Iterator[None]:
 
 @contextmanager
 def stoppable(stop: Flag | None) -> Iterator[None]:
-    """Let every attention call in this context look at `stop` first, and end there.
+    """Let every attention call in this context look at `stop` first (`pause`), and end there.
 
     A prefill is one call for its caller; its layers are the places where it can end early.
     """
@@ -114,6 +114,17 @@ def stoppable(stop: Flag | None) -> Iterator[None]:
         yield
     finally:
         _STOP.reset(token)
+
+
+def pause() -> None:
+    """Between two pieces of a prefill's work: the place where others go ahead, and Stop works.
+
+    Raises:
+        Stopped: where the context's `stoppable` flag is set.
+    """
+    stop = _STOP.get()
+    if stop is not None and stop.is_set():
+        raise Stopped
 
 
 def is_watched() -> bool:
@@ -156,9 +167,7 @@ def rotatek_attention(
     Raises:
         Stopped: where the context's `stoppable` flag is set.
     """
-    stop = _STOP.get()
-    if stop is not None and stop.is_set():
-        raise Stopped
+    pause()
 
     def full(*states: Tensor) -> Tensor:
         return sdpa_attention_forward(

@@ -24,6 +24,7 @@ from kernels.dispatch import solve
 from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_of, pack
 from kernels.reference import Text, Visual
 from rotatek import rotation
+from rotatek.attention import pause
 from rotatek.channels.base import LayerStates
 from rotatek.channels.bit_axes import Axes, Side, find_axes
 from rotatek.channels.looks import Looks, Seen, looks
@@ -261,6 +262,7 @@ def fill(groups: Sequence[Group], bits: float) -> None:
     counts = torch.cat([each.flatten(0, 1) for each in levels]).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
     for number, (batch, found) in enumerate(zip(batches, axes, strict=True)):
+        pause()
         keys, values = (
             _planes(
                 batch, which, found[which], levels[at].to(batch.sides[0].mean.device), tables[at]

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from kernels.planes import GRANULE, TILE
 from rotatek import rotation
+from rotatek.attention import pause
 from rotatek.budget import channels_kept
 from rotatek.channels.base import (
     Axes,
@@ -209,6 +210,7 @@ class RotateK(ChannelMethod):
         if last or sum(held_bytes(held(store.waiting)) for store in waiting) >= most:
             for alike in grouped(waiting):
                 rotate(alike, self)
+                pause()
         if last and chosen and self.widths == "adaptive":
             adapt(chosen, self)
 
@@ -219,6 +221,7 @@ class RotateK(ChannelMethod):
         if waiting and (last or weight >= HELD_BYTES // 8):  # float32 and scores, as 8 bits are
             for alike in grouped(waiting):
                 measure(alike, self.weighting)
+                pause()
         if last and stores:
             groups = {id(store.group): held(store.group) for store in stores}
             fill(list(groups.values()), min(held(self.bits), DEEPEST))

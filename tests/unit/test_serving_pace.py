@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek.attention import decoder_layers
+from rotatek.attention import decoder_layers, stoppable
 from rotatek.cache import clock, shared
 from rotatek.cache.clock import Pace
 from rotatek.cache.compressed import RotateKCache
@@ -209,3 +209,24 @@ def test_first_tokens_are_chosen_before_the_turn(
     joining.join(60)
     assert len(seat.picks) == 1
     engine.scheduler.leave([seat])
+
+
+@pytest.mark.parametrize("settings", [{"keep_channels": 0.25}, {"bits": 2}])
+def test_others_go_ahead_while_layers_are_compressed(
+    settings: dict[str, float], picture: Picture
+) -> None:
+    """A prefill gives way in every layer, and once more before what all layers share is done."""
+    vlm, looks = tiny_qwen(), [0]
+
+    def look() -> bool:
+        looks[0] += 1
+        return False
+
+    embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
+    found = []
+    for kind in (BASELINE, Settings.of(**settings)):
+        plan, looks[0] = plan_for(vlm, embedded, kind.pruning), 0
+        with stoppable(SimpleNamespace(is_set=look)):
+            fill(vlm, embedded, plan, [empty_cache(vlm, embedded, kind, plan)])
+        found.append(looks[0])
+    assert found == [plan.layers, plan.layers + len(settings) + ("bits" in settings)]
