@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .planes import Planes, granules, pack
 from .reference import Past, Text, Visual, append_plain, attend_reference, opened_text
+from .window import Window, look_plain, sample_window
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,11 @@ SOLVERS: Final = {
     "pack_states": ".packing",
     "steps_of": ".packing",
 }
-PLANES, PAST = "planes", "past"
+PLANES, PAST, LOOKS = "planes", "past", "looks"
 FORMS: Final = {  # what has code of its own, and what is said where that code is not used
     PLANES: "Caches of a few bits a channel are read in plain PyTorch until a restart.",
     PAST: "Text in 8 bits is read and written in plain PyTorch until a restart.",
+    LOOKS: "What a prompt looks at is summed up in plain PyTorch until a restart.",
 }
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
@@ -104,6 +106,27 @@ class Dispatcher:
                 self._faults[PAST] = f"The GPU kernel failed ({name}). {FORMS[PAST]}"
                 log.exception("append kernel failed; plain PyTorch takes over")
         return append_plain(text, keys, values, added)
+
+    def look(self, seen: Window) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums of the attention of a prompt's last queries; see `kernels.window.look_plain`."""
+        if self.sums_up(seen.keys):
+            self._check(seen.keys.device)
+            self._check_form(LOOKS, seen.keys.device)
+            try:
+                if self.sums_up(seen.keys):
+                    return importlib.import_module(".looks", __package__).look(seen)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:
+                name = type(error).__name__
+                self._faults[LOOKS] = f"The GPU kernel failed ({name}). {FORMS[LOOKS]}"
+                log.exception("kernel of looks failed; plain PyTorch takes over")
+        return look_plain(seen)
+
+    def sums_up(self, keys: Tensor) -> bool:
+        """Whether `look` has its kernel for states like these, which writes no scores."""
+        half = keys.device.type == "cuda" and keys.dtype != torch.float32
+        return half and not self._fault and not self._faults[LOOKS]
 
     def solve(self, work: str, first: Tensor, *rest: Any) -> Any | None:
         """Run one of `SOLVERS` on the GPU; None where the caller's own code must do it.
@@ -181,17 +204,26 @@ class Dispatcher:
         if form not in self._unproven or torch.cuda.is_current_stream_capturing():
             return
         self._unproven.discard(form)
-        q, visual, text = (sample_planes if form == PLANES else sample_past)(device, torch.bfloat16)
-        scale = q.shape[-1] ** -0.5
-        got = self.attend(q, visual, text, scale).float()
-        error = (got - attend_reference(q, visual, text, scale).float()).abs().max()
-        if form == PAST:
-            error = torch.maximum(error, self._append_error(text))
+        error = self._look_error(device) if form == LOOKS else self._form_error(form, device)
         if not self._faults[form] and not bool(error <= TOLERANCE[torch.bfloat16]):
             self._faults[form] = (
                 f"The GPU kernel disagreed with the reference in its self-test. {FORMS[form]}"
             )
             log.error("self-test: error %g for %s", float(error), form)
+
+    def _form_error(self, form: str, device: torch.device) -> Tensor:
+        """Largest error of attention over a small cache of a form, and of adding to its text."""
+        q, visual, text = (sample_planes if form == PLANES else sample_past)(device, torch.bfloat16)
+        scale = q.shape[-1] ** -0.5
+        got = self.attend(q, visual, text, scale).float()
+        error = (got - attend_reference(q, visual, text, scale).float()).abs().max()
+        return torch.maximum(error, self._append_error(text)) if form == PAST else error
+
+    def _look_error(self, device: torch.device) -> Tensor:
+        """Largest relative error of the sums of a small window."""
+        seen = sample_window(device, torch.bfloat16)
+        pairs = zip(self.look(seen), look_plain(seen), strict=True)
+        return torch.stack([(got - want).norm() / want.norm() for got, want in pairs]).max()
 
     def _append_error(self, text: Text) -> Tensor:
         """Largest error of a text that `append` has added a token to; infinite for a place."""
@@ -342,6 +374,16 @@ def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor
 def append(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
     """`Dispatcher.append` of the shared dispatcher."""
     shared().append(text, keys, values, added)
+
+
+def look(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
+    """`Dispatcher.look` of the shared dispatcher."""
+    return shared().look(seen)
+
+
+def sums_up(keys: Tensor) -> bool:
+    """`Dispatcher.sums_up` of the shared dispatcher."""
+    return shared().sums_up(keys)
 
 
 def solve(work: str, first: Tensor, *rest: Any) -> Any | None:

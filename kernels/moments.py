@@ -93,7 +93,10 @@ def join_kernel(
     p_mean, p_cov, p_mass, p_lengths, p_out_mean, p_out, N, size, splits, Hkv,
     D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Chan's formula over the splits, ROWS rows of C a program; all splits are loaded at once."""
+    """Chan's formula over the splits, ROWS rows of C a program; all splits are loaded at once.
+
+    C is around the mean as it is stored.
+    """
     i_r, i_bh = tl.program_id(0), tl.program_id(1)
     end = N
     if p_lengths is not None:
@@ -112,6 +115,8 @@ def join_kernel(
     b_means = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :], other=0.0)
     b_share = b_count / total
     b_mean = tl.sum(b_share[:, None] * b_means, 0)
+    b_kept = b_mean.to(p_out_mean.dtype.element_ty)
+    b_away = b_mean - b_kept.to(tl.float32)
     b_off = tl.where(m_s[:, None], b_means - b_mean[None, :], 0.0)
     for i in tl.static_range(ROWS):
         o_r = i_r * ROWS + i
@@ -119,8 +124,9 @@ def join_kernel(
         b_part = tl.load(p_tile, mask=m_s[:, None] & m_d[None, :] & (o_r < D), other=0.0)
         b_turn = b_count * tl.sum(tl.where((o_d == o_r)[None, :], b_off, 0.0), 1)
         b_row = tl.sum(b_part + b_turn[:, None] * b_off, 0)
+        b_row += total * tl.sum(tl.where(o_d == o_r, b_away, 0.0), 0) * b_away
         tl.store(p_out + (i_bh.to(tl.int64) * D + o_r) * D + o_d, b_row, mask=m_d & (o_r < D))
-    tl.store(p_out_mean + i_bh * D + o_d, b_mean, mask=m_d & (i_r == 0))
+    tl.store(p_out_mean + i_bh * D + o_d, b_kept, mask=m_d & (i_r == 0))
 
 
 @triton.jit
@@ -200,14 +206,18 @@ def padded(width: int) -> int:
 
 
 def covariance(
-    keys: Tensor, lengths: Tensor | None = None, shares: Tensor | None = None
+    keys: Tensor,
+    lengths: Tensor | None = None,
+    shares: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Mean [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d] in float32.
+    """Mean mu [B, Hkv, d] and C = (K - mu)^T (K - mu) [B, Hkv, d, d] in float32.
 
     Args:
         keys: [B, Hkv, N, d], last stride 1.
         lengths: [B] valid tokens, on the device; None where all are.
         shares: [B, N] float32, what each token counts for in both, of sum one; by default one.
+        dtype: of the mean; C is around it as it is rounded.
     """
     B, Hkv, N, d = keys.shape
     arch, sms = device_facts(keys.device)
@@ -215,7 +225,7 @@ def covariance(
     size = max(128, -(-N // max(1, min(64, sms // groups))))
     size = -(-size // block) * block
     splits = max(1, -(-N // size))
-    mean = torch.empty(B, Hkv, d, device=keys.device)
+    mean = torch.empty(B, Hkv, d, dtype=dtype, device=keys.device)
     out = torch.empty(B, Hkv, d, d, device=keys.device)
     part_mean = torch.empty(groups * splits * d, device=keys.device)
     part = torch.empty(groups * splits * d * d, device=keys.device)

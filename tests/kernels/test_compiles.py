@@ -16,10 +16,11 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, launch, launch_planes, moments, packing
+from kernels import append, launch, launch_planes, looks, moments, packing
 from kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
+from kernels.window import sample_window
 """
 EVERY = """
 compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")
@@ -27,6 +28,7 @@ compile_only(launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
 compile_only(packing, arch, "pack_kernel", "steps_kernel")
 compile_only(moments, arch, "covariance_kernel", "join_kernel")
 compile_only(append, arch, "append_kernel")
+compile_only(looks, arch, "rows_kernel", "tokens_kernel")
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
     launch_planes.attend_planes(q, visual, text, 0.1)
@@ -39,7 +41,9 @@ counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
 channels = Channels(states[:, :, 0], torch.zeros(1, 2, 128, 16), steps, counts)
 packing.steps_of(states, channels, torch.ones(1, 130), torch.full((1,), 130, dtype=torch.int32))
-moments.covariance(states, None, torch.ones(1, 130))
+moments.covariance(states, None, torch.ones(1, 130), torch.bfloat16)
+looks.look(sample_window(torch.device("cpu"), torch.bfloat16))
+assert all(each.metadata.shared <= 99 << 10 for each in Compiled.found[-2:])  # sm_120 has no more
 q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes, shared"), "cpu")
 launch_planes.attend_planes(q, visual, text, 0.1)
 print(*sorted(each.metadata.name for each in Compiled.found))
@@ -77,7 +81,7 @@ def compiled(script: str, *args: object) -> list[str]:
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
     names = ["append_kernel", "covariance_kernel", *["digits_kernel"] * 3, "join_kernel"]
     names += [*["joined_kernel"] * 2, *["merge_kernel"] * 7, "pack_kernel"]
-    names += [*["split_kernel"] * 2, "steps_kernel"]
+    names += ["rows_kernel", *["split_kernel"] * 2, "steps_kernel", "tokens_kernel"]
     assert compiled(EVERY, arch) == names
 
 

@@ -15,6 +15,7 @@ import torch
 from kernels import dispatch
 from kernels.dispatch import Dispatcher, Status, sample
 from kernels.reference import Text, Visual, append_plain, attend_reference, opened_text
+from kernels.window import Window, look_plain, sample_window
 from rotatek import rotation
 
 WRONG = ("slanted", "wrong", "heavy")
@@ -234,6 +235,36 @@ def test_a_fault_of_one_form_leaves_the_others_alone(
         dispatcher.append(text, new, new, added)  # plain, though it says that it is on a GPU
     assert torch.equal(call(dispatcher), expected())
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_looks_that_fail_are_summed_in_plain_pytorch(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their kernel fails, or is off in its self-test; attention keeps its own."""
+    seen, calls = sample_window(torch.device("cpu"), torch.bfloat16), []
+    disguised = seen._replace(keys=seen.keys.as_subclass(OnGpu))
+
+    def look(given: Window) -> tuple[torch.Tensor, ...]:
+        calls.append(given)
+        if not wrong:
+            raise RuntimeError("a secret path")
+        mass, spread, squares = look_plain(seen)
+        return mass, 1.1 * spread, squares
+
+    fake = SimpleNamespace(look=look)
+    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
+    monkeypatch.setattr(dispatch, "sample_window", lambda *given: disguised)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    dispatcher = Dispatcher()
+    dispatcher._unproven = {"looks"}
+    for _ in range(3):
+        got = dispatcher.look(disguised)
+        assert all(map(torch.equal, got, look_plain(disguised)))
+    assert len(calls) == 1
+    assert dispatcher.sums_up(seen.keys) is dispatcher.sums_up(disguised.keys) is False
+    reason = dispatcher.status("cuda").reason
+    assert "looks at" in reason and "secret" not in reason
 
 
 def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

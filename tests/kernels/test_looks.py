@@ -1,0 +1,89 @@
+"""What the last queries do with the tokens, against one softmax a head in float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.looks import look
+from kernels.reference import Text
+from kernels.window import Window, look_plain
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def window(N: int, d: int, M: int, dtype: torch.dtype, metric: bool) -> Window:
+    """Two samples, ragged where they can be, four heads on two; rows of larger buffers."""
+    generator = torch.Generator().manual_seed(N)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(DEVICE)
+
+    def heads(n: int, many: int = 2) -> Tensor:
+        return draw(2, n + 3, many, d)[:, :n].transpose(1, 2).to(dtype)
+
+    lengths = torch.tensor([N, (N + 1) // 2], dtype=torch.int32, device=DEVICE)
+    live = torch.arange(N, device=DEVICE) < lengths[:, None]
+    keys, values = (heads(N) + 1).masked_fill(~live[:, None, :, None], 0), heads(N)
+    values = (values + 3).masked_fill(~live[:, None, :, None], 0)  # a mean above their spread
+    alive = torch.ones(2, 5, dtype=torch.bool, device=DEVICE)
+    alive[1, 0] = False
+    spoken = torch.tensor([M, M - 2], dtype=torch.int32, device=DEVICE)
+    text = Text(heads(M), heads(M), spoken) if M else None
+    root = draw(2, 2, d, d) / d**0.5 if metric else None
+    return Window(heads(5, 4), alive, keys, values, lengths, text, root)
+
+
+def wanted(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
+    """The three sums as they are defined."""
+    (B, H, N, d), W = seen.keys.shape, seen.queries.shape[2]
+    queries = seen.queries.double().view(B, H, -1, W, d)
+    keys, values, far = seen.keys.double(), seen.values.double(), float("-inf")
+    live = torch.arange(N, device=DEVICE) < seen.lengths[:, None]
+    scores = (queries @ keys.mT[:, :, None]) * d**-0.5
+    scores = scores.masked_fill(~live[:, None, None, None], far)
+    if seen.text is not None:
+        M, place = seen.text.keys.shape[2], seen.alive.long().cumsum(1)
+        assert seen.text.lengths is not None
+        last = seen.text.lengths[:, None] - place[:, -1:] + place
+        beside = (queries @ seen.text.keys.double().mT[:, :, None]) * d**-0.5
+        hidden = torch.arange(M, device=DEVICE) >= last[..., None]
+        scores = torch.cat([scores, beside.masked_fill(hidden[:, None, None], far)], -1)
+        values = torch.cat([values, seen.text.values.double()], 2)
+    p = scores.softmax(-1).masked_fill(~seen.alive[:, None, None, :, None], 0)
+    away = seen.values.double()[:, :, None, None] - (p @ values[:, :, None])[..., None, :]
+    if seen.metric is not None:
+        away = away @ seen.metric[:, :, None, None].double()
+    p = p[..., :N]
+    spread = (p.square() * away.square().sum(-1)).sum((2, 3, 4))
+    return p.sum((1, 2, 3)), spread, p.square().sum((2, 3, 4))
+
+
+@pytest.mark.parametrize("metric", [False, True])
+@pytest.mark.parametrize(
+    ("N", "d", "M", "dtype"),
+    [(1, 64, 16, torch.bfloat16), (150, 80, 20, torch.bfloat16), (70, 32, 90, torch.float16)],
+)
+def test_sums_are_those_of_a_softmax(
+    N: int, d: int, M: int, dtype: torch.dtype, metric: bool
+) -> None:
+    """Over one tile of queries and tokens and over several, with and without text."""
+    seen = window(N, d, M, dtype, metric)
+    for got, want in zip(look(seen), wanted(seen), strict=True):
+        error = (got.double() - want).norm() / want.norm()
+        assert got.shape == want.shape
+        assert float(error) <= 2e-2  # a single number of 8 bits, where there is one token
+    beyond = torch.arange(N, device=DEVICE) >= seen.lengths[:, None]
+    assert not bool(look(seen)[0][beyond].any())
+
+
+def test_many_queries_take_several_programs() -> None:
+    seen = window(100, 32, 40, torch.bfloat16, metric=True)
+    seen = seen._replace(queries=seen.queries.repeat(1, 20, 1, 1))
+    for got, want in zip(look(seen), wanted(seen), strict=True):
+        assert float((got.double() - want).norm() / want.norm()) <= 1e-2
+
+
+def test_the_plain_sums_are_those_of_a_softmax() -> None:
+    seen = window(150, 80, 20, torch.float32, metric=True)
+    for got, want in zip(look_plain(seen), wanted(seen), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-6)
