@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rotatek import rotation
-from rotatek.rotation.bases import SharedAxes, of_basis
+from rotatek.rotation.bases import SharedAxes, rounded, turned
 
 
 class Side(NamedTuple):
@@ -46,15 +46,15 @@ class Side(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The rotated channels of a `Side`, c of them by falling energy.
+    """The rotated channels of both sides, Keys first, c of them by falling energy.
 
-    forward: [n, Hkv, d, c], x - mean to coordinates; rows: [n, Hkv, c, d], coordinates back, int8
-    in units of scale [n, Hkv, c]; variance: [n, Hkv, c] of the coordinates; energy: [n, Hkv, c],
-    that in the metric; numbers: [n, Hkv, c] which axes of a calibration they are, `rows` then being
-    each layer's own [Hkv, d, d]; else None.
+    forward: [n, Hkv, d, c] of each, x - mean to coordinates; rows: [2, n, Hkv, c, d], coordinates
+    back, int8 in units of scale [2, n, Hkv, c]; variance: [2, n, Hkv, c] of the coordinates;
+    energy: [2, n, Hkv, c], that in the metric; numbers: [2, n, Hkv, c] which axes of a calibration
+    they are, `rows` then being each layer's own [Hkv, d, d], of both sides; else None.
     """
 
-    forward: Tensor
+    forward: Sequence[Tensor]
     rows: Tensor | Sequence[Tensor]
     scale: Tensor
     variance: Tensor
@@ -71,41 +71,49 @@ def in_metric(side: Side) -> Tensor:
     return into @ side.covariance @ into if dense else rotation.weighted(side.covariance, into)
 
 
-def find_axes(sides: Sequence[Side], columns: int) -> list[Axes]:
-    """The axes of all sides: those of a calibration in order, and all others from one solve."""
-    found: dict[int, Axes] = {}
-    own = [number for number, side in enumerate(sides) if side.shared is None]
-    if own:
-        joined = torch.cat([in_metric(sides[number]).flatten(0, 1) for number in own])
-        bases, variances = rotation.ordered_basis(joined, columns)
-        sizes = [sides[number].rate.numel() for number in own]
-        for number, basis, variance in zip(
-            own, bases.split(sizes), variances.split(sizes), strict=True
-        ):
-            side = sides[number]
-            grid = side.rate.shape
-            basis, variance = basis.unflatten(0, grid), variance.unflatten(0, grid)
-            found[number] = Axes(*of_basis(basis, side.metric), variance, variance)
-    return [found[i] if i in found else ordered_axes(side) for i, side in enumerate(sides)]
+def find_axes(sides: Sequence[Side], columns: int) -> Axes:
+    """The axes of Keys and Values: those of a calibration in order, or all others from one solve.
+
+    Args:
+        sides: both, of one form.
+        columns: c.
+    """
+    if sides[0].shared is not None:
+        return ordered_axes(sides)
+    found = rotation.ordered_basis(
+        torch.cat([in_metric(side).flatten(0, 1) for side in sides]), columns
+    )
+    grid = 2, *sides[0].rate.shape
+    basis, variance = (part.unflatten(0, grid) for part in found)
+    turns = [turned(one, side.metric) for one, side in zip(basis, sides, strict=True)]
+    rows, scale = rounded(torch.stack([back for _, back in turns]))
+    return Axes([forward for forward, _ in turns], rows, scale, variance, variance)
 
 
-def ordered_axes(side: Side) -> Axes:
+def ordered_axes(sides: Sequence[Side]) -> Axes:
     """A calibration's axes by the energy that a request's own states have along them.
 
     The energy of a Key's axis is the variance of its coordinates times what the request's own
     queries, channel by channel, ask along it; the output projection's metric is the file's.
     """
-    each = side.shared or ()
-    many = len(side.mean) // len(each)
+    each = [axes for side in sides for axes in side.shared or ()]
+    many = 2 * len(sides[0].mean) // len(each)
+    grid = 2, *sides[0].rate.shape
     forward, rows, scale = (
-        torch.stack(list(part)).repeat_interleave(many, 0) for part in zip(*each, strict=True)
+        torch.stack(part).repeat_interleave(many, 0) if many > 1 else torch.stack(part)
+        for part in zip(*each, strict=True)
     )
-    variance = ((side.covariance @ forward) * forward).sum(-2).clamp(min=0)
-    energy = variance
-    if side.metric is not None and side.metric[0].dim() == 3:
-        asked = (rows.float().square() @ side.metric[0].square()[..., None])[..., 0]
-        energy = variance * asked * scale.square()
-    order = energy.argsort(-1, descending=True)
-    variance, energy, scale = (part.gather(-1, order) for part in (variance, energy, scale))
+    covariance = torch.cat([side.covariance for side in sides])
+    variance = ((covariance @ forward) * forward).sum(-2).clamp(min=0)
+    energy, metric = variance, sides[0].metric
+    if metric is not None and metric[0].dim() == 3:
+        n = len(metric[0])
+        asked = (rows[:n].float().square() @ metric[0].square()[..., None])[..., 0]
+        energy = torch.cat([variance[:n] * asked * scale[:n].square(), variance[n:]])
+    energy, order = energy.sort(-1, descending=True)
+    variance, scale = variance.gather(-1, order), scale.gather(-1, order)
     forward = forward.gather(-1, order[..., None, :].expand_as(forward))
-    return Axes(forward, [one.rows for one in each], scale, variance, energy, order)
+    scale, variance, energy, order = (
+        part.unflatten(0, grid[:2]) for part in (scale, variance, energy, order)
+    )
+    return Axes(forward.chunk(2), [one.rows for one in each], scale, variance, energy, order)

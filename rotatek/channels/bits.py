@@ -23,14 +23,15 @@ from torch import Tensor
 from kernels.dispatch import solve
 from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_of, pack
 from kernels.reference import Text, Visual
+from kernels.window import Window
 from rotatek import rotation
 from rotatek.attention import pause
 from rotatek.channels.base import LayerStates
 from rotatek.channels.bit_axes import Axes, Side, find_axes
-from rotatek.channels.looks import Looks, Seen, looks
-from rotatek.channels.rotated import LikeLayers, held
+from rotatek.channels.looks import Looks, looks
+from rotatek.channels.rotated import LikeLayers, held, layered
 from rotatek.channels.store import Store
-from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_bits
+from rotatek.channels.water_filling import COLUMN_EXTRA, Claim, allot_groups, joined
 from rotatek.errors import CalibrationUnusable
 from rotatek.rotation.bases import LayerAxes
 
@@ -54,6 +55,7 @@ class Group:
     layers: LikeLayers
     shares: Tensor  # [n, 1, N] of `token_shares`
     sides: tuple[Side, Side]  # of Keys, of Values
+    states: tuple[Tensor, Tensor] | None = None  # joined Keys and Values, where they are kept
 
     @property
     def lengths(self) -> Tensor:
@@ -116,33 +118,36 @@ def calibrated(states: LayerStates) -> LayerAxes | None:
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
     """[B, 1, N] what every token counts for, of sum one; zero beyond lengths."""
-    alive = rotation.token_mask(lengths, mass.shape[-1])
-    mass = mass.masked_fill(~alive, 0.0)
-    mean = mass.sum(-1, keepdim=True) / lengths.clamp(min=1)[:, None]
-    weight = torch.maximum(mass, TOKEN_FLOOR * mean).clamp(min=1e-30).pow(TOKEN_POWER)
-    weight = weight.masked_fill(~alive, 0.0)
+    dead = ~rotation.token_mask(lengths, mass.shape[-1])
+    mass = mass.masked_fill(dead, 0.0)
+    least = TOKEN_FLOOR * mass.sum(-1, keepdim=True) / lengths.clamp(min=1)[:, None]
+    weight = torch.maximum(mass, least.clamp(min=1e-30)).pow(TOKEN_POWER).masked_fill(dead, 0.0)
     return (weight / weight.sum(-1, keepdim=True).clamp(min=1e-30))[:, None]
 
 
-def looks_of(layers: LikeLayers, states: tuple[Tensor, Tensor] | None = None) -> Looks:
-    """`looks` of layers alike, worked out once; states: their joined Keys and Values."""
+def window_of(layers: LikeLayers) -> Window:
+    """The last queries of layers alike and all that they see, joined."""
+    of, texts = layers.of, [part.text for part in layers.parts if part.text is not None]
+    metric = metric_of(layers)
+    return Window(
+        of("queries"),
+        of("window_alive"),
+        of("keys"),
+        of("values"),
+        of("lengths"),
+        _joined_text(texts) if texts else None,
+        None if metric is None else metric[0],
+    )
+
+
+def looks_of(layers: LikeLayers, window: Window | None = None) -> Looks:
+    """`looks` of layers alike, worked out once; window: theirs, if the caller has it."""
 
     def make() -> Looks:
-        parts, of = layers.parts, layers.of
-        texts = [part.text for part in parts if part.text is not None]
-        rows = [entering(part) for part in parts]
+        rows = [entering(part) for part in layers.parts]
         known = [row for row in rows if row is not None]
-        return looks(
-            Seen(
-                *(states or (of("keys"), of("values"))),
-                of("lengths"),
-                of("queries"),
-                of("window_alive"),
-                metric=_metric(layers, 0),
-                text=_joined_text(texts) if texts else None,
-                stream=torch.cat(known) if len(known) == len(parts) else None,
-            )
-        )
+        stream = joined(known, 0) if len(known) == len(rows) else None
+        return looks(window or window_of(layers), stream)
 
     return layers.once("looks", make)
 
@@ -150,8 +155,8 @@ def looks_of(layers: LikeLayers, states: tuple[Tensor, Tensor] | None = None) ->
 def _joined_text(texts: Sequence[Text]) -> Text:
     """Layers' texts as one layer's."""
     lengths = [text.lengths for text in texts if text.lengths is not None]
-    keys, values = torch.cat([text.keys for text in texts]), [text.values for text in texts]
-    return Text(keys, torch.cat(values), torch.cat(lengths) if lengths else None)
+    keys, values = [text.keys for text in texts], [text.values for text in texts]
+    return Text(joined(keys, 0), joined(values, 0), joined(lengths, 0) if lengths else None)
 
 
 def entering(states: LayerStates) -> Tensor | None:
@@ -159,51 +164,53 @@ def entering(states: LayerStates) -> Tensor | None:
     return states.once("entering", lambda: states.entering and states.entering())
 
 
-def _metric(layers: LikeLayers, which: int) -> Tensor | None:
-    """S of the output projections, or (1) its inverse, [n, Hkv, d, d]; None where not known."""
-    known = [part.value_metric[which] for part in layers.parts if part.value_metric is not None]
-    return layers.spread(known) if known else None
+def metric_of(layers: LikeLayers) -> tuple[Tensor, Tensor] | None:
+    """S of the output projections and its inverse, [n, Hkv, d, d]; None where not known."""
+    known = [part.value_metric for part in layers.parts if part.value_metric is not None]
+    if not known:
+        return None
+    root, inverse = zip(*known, strict=True)
+    return layers.once("metric", lambda: (layers.spread(root), layers.spread(inverse)))
 
 
-def moments(layers: LikeLayers, weighting: str = "paper") -> tuple[Side, Side]:
+def moments(
+    layers: LikeLayers, weighting: str = "paper", window: Window | None = None
+) -> tuple[Side, Side]:
     """Means, covariances and rates of layers alike, of Keys and of Values; nothing waits.
 
     The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
-    projection's where it is known.
+    projection's where it is known. window: `window_of` the layers, if the caller has it.
     """
-    states = layers.of("keys"), layers.of("values")  # joined once
-    seen = looks_of(layers, states)
-    shares = shares_of(layers)
-    mean, covariance = layers.once(
-        "key moments", lambda: rotation.weighted_moments(states[0], shares)
-    )
-    weights = rotation.logit_weights(layers.of("queries"), mean.shape[1], layers.of("window_alive"))
+    window = window or window_of(layers)
+    seen, shares = looks_of(layers, window), shares_of(layers, window)
+    heads, work = window.keys.shape[1], rotation.weighted_moments
+    weights = rotation.logit_weights(window.queries, heads, window.alive)
     if weighting == "none":  # the same for all channels, so that heads stay comparable
         weights = weights.square().mean(-1, keepdim=True).sqrt().expand_as(weights)
-    keys = Side(mean, covariance, (weights, 1 / weights), seen.key_rate)
-    mean, covariance = layers.once(
-        "value moments", lambda: rotation.weighted_moments(states[1], shares)
-    )
-    root, inverse = _metric(layers, 0), _metric(layers, 1)
-    metric = None if root is None or inverse is None else (root, inverse)
-    return keys, Side(mean, covariance, metric, seen.value_rate)
+    mean, covariance = layers.once("key moments", lambda: work(window.keys, shares))
+    keys = Side(mean, covariance, (weights, weights.reciprocal()), seen.key_rate)
+    mean, covariance = layers.once("value moments", lambda: work(window.values, shares))
+    return keys, Side(mean, covariance, metric_of(layers), seen.value_rate)
 
 
-def shares_of(layers: LikeLayers) -> Tensor:
+def shares_of(layers: LikeLayers, window: Window | None = None) -> Tensor:
     """`token_shares` of layers alike, worked out once."""
-    return layers.once("shares", lambda: token_shares(looks_of(layers).mass, layers.of("lengths")))
+    lengths = layers.of("lengths") if window is None else window.lengths
+    return layers.once("shares", lambda: token_shares(looks_of(layers, window).mass, lengths))
 
 
-def measure(stores: Sequence[BitStore], weighting: str) -> Group:
-    """Moments and rates of layers alike, as `moments`, for `fill`."""
+def measure(stores: Sequence[BitStore], weighting: str, keep: bool = False) -> Group:
+    """Moments and rates of layers alike, as `moments`, for `fill`; keep: their joined states."""
     layers = LikeLayers([held(store.waiting) for store in stores])
-    sides = moments(layers, weighting)
+    window = window_of(layers)
+    sides = moments(layers, weighting, window)
     known = [calibrated(part) for part in layers.parts]
     given = [axes.on(sides[0].mean.device) for axes in known if axes is not None]
     if given:
         keys, values = zip(*given, strict=True)
         sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
-    group = Group(stores, layers, shares_of(layers), sides)
+    states = (window.keys, window.values) if keep else None
+    group = Group(stores, layers, shares_of(layers, window), sides, states)
     for store, axes in zip(stores, known, strict=True):
         store.group, store.calibration = group, "" if axes is None else axes.digest
     return group
@@ -228,7 +235,7 @@ class Batch:
     @property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
-        return torch.cat([group.lengths for group in self.groups])
+        return joined([group.lengths for group in self.groups], 0)
 
     def tiles(self) -> Tensor:
         """Tiles of tokens of every layer, on the CPU."""
@@ -239,6 +246,12 @@ class Batch:
         first = 0
         for group in self.groups:
             yield group, slice(first, first := first + len(group.shares))
+
+    def rows(self) -> Iterator[slice]:
+        """Every group's layers among the batch's."""
+        first = 0
+        for group in self.groups:
+            yield slice(first, first := first + len(group.stores))
 
 
 def fill(groups: Sequence[Group], bits: float) -> None:
@@ -254,33 +267,30 @@ def fill(groups: Sequence[Group], bits: float) -> None:
     claims = []
     for batch, found in zip(batches, axes, strict=True):
         lengths = batch.lengths
-        for side, own in zip(batch.sides, found, strict=True):
-            loss = (own.energy * side.rate[..., None]).unflatten(0, lengths.shape)
-            column = COLUMN_EXTRA + (d if own.numbers is None else AXIS_BYTES)
-            claims.append(Claim(loss.to(place), lengths.to(place), column))
-    levels = [counts_of(each.flatten(0, 1)) for each in allot_bits(claims, bits, d)]
-    counts = torch.cat([each.flatten(0, 1) for each in levels]).cpu()  # the one wait
+        rate = torch.stack([side.rate for side in batch.sides])
+        loss = (found.energy * rate[..., None]).unflatten(1, lengths.shape)  # [2, layers, B, ...]
+        column = COLUMN_EXTRA + (d if found.numbers is None else AXIS_BYTES)
+        claims.append(Claim(loss.permute(1, 2, 0, 3, 4).to(place), lengths.to(place), column))
+    depths = [found.permute(2, 0, 1, 3, 4) for found in allot_groups(claims, bits, d)]
+    levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
+    counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
-    for number, (batch, found) in enumerate(zip(batches, axes, strict=True)):
+    for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
         pause()
-        keys, values = (
-            _planes(
-                batch, which, found[which], levels[at].to(batch.sides[0].mean.device), tables[at]
-            )
-            for which, at in enumerate((2 * number, 2 * number + 1))
-        )
-        _finish(batch, keys, values)
+        _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
 
 
-def _finish(batch: Batch, keys: Sequence[Planes], values: Sequence[Planes]) -> None:
-    """Give the stores of a batch what they are to keep."""
+def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
+    """Give the stores of a batch what they are to keep; planes: of all Keys, then of all Values."""
     parts = batch.layers.split({"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean})
     stores = [store for group in batch.groups for store in group.stores]
+    keys, values = planes[: len(stores)], planes[len(stores) :]
     for store, own, key, value in zip(stores, parts, keys, values, strict=True):
-        states, nothing = held(store.waiting), store.visual.keys[:, :, :0, :0]
+        states = held(store.waiting)
+        none = *states.keys.shape[:2], 0, 0
         store.visual = Visual(
-            nothing.clone(),
-            nothing.clone(),
+            states.keys.new_empty(none),
+            states.keys.new_empty(none),
             states.lengths,
             tokens=states.keys.shape[2],
             key_planes=key,
@@ -290,68 +300,89 @@ def _finish(batch: Batch, keys: Sequence[Planes], values: Sequence[Planes]) -> N
         store.waiting = store.group = None
 
 
-def _planes(batch: Batch, which: int, axes: Axes, levels: Tensor, counts: Tensor) -> list[Planes]:
-    """Every layer's Keys (`which` 0) or Values, with `levels` [n, Hkv, 4] as `Planes` counts them.
+def _planes(batch: Batch, axes: Axes, levels: Tensor, counts: Tensor) -> list[Planes]:
+    """Every layer's Keys, then every layer's Values.
 
-    counts: the same on the CPU, [n * Hkv, 4].
+    Args:
+        batch: of the layers.
+        axes: their channels.
+        levels: [2 n, Hkv, 4], as `Planes` counts.
+        counts: the same on the CPU, [2 n * Hkv, 4].
     """
-    n, heads, c = axes.energy.shape
-    layers, device = batch.layers, levels.device
-    many = len(layers.parts)
-    widths = counts[:, 0].long()
-    words = counts.long().sum(-1).view(many, -1) // GRANULE * batch.tiles()[:, None] * GRANULE**2
-    w = int(widths.max())
-    places = torch.cat([_starts(words[rows].flatten()) for rows in _layer_rows(batch)])
+    _, n, heads, c = axes.energy.shape
+    device, many = levels.device, 2 * len(batch.layers.parts)
+    widths, granules = counts[:, 0].long(), counts.sum(-1).long() // GRANULE
+    words = granules.view(2, many // 2, -1) * batch.tiles()[:, None] * GRANULE**2
+    first = joined([_starts(words[:, rows].flatten(1)) for rows in batch.rows()], 1)
     tables = torch.stack(
-        [places, _starts(words).flatten(), _starts(widths.view(many, -1)).flatten()]
+        [each.flatten() for each in (first, _starts(words), _starts(widths.view(many, -1)))]
     )
-    places, offsets, starts = tables.to(device, non_blocking=True).view(3, n, heads)
-    channels = Channels(
-        batch.sides[which].mean, axes.forward[..., :w], axes.variance[..., :w], levels
-    )
-    data: list[Tensor] = []
-    steps: list[Tensor] = []
-    for (group, rows), own in zip(batch.slices(), _layer_rows(batch), strict=True):
-        found = _packed(
-            group, which, Channels(*(part[rows] for part in channels)), places[rows],
-            int(words[own].sum()),
-        )  # fmt: skip
-        data += found[0].split(words[own].sum(1).tolist())
-        steps.append(found[1])
+    tables = tables.to(device, non_blocking=True).view(3, 2 * n, heads)
+    data, steps = _packed(batch, axes, levels, tables[0], words, int(widths.max()))
     row = torch.arange(int(widths.sum())) + torch.repeat_interleave(
-        torch.arange(n * heads) * c - _starts(widths), widths
+        torch.arange(2 * n * heads) * c - _starts(widths), widths
     )
     row = row.to(device, non_blocking=True)
     scale = torch.zeros_like(axes.scale)
-    scale[..., :w] = axes.scale[..., :w] * torch.cat(steps)
+    scale[..., : steps.shape[-1]] = axes.scale[..., : steps.shape[-1]] * steps
     sizes = widths.view(many, -1).sum(1).tolist()
     ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
-    each = {"counts": levels, "offsets": offsets.clone(), "starts": starts.int()}
+    each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
     if isinstance(axes.rows, Tensor):
-        ranked["basis"] = axes.rows.flatten(0, 2)[row].split(sizes)
+        ranked["basis"] = axes.rows.flatten(0, 3)[row].split(sizes)
     else:
         ranked["basis"] = [one.flatten(0, 1) for one in axes.rows]
         ranked["axes"] = held(axes.numbers).flatten()[row].to(torch.uint8).split(sizes)
-        each["places"] = (torch.arange(heads, device=device).int() * c).expand(n, -1).contiguous()
-    widest = (counts.sum(-1) // GRANULE).view(many, -1).amax(1).tolist()
+        places = c * torch.arange(heads, dtype=torch.int32, device=device)
+        each["places"] = places.expand(2 * n, -1).contiguous()
+    samples = 2 * n // many
+    ranked |= {name: layered(tensor, samples) for name, tensor in each.items()}
+    widest = granules.view(many, -1).amax(1).tolist()
     return [
-        Planes(**part, **{name: own[number] for name, own in ranked.items()}, widest=most)
-        for number, (part, most) in enumerate(zip(layers.split(each), widest, strict=True))
+        Planes(**{name: own[number] for name, own in ranked.items()}, widest=most)
+        for number, most in enumerate(widest)
     ]
 
 
-def _layer_rows(batch: Batch) -> Iterator[slice]:
-    """Every group's layers among the batch's."""
-    first = 0
-    for group in batch.groups:
-        yield slice(first, first := first + len(group.stores))
-
-
 def _packed(
+    batch: Batch, axes: Axes, levels: Tensor, places: Tensor, words: Tensor, w: int
+) -> tuple[list[Tensor], Tensor]:
+    """Digits of every layer's Keys, then of its Values, and the steps of their channels.
+
+    Args:
+        batch: of which each group is packed by itself.
+        axes: of the batch.
+        levels: [2 n, Hkv, 4].
+        places: [2 n, Hkv], where heads begin in the digits of their group.
+        words: of every head, [2, layers, B * Hkv] on the CPU.
+        w: channels of the widest head.
+
+    Returns:
+        data of each layer, and steps [2, n, Hkv, w].
+    """
+    if levels.is_cuda:  # kernels pass over what a head has not, and a slice would be copied
+        w = axes.energy.shape[-1]
+    data: list[Tensor] = []
+    steps: list[Tensor] = []
+    n = len(levels) // 2
+    for which, side in enumerate(batch.sides):
+        own = slice(which * n, (which + 1) * n)
+        every = side.mean, axes.forward[which][..., :w], axes.variance[which][..., :w], levels[own]
+        for (group, samples), rows in zip(batch.slices(), batch.rows(), strict=True):
+            channels = Channels(*(part[samples] for part in every))
+            sizes = words[which, rows].sum(1).tolist()
+            found = _group_packed(group, which, channels, places[own][samples], sum(sizes))
+            data += found[0].split(sizes)
+            steps.append(found[1])
+    return data, joined(steps, 0).unflatten(0, (2, n))
+
+
+def _group_packed(
     group: Group, which: int, channels: Channels, places: Tensor, words: int
 ) -> tuple[Tensor, Tensor]:
     """A group's digits, `words` of them with heads at `places`, and the steps of its channels."""
-    states = group.layers.of(("keys", "values")[which])
+    kept = group.states
+    states = kept[which] if kept is not None else group.layers.of(("keys", "values")[which])
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
     if steps is None:

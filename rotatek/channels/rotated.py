@@ -59,17 +59,22 @@ class LikeLayers:
 
     def spread(self, each: Sequence[Tensor]) -> Tensor:
         """What every layer has one of, as [L * B, ...]."""
-        return torch.stack(list(each)).repeat_interleave(len(self.parts[0].keys), 0)
+        rows, stacked = len(self.parts[0].keys), torch.stack(list(each))
+        return stacked if rows == 1 else stacked.repeat_interleave(rows, 0)
 
     def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
         """Each layer's own part of what was found: a slice where it stays aligned, else a copy."""
         rows = len(self.parts[0].keys)
-        for first in range(0, rows * len(self.parts), rows):
-            parts = {name: tensor[first : first + rows] for name, tensor in found.items()}
-            yield {
-                name: part.clone() if part.nbytes % ALIGNED else part
-                for name, part in parts.items()
-            }
+        each = [layered(tensor, rows) for tensor in found.values()]
+        for parts in zip(*each, strict=True):
+            yield dict(zip(found, parts, strict=True))
+
+
+def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
+    """Slices of so many rows where they stay aligned, else copies."""
+    parts = found.split(rows)
+    aligned = parts[0].nbytes % ALIGNED == 0
+    return parts if aligned else [part.clone() for part in parts]
 
 
 class Rotation(Protocol):

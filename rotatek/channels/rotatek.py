@@ -22,6 +22,7 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor
 
+from kernels.dispatch import sums_up
 from kernels.planes import GRANULE, TILE
 from rotatek import rotation
 from rotatek.attention import pause
@@ -217,10 +218,12 @@ class RotateK(ChannelMethod):
     def _settle_bits(self, stores: Sequence[BitStore], last: bool) -> None:
         """Measure the layers that wait once they weigh a part of `HELD_BYTES`; allot in the end."""
         waiting = [store for store in stores if store.group is None]
-        weight = sum(held_bytes(held(store.waiting)) for store in waiting)
-        if waiting and (last or weight >= HELD_BYTES // 8):  # float32 and scores, as 8 bits are
+        states = [held(store.waiting) for store in waiting]
+        # the kernel writes no scores and nothing in float32, plain PyTorch several of both
+        most = HELD_BYTES if all(sums_up(one.keys) for one in states) else HELD_BYTES // 8
+        if waiting and (last or sum(map(held_bytes, states)) >= most):
             for alike in grouped(waiting):
-                measure(alike, self.weighting)
+                measure(alike, self.weighting, keep=last)
                 pause()
         if last and stores:
             groups = {id(store.group): held(store.group) for store in stores}

@@ -21,9 +21,9 @@ COLUMN_EXTRA: Final = 4  # bytes of a column of the basis beside its d numbers: 
 
 
 class Claim(NamedTuple):
-    """What some layers' Keys or Values may gain. loss: [n, B, Hkv, c] weighted energy of channels,
-    falling; tokens: [n, B] that each sample has there; column: bytes of a channel whatever the
-    tokens, those of its column of the basis."""
+    """What some layers' heads may gain. loss: [n, B, ..., c] weighted energy of channels, falling,
+    of heads [...]; tokens: [n, B] that each sample has there; column: bytes of a channel whatever
+    the tokens, those of its column of the basis."""
 
     loss: Tensor
     tokens: Tensor
@@ -32,13 +32,19 @@ class Claim(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _quantisers(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Depths, from none on, and the share that each leaves; constants, copied to a device once."""
-    depths = (0, *DEPTHS)
-    left = [DISTORTION[depth] for depth in depths]
-    double = torch.float64
-    return torch.tensor(depths, dtype=double).to(device), torch.tensor(left, dtype=double).to(
-        device
-    )
+    """Constants, copied to a device once: what each of `DEPTHS` saves of a channel's loss, beside
+    its bytes a token; and by the number of the depth that the first step goes to, [4, 3, 4], every
+    step's rise in bits, its part of what is saved, and whether it is the first."""
+    depths = torch.tensor((0, *DEPTHS), dtype=torch.float64)
+    left = torch.tensor([DISTORTION[int(depth)] for depth in depths], dtype=torch.float64)
+    steps = torch.zeros(len(DEPTHS), 3, len(DEPTHS), dtype=torch.float64)
+    for first in range(len(DEPTHS)):
+        for place in range(first, len(DEPTHS)):
+            below = 0 if place == first else place
+            steps[first, 0, place] = depths[place + 1] - depths[below]
+            steps[first, 1, place] = left[below] - left[place + 1]
+            steps[first, 2, place] = place == first
+    return torch.stack([1 - left[1:], depths[1:] / 8]).to(device), steps.to(device)
 
 
 def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,24 +56,26 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         bits gained, loss saved of one, bytes a channel: [..., 4] each.
     """
-    depths, left = _quantisers(tokens.device)
-    rows = (-(-tokens // TILE) * TILE).double()[..., None]
-    slopes = (1 - left[1:]) / (rows * depths[1:] / 8 + column).clamp(min=1e-9)
-    first = slopes.argmax(-1, keepdim=True)
-    place = torch.arange(len(DEPTHS), device=tokens.device)
-    below = torch.where(place == first, 0, place)  # the depth that a step begins at, by its number
-    rise = torch.where(place < first, 0.0, depths[1:] - depths[below])
-    saved = torch.where(place < first, 0.0, left[below] - left[1:])
-    return rise, saved, rows * rise / 8 + column * (place == first)
+    (saves, weighs), steps = _quantisers(tokens.device)
+    rows = ((tokens + (TILE - 1)) // TILE * TILE)[..., None]
+    first = (saves / (rows * weighs + column).clamp(min=1e-9)).argmax(-1)
+    rise, saved, opens = steps[first].unbind(-2)
+    return rise, saved, rows * (rise / 8) + column * opens
 
 
 def allot_bits(claims: Sequence[Claim], bits: float, width: int) -> list[Tensor]:
-    """Bits of every channel of every claim, int32 [n, B, Hkv, c], falling.
+    """Bits of every channel of every claim, int32 [n, B, ..., c], falling; see `allot_groups`."""
+    groups = allot_groups(claims, bits, width)
+    return [found.repeat_interleave(GRANULE, -1) for found in groups]
+
+
+def allot_groups(claims: Sequence[Claim], bits: float, width: int) -> list[Tensor]:
+    """Bits of every group of `GRANULE` channels, int32 [n, B, ..., c / GRANULE], falling.
 
     Nothing waits for the device: all claims are on one.
 
     Args:
-        claims: the Keys' and the Values' of every layer.
+        claims: of all layers, Keys and Values.
         bits: mean bits of a number, over all `width` channels of all heads and tokens.
         width: d of a head.
     """
@@ -76,21 +84,30 @@ def allot_bits(claims: Sequence[Claim], bits: float, width: int) -> list[Tensor]
     rises: list[Tensor] = []
     budgets: list[Tensor] = []
     for claim in claims:
-        energy = claim.loss.unflatten(-1, (-1, GRANULE)).sum(-1).double()[..., None]
-        rise, saved, price = (part[:, :, None, None] for part in _hull(claim.tokens, claim.column))
-        gain = energy * torch.where(price > 0, saved / price.clamp(min=1e-9), 0.0)
-        cost = (rise * GRANULE * claim.tokens[..., None, None, None]).expand_as(gain)
-        for found, part in ((gains, gain), (costs, cost), (rises, rise.expand_as(gain))):
-            found.append(part.transpose(0, 1).flatten(1))  # [B, steps]
-        budgets.append(bits * width * energy.shape[2] * claim.tokens.sum(0).double())
-    budget = torch.stack(budgets).sum(0)[:, None] * (1 + 1e-9)
-    order = torch.cat(gains, 1).argsort(dim=1, descending=True, stable=True)
-    spent = torch.cat(costs, 1).gather(1, order).cumsum(1)
-    bought = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order, spent <= budget)
-    depths = []
+        energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
+        energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
+        rise, saved, price = _hull(claim.tokens, claim.column)
+        gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
+        cost = (rise * (GRANULE * claim.tokens)[..., None])[:, :, None, None].expand_as(gain)
+        gains.append(gain.transpose(0, 1).flatten(1))  # [B, steps]
+        costs.append(cost.transpose(0, 1).flatten(1))
+        rises.append(rise.transpose(0, 1)[:, :, None, None])
+        share = bits * width * energy.shape[2] * (1 + 1e-9)
+        budgets.append(share * claim.tokens.sum(0).double())
+    order = joined(gains, 1).argsort(dim=1, descending=True, stable=True)
+    spent = joined(costs, 1).gather(1, order).cumsum(1)
+    budget = budgets[0] if len(budgets) == 1 else torch.stack(budgets).sum(0)
+    bought = torch.empty_like(order, dtype=torch.bool)
+    bought.scatter_(1, order, spent <= budget[:, None])
+    found = []
     parts = bought.split([gain.shape[1] for gain in gains], 1)
     for claim, own, rise in zip(claims, parts, rises, strict=True):
-        n, B, heads, c = claim.loss.shape
-        got = (own * rise).view(B, n, heads, c // GRANULE, len(DEPTHS)).sum(-1).int()
-        depths.append(got.transpose(0, 1).repeat_interleave(GRANULE, -1))
-    return depths
+        n, B, *heads, c = claim.loss.shape
+        got = (own.view(B, n, -1, c // GRANULE, len(DEPTHS)) * rise).sum(-1)
+        found.append(got.transpose(0, 1).int().view(n, B, *heads, c // GRANULE))
+    return found
+
+
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """The parts along a dimension; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)

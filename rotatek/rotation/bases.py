@@ -62,14 +62,24 @@ def of_basis(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> SharedAxes:
     Returns:
         forward [..., d, c], rows [..., c, d] and scale [..., c].
     """
-    forward, rows = basis, basis.mT
-    if metric is not None:
-        into, back = metric
-        dense = into.dim() == basis.dim()
-        forward = into @ basis if dense else into[..., None] * basis
-        rows = rows @ back if dense else rows * back[..., None, :]
-    scale = (rows.abs().amax(-1) / 127).clamp(min=1e-30)
-    return SharedAxes(forward, (rows / scale[..., None]).round().to(torch.int8), scale)
+    forward, back = turned(basis, metric)
+    return SharedAxes(forward, *rounded(back))
+
+
+def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """`of_basis` before it is rounded: forward [..., d, c], and back [..., c, d]."""
+    if metric is None:
+        return basis, basis.mT
+    into, back = metric
+    if into.dim() == basis.dim():
+        return into @ basis, basis.mT @ back
+    return into[..., None] * basis, basis.mT * back[..., None, :]
+
+
+def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [..., c, d] as int8 [..., c, d] in units of scale [..., c]."""
+    scale = (torch.linalg.vector_norm(rows, float("inf"), -1) / 127).clamp(min=1e-30)
+    return (rows / scale[..., None]).round().to(torch.int8), scale
 
 
 def load_bases(path: str | os.PathLike[str], layers: int) -> list[Tensor]:

@@ -35,24 +35,29 @@ def centred_covariance(keys: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def query_weights(
-    queries: Tensor, kv_heads: int, valid: Tensor | None = None, mean_one: bool = False
+    queries: Tensor,
+    kv_heads: int,
+    valid: Tensor | None = None,
+    mean_one: bool = False,
+    floor: float = SIGMA_FLOOR,
 ) -> Tensor:
     """What each channel's variation counts for: the L2 norm of its queries.
 
     The norm runs over all G x W queries that read the head (the natural reading of the paper for
-    grouped heads), floored at 1e-3 of its median.
+    grouped heads), floored at a share of its median.
 
     Args:
         queries: [B, Hq, W, d], the window's.
         kv_heads: Hkv.
         valid: [B, W] bool, the queries that are real; None where all are.
         mean_one: divide by the mean over a head's channels.
+        floor: the least weight, as a share of the median.
 
     Returns:
         sigma [B, Hkv, d] float32.
     """
     tiny = torch.finfo(torch.float32).tiny ** 0.5
-    done = solve("weigh", queries, kv_heads, valid, SIGMA_FLOOR, tiny, mean_one)
+    done = solve("weigh", queries, kv_heads, valid, floor, tiny, mean_one)
     if done is not None:
         return done
     B, Hq, W, d = queries.shape
@@ -60,8 +65,8 @@ def query_weights(
     if valid is not None:
         squared = squared.masked_fill(~valid[:, None, :, None], 0.0)
     sigma = squared.sum(2).view(B, kv_heads, Hq // kv_heads, d).sum(2).sqrt()
-    floor = SIGMA_FLOOR * sigma.median(-1, keepdim=True).values
-    sigma = torch.maximum(sigma, floor.clamp(min=tiny))
+    least = floor * sigma.median(-1, keepdim=True).values
+    sigma = torch.maximum(sigma, least.clamp(min=tiny))
     return sigma / sigma.mean(-1, keepdim=True) if mean_one else sigma
 
 
@@ -80,13 +85,11 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
     Returns:
         S [B, Hkv, d] float32.
     """
-    squared = queries.float().square().unflatten(1, (kv_heads, -1))  # [B, Hkv, G, W, d]
-    rows = queries.new_ones(len(queries), queries.shape[2]) if valid is None else valid
-    alive = rows.float()[:, None, None, :, None]
-    count = (alive.sum((2, 3)) * squared.shape[2]).clamp(min=1)
-    sigma = ((squared * alive).sum((2, 3)) / count / queries.shape[-1]).sqrt()
-    floor = LOGIT_FLOOR * sigma.median(-1, keepdim=True).values
-    return torch.maximum(sigma, floor.clamp(min=torch.finfo(torch.float32).tiny ** 0.5))
+    sigma = query_weights(queries, kv_heads, valid, floor=LOGIT_FLOOR)
+    numbers = queries.shape[1] // kv_heads * queries.shape[3]  # of a row, over sqrt(d)
+    if valid is None:
+        return sigma / (numbers * queries.shape[2]) ** 0.5
+    return sigma * (numbers * valid.sum(1).clamp(min=1)).rsqrt()[:, None, None]
 
 
 def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,12 +102,9 @@ def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         mean [B, Hkv, d], and C = sum_n share_n (x_n - mean) (x_n - mean)^T [B, Hkv, d, d] float32.
     """
-    done = solve("covariance", states, None, shares[:, 0])
+    done = solve("covariance", states, None, shares[:, 0], states.dtype)
     if done is not None:
-        exact, covariance = done
-        mean = exact.to(states.dtype)
-        away = exact - mean.float()
-        return mean, torch.addcmul(covariance, away[..., :, None], away[..., None, :])
+        return done
     wide = states.float()
     mean = (shares[:, :, None] @ wide).squeeze(2).to(states.dtype)
     centred = (wide - mean.float()[:, :, None]) * shares.sqrt()[..., None]

@@ -150,13 +150,13 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns:
         The basis [..., d, k] and its energies [..., k], falling.
     """
-    finite = covariance.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    finite = covariance.abs().amax((-2, -1), keepdim=True) < float("inf")
     covariance = torch.where(finite, covariance, 0.0)
     d = covariance.shape[-1]
-    mean = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    eye = torch.eye(d, device=covariance.device)
-    left = covariance + (BLOCK_RIDGE * mean).clamp(min=torch.finfo(torch.float32).tiny) * eye
-    basis = covariance.new_zeros(*covariance.shape[:-1], 0)
+    ridge = BLOCK_RIDGE * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    left = covariance.clone()
+    left.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=torch.finfo(torch.float32).tiny))
+    basis = covariance[..., :0]
     while basis.shape[-1] < k:
         width = min(BLOCK, k - basis.shape[-1])
         start = private_start(d, width, covariance.device, torch.float32)
@@ -164,22 +164,29 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if found is None:
             basis, energy = full_basis(covariance)
             return basis[..., :k], energy[..., :k]
-        found = found - basis @ (basis.mT @ found)
-        basis = torch.cat([basis, found], -1)
+        if basis.shape[-1]:
+            found = _plus(found, basis, basis.mT @ found, -1)
+        basis = torch.cat([basis, found], -1) if basis.shape[-1] else found
         if basis.shape[-1] < k:
             left = _without(left, found)
-    for _ in range(2):
-        basis = 1.5 * basis - 0.5 * basis @ (basis.mT @ basis)  # Newton: a slip e becomes 3/4 e^2
+    for _ in range(2):  # Newton: a slip e becomes 3/4 e^2
+        basis = _plus(basis, basis, basis.mT @ basis, -0.5, 1.5)
     energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
-    order = energy.argsort(dim=-1, descending=True)
-    return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
+    energy, order = energy.sort(dim=-1, descending=True)
+    return basis.gather(-1, order[..., None, :].expand_as(basis)), energy
 
 
 def _without(covariance: Tensor, basis: Tensor) -> Tensor:
     """(I - B B^T) C (I - B B^T), symmetric."""
     product = covariance @ basis
-    half = product - basis @ (basis.mT @ product) / 2
-    return covariance - half @ basis.mT - basis @ half.mT
+    half = _plus(product, basis, basis.mT @ product, -0.5)
+    return _plus(_plus(covariance, half, basis.mT, -1), basis, half.mT, -1)
+
+
+def _plus(first: Tensor, left: Tensor, right: Tensor, share: float, own: float = 1.0) -> Tensor:
+    """own first + share left right, in one launch: [..., n, m]."""
+    flat = (each.reshape(-1, *each.shape[-2:]) for each in (first, left, right))
+    return torch.baddbmm(*flat, beta=own, alpha=share).view(first.shape)
 
 
 def top_basis(covariance: Tensor, k: int, solver: str, sigma: Tensor | None = None) -> Tensor:

@@ -26,6 +26,7 @@ from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.inputs import make_request
 from rotatek.settings import Settings
 from tests.fixtures import Picture
+from tests.launches import Launches, kernels_stand_in
 from tests.tiny import tiny_qwen
 
 HEADS, GROUP, D, WINDOW = 2, 2, 64, 6
@@ -333,6 +334,22 @@ def test_layers_are_taken_together() -> None:
     for waits in ("_local_scalar_dense", "nonzero", "index"):  # index: with a mask, it waits
         assert many[waits] == few[waits]
     assert many.total() - few.total() <= 6 * 20
+
+
+def launches(count: int) -> int:
+    """What is launched on a GPU to compress so many layers, all in one piece."""
+    layers = [replace(states(i), entering=None) for i in range(count)]
+    with Launches() as counted, kernels_stand_in(counted):
+        stored(layers, bits=1)
+    return counted.count
+
+
+def test_what_is_launched_does_not_grow_with_the_layers() -> None:
+    """All heads of all layers are taken together: 28 layers launch what 4 do."""
+    launches(1)  # constants are made once
+    few, many = launches(4), launches(28)
+    assert many <= few + 2
+    assert many <= 190
 
 
 def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,10 +86,11 @@ def test_axes_learned_from_one_prompt_are_its_own(tmp_path: Path) -> None:
         side._replace(shared=[axes])
         for side, axes in zip(sides, shared.on(own.keys.device), strict=True)
     ]
-    for mine, theirs in zip(find_axes(sides, D), find_axes(lent, D), strict=True):
-        torch.testing.assert_close(theirs.energy, mine.energy, rtol=2e-2, atol=1e-7)
-        kept = theirs.energy[..., :32].sum() / theirs.energy.sum()
-        assert float(kept) == pytest.approx(float(mine.energy[..., :32].sum() / mine.energy.sum()))
+    both = find_axes(sides, D).energy, find_axes(lent, D).energy
+    for mine, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(theirs, mine, rtol=2e-2, atol=1e-7)
+        kept = theirs[..., :32].sum() / theirs.sum()
+        assert float(kept) == pytest.approx(float(mine[..., :32].sum() / mine.sum()))
 
 
 def test_a_prefill_with_a_calibration_solves_nothing(tmp_path: Path) -> None:
