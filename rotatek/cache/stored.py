@@ -5,8 +5,10 @@
 The header is JSON behind zstd: whose cache it is, a tree of plain values, and for every tensor its
 type, its shape, and its frame's size and checksum (the frame's, since zstd has bits that change no
 number and a flipped one is damage all the same). Numbers of several bytes are stored byte by byte:
-first all their lowest bytes, so that the highest, which repeat, lie together. Nothing is unpickled,
-and nothing of a file is used before all of it has been checked.
+first all their lowest bytes, so that the highest, which repeat, lie together. Channels of a few
+bits are stored as whole codes, a depth a frame and neighbouring tokens side by side
+(`kernels.codes`). Nothing is unpickled, and nothing of a file is used before all of it has been
+checked.
 """
 
 import hashlib
@@ -26,6 +28,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kernels.codes import codes_of, data_of
+from kernels.planes import Planes
+from kernels.reference import Visual
 from rotatek.channels.store import Store
 from rotatek.errors import (
     CacheFileDamaged,
@@ -39,7 +44,7 @@ from rotatek.errors import (
 )
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 2  # 1 had checksums of the numbers behind the frames
+VERSION: Final = 3  # 2 had planes as they lie in memory, 1 checksums of the numbers
 _PREFIX: Final = struct.Struct("<8sII32s")  # magic, version, bytes of the header, its sha256
 MOST_HEADER: Final = 64 << 20  # bytes, unpacked: a few thousand tensors take a few hundred thousand
 LEVEL: Final = 9  # of zstd: 19 is ten times slower and saves a hundredth
@@ -56,6 +61,26 @@ DTYPES: Final = {
 
 
 Shelf = dict[Hashable, Tensor]  # by what two names of the same numbers share
+
+
+class Coded(NamedTuple):
+    """Planes as a file has them: without their data, which are codes by depth."""
+
+    planes: Planes
+    codes: tuple[Tensor, ...]
+    values: bool
+
+    @classmethod
+    def of(cls, planes: Planes | None, values: bool) -> Any:
+        """Planes in that form, where they can be."""
+        codes = None if planes is None else codes_of(planes, values)
+        if planes is None or codes is None:
+            return planes
+        return cls(planes._replace(data=planes.data[:0]), tuple(codes), values)
+
+    def opened(self) -> Planes:
+        """The planes again."""
+        return self.planes._replace(data=data_of(self.codes, self.planes.counts, self.values))
 
 
 class Stored(NamedTuple):
@@ -107,7 +132,7 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
     tree = as_tree(dict(content), tensors)
     frames, told = [], []
     for tensor in tensors.values():
-        frames.append(packer.compress(_raw_bytes(tensor)))
+        frames.append(frame_of(tensor))
         digest = _digest(frames[-1])
         told.append([_name_of(tensor.dtype), list(tensor.shape), len(frames[-1]), digest])
     text = json.dumps({"model": identity(model), "tree": tree, "tensors": told}).encode()
@@ -220,6 +245,12 @@ def _raw_bytes(tensor: Tensor) -> bytes:
     return planes.numpy().tobytes()
 
 
+def frame_of(tensor: Tensor) -> bytes:
+    """A tensor's numbers behind the coder, as a file has them."""
+    packed: bytes = _zstandard().ZstdCompressor(level=LEVEL).compress(_raw_bytes(tensor))
+    return packed
+
+
 def _digest(frame: bytes | memoryview) -> str:
     return hashlib.blake2b(frame, digest_size=DIGEST).hexdigest()
 
@@ -303,8 +334,13 @@ def as_tree(thing: Any, tensors: Shelf) -> Any:
         return [as_tree(value, tensors) for value in thing]
     if not _has_fields(type(thing)):
         raise CacheNotStorable
+    if isinstance(thing, Visual):
+        keys, values = Coded.of(thing.key_planes, False), Coded.of(thing.value_planes, True)
+        thing = thing._replace(key_planes=keys, value_planes=values)
     names = _field_names(type(thing))
     named = {"fields": {name: as_tree(getattr(thing, name), tensors) for name in names}}
+    if isinstance(thing, Coded):
+        return {"coded": named}
     return {"store": [_kind_of(type(thing)), named]} if isinstance(thing, Store) else named
 
 
@@ -338,6 +374,8 @@ def from_tree(tree: Any, hint: Any, stored: Stored) -> Any:
     if kind == "store":
         known = {_kind_of(one): one for one in _stores(Store)}
         return from_tree(value[1], known[value[0]], stored)
+    if kind == "coded":
+        return from_tree(value, Coded, stored).opened()
     own = next((one for one in _alternatives(hint) if _has_fields(one)), None)
     if kind != "fields" or own is None or value.keys() != set(_field_names(own)):
         raise CacheFileVersion

@@ -315,6 +315,28 @@ def test_a_file_of_another_hand_is_refused(
     assert refused(file, small) in (errors.CacheFileVersion, errors.CacheFileDamaged)
 
 
+def test_codes_of_a_file_of_another_hand_are_refused(
+    small: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """Codes of one depth in place of another's are not those of the channels."""
+    path = tmp_path / "bits.cache"
+    cache, embedded, logits = filled(small, picture, Settings.of(bits=2.0))
+    cache.save(path)
+    loaded = RotateKCache.load(path, small.model)
+    for one, other in zip(cache.layers, loaded.layers, strict=True):
+        for side in ("key_planes", "value_planes"):
+            mine, theirs = (getattr(layer.store.visual, side).data for layer in (one, other))
+            assert torch.equal(mine, theirs)
+
+    def turned(header: dict[str, Any]) -> None:
+        store = header["tree"]["dict"]["layers"][0]["dict"]["store"]["store"][1]
+        visual = store["fields"]["visual"]["fields"]
+        visual["key_planes"]["coded"]["fields"]["codes"].reverse()
+
+    rewritten(path, turned)
+    assert refused(path, small) is errors.CacheFileVersion
+
+
 def test_a_method_that_is_not_there_is_named(file: Path, small: VisionLanguageModel) -> None:
     def unknown(header: dict[str, Any]) -> None:
         header["tree"]["dict"]["settings"]["dict"]["channels"] = "unheard-of"
