@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from docs import figures, frontier
+from docs import figures, frontier, goals
 from docs.figures import RESULTS, data, place, rows, share
 from rotatek.evaluation import report, rivals, verdicts
 from rotatek.evaluation.answers import SUFFIX
@@ -408,6 +408,8 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "parts": parts,
     "efficiency": efficiency,
     "planes": planes,
+    "goals-bits": lambda: lines(("goal", "measured", "met"), goals.goals()),
+    "stored": lambda: lines(goals.stored_heads(), goals.stored_rows(), goals.STORED),
     "read": read,
     "kinds": kinds,
 }
