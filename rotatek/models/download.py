@@ -2,6 +2,7 @@
 sentence for whatever goes wrong."""
 
 import errno
+import json
 import os
 import shutil
 import threading
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from huggingface_hub import constants, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -59,7 +60,8 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
     Args:
         source: a folder, or a hub id.
-        revision: of the hub's repository.
+        revision: a commit of the hub's repository. What is kept of it is complete for good, so
+            the hub is not asked again.
         files: patterns of those that are needed.
 
     Raises:
@@ -72,31 +74,49 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
         "ignore_patterns": list(UNWANTED), "endpoint": os.environ.get("HF_ENDPOINT"),
     }  # fmt: skip
     try:
-        try:
-            found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
-        except Exception:
-            kept = _kept(options)
-            if kept is None:
-                raise
-            return kept
-        fresh = [file.file_size or 0 for file in found if file.will_download]
-        if fresh:
-            _download(source, options, sum(fresh))
-        return str(snapshot_download(**options, local_files_only=True))
+        return (_kept(options) if revision else None) or _fetched(options)
     except UserError:
         raise
     except Exception as error:
         raise refusal(error, source) from error
 
 
+def _fetched(options: dict[str, Any]) -> str:
+    """What the hub has of a repository, or where it cannot be asked, what the cache holds."""
+    source, revision = options["repo_id"], options["revision"]
+    try:
+        if revision:  # at once: an unreachable hub is asked six times for the files of a commit
+            hub = HfApi(endpoint=options["endpoint"])
+            hub.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
+    except Exception:
+        kept = _kept(options)
+        if kept is None:
+            raise
+        return kept
+    fresh = [file.file_size or 0 for file in found if file.will_download]
+    if fresh:
+        _download(source, options, sum(fresh))
+    return str(snapshot_download(**options, local_files_only=True))
+
+
 def _kept(options: dict[str, Any]) -> str | None:
     """What the cache holds of a repository, if it is enough."""
     try:
         folder = Path(snapshot_download(**options, local_files_only=True))
+        whole = "*.safetensors" not in options["allow_patterns"] or _has_weights(folder)
     except Exception:
         return None
-    weights = "*.safetensors" not in options["allow_patterns"] or any(folder.glob("*.safetensors"))
-    return str(folder) if weights and (folder / "config.json").exists() else None
+    return str(folder) if whole and (folder / "config.json").exists() else None
+
+
+def _has_weights(folder: Path) -> bool:
+    """Whether all weights are there, in one file or in those that an index names."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return any(folder.glob("*.safetensors"))
+    named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    return all((folder / name).exists() for name in named)
 
 
 def _download(source: str, options: dict[str, Any], needed: int) -> None:

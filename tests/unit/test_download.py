@@ -1,5 +1,6 @@
 """A checkpoint from the hub: fetched with progress, kept, and refused in one sentence."""
 
+import json
 import shutil
 import time
 from http.server import ThreadingHTTPServer
@@ -13,7 +14,7 @@ from rotatek import errors
 from rotatek.models import download, load
 from rotatek.models.download import Progress, downloading, fetch
 from rotatek.page.waiting import told
-from tests.hub import FILES
+from tests.hub import COMMIT, FILES
 
 
 def test_a_checkpoint_is_fetched_once_with_progress(hub: ThreadingHTTPServer) -> None:
@@ -54,6 +55,36 @@ def test_an_unreachable_hub_is_told(hub: ThreadingHTTPServer) -> None:
     hub.server_close()
     with pytest.raises(errors.HubUnreachable, match="Check the connection"):
         fetch("org/small")
+
+
+def test_a_commit_that_is_kept_whole_needs_no_hub(
+    hub: ThreadingHTTPServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A registered model is pinned to a commit; without a network nobody waits for it."""
+    folder = Path(fetch("org/small", COMMIT))
+    hub.shutdown()
+    hub.server_close()
+    began = time.monotonic()
+    assert fetch("org/small", COMMIT) == str(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(errors.HubUnreachable, match="Check the connection"):
+        fetch("org/small", COMMIT)
+    assert time.monotonic() - began < 5  # the client would ask six times, and log each
+    assert not caplog.records
+
+
+def test_weights_in_parts_are_kept_when_all_are_there(hub: ThreadingHTTPServer) -> None:
+    folder = Path(fetch("org/small", COMMIT))
+    parts = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    index = {"weight_map": dict(zip("ab", parts, strict=True))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    hub.shutdown()
+    hub.server_close()
+    for part in parts:
+        with pytest.raises(errors.HubUnreachable):
+            fetch("org/small", COMMIT)
+        (folder / part).write_bytes(b"")
+    assert fetch("org/small", COMMIT) == str(folder)
 
 
 def test_a_full_disk_is_told_before_a_byte_is_fetched(
