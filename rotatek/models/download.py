@@ -202,12 +202,25 @@ def refusal(error: BaseException, name: str) -> UserError:
     return missing(name)
 
 
+def shown(name: str) -> str:
+    """A model's name as others may read it: of a folder not where it lies."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
 def missing(name: str) -> WeightsMissing:
     """No such model, by any meaning of its name."""
     return WeightsMissing(
-        f"There is no model {name!r}. Check the spelling: give a registered name "
+        f"There is no model {shown(name)!r}. Check the spelling: give a registered name "
         "(`python -m rotatek info` lists them), a folder with config.json and safetensors, or a "
         "hub id such as HuggingFaceTB/SmolVLM-256M-Instruct."
+    )
+
+
+def incomplete(name: str) -> WeightsMissing:
+    """A model of which something is not there."""
+    return WeightsMissing(
+        f"The files of {name!r} are damaged, or not all there: config.json, safetensors, the "
+        "tokenizer's and the image processor's. Fetch them again."
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from transformers import AutoProcessor
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
@@ -65,15 +66,16 @@ def family_of(config: Any) -> Family:
     """The adapter for a configuration: its family's, or the one for all others.
 
     Raises:
-        ModelUnsupported: for a model without an image token.
+        ModelUnsupported: for a model that is no image-text-to-text model, or has no image token.
     """
     kind = config.model_type
     known = FAMILIES.get(kind)
     if known is not None and kind == Llava.family:
         known = known if config.vision_config.model_type in CLIP_TOWERS else None
-    if known is None and not visual_ids(config):
+    answers = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    if known is None and not (answers and visual_ids(config)):
         raise ModelUnsupported(
-            f"Models of type {kind!r} have no image token. Supported: {', '.join(FAMILIES)}, and "
-            "others of transformers' image-text-to-text models."
+            f"Models of type {kind!r} are no image-text-to-text models with an image token. "
+            f"Supported: {', '.join(FAMILIES)}, and others of transformers that are."
         )
     return known or OTHERS

@@ -10,11 +10,13 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoModelForImageTextToText,
     AutoTokenizer,
     BitsAndBytesConfig,
 )
+from transformers import __version__ as transformers_version
 
 from rotatek.attention import prepare
 from rotatek.errors import (
@@ -23,11 +25,11 @@ from rotatek.errors import (
     ModeUnsupported,
     OutOfMemory,
     SettingError,
+    UserError,
     WeightsDamaged,
-    WeightsMissing,
 )
 from rotatek.models.base import VisionLanguageModel
-from rotatek.models.download import fetch, missing
+from rotatek.models.download import fetch, incomplete, missing, shown
 from rotatek.models.families import family_of
 from rotatek.models.memory import (
     GB,
@@ -107,7 +109,7 @@ def weigh(model: str | os.PathLike[str], device: str | torch.device | None = Non
     Raises:
         UserError: as `load`, ModelTooLarge where it does not fit among them.
     """
-    checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
+    checkpoint = _checkpoint(str(model))
     chosen = _device(device)
     config = _config(checkpoint)
     family_of(config)
@@ -137,7 +139,7 @@ def load(
             ModelGated, HubUnreachable, StorageFull, ModelTooLarge, OutOfMemory, ModeUnsupported,
             DeviceMissing or SettingError.
     """
-    checkpoint = CHECKPOINTS.get(str(model)) or Checkpoint(str(model), str(model), str(model))
+    checkpoint = _checkpoint(str(model))
     device = _device(device)
     dtype = dtype or _dtype(device)
     quantisation = _four_bit(dtype) if four_bit else None
@@ -154,8 +156,8 @@ def load(
             use_safetensors=True,
             trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        images = family.images.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        images = family.images.from_pretrained(source, trust_remote_code=False)
     except ImportError as exc:
         raise ModelUnsupported(
             f"The processor of {checkpoint.label} needs a package that is not installed, most "
@@ -165,9 +167,14 @@ def load(
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError) as exc:
-        raise missing(checkpoint.name) from exc
+        raise incomplete(checkpoint.name) from exc
     _find_template(tokenizer, Path(source))
     return family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+
+
+def _checkpoint(model: str) -> Checkpoint:
+    """A registered one, or a folder or hub id."""
+    return CHECKPOINTS.get(model) or Checkpoint(shown(model), shown(model), model)
 
 
 def _find_template(tokenizer: Any, folder: Path) -> None:
@@ -186,13 +193,30 @@ def _config(checkpoint: Checkpoint) -> Any:
     """A checkpoint's configuration.
 
     Raises:
-        UserError: as `fetch`.
+        UserError: as `fetch`; ModelUnsupported for a type that transformers does not know.
     """
     folder = fetch(checkpoint.source, checkpoint.revision, ("config.json",))
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as exc:
-        raise missing(checkpoint.name) from exc
+        raise _unreadable(checkpoint.name, Path(folder, "config.json")) from exc
+
+
+def _unreadable(name: str, file: Path) -> UserError:
+    """What is wrong with a configuration that transformers does not read."""
+    if not file.exists():
+        return missing(name)
+    try:
+        kind = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return incomplete(name)
+    if kind in CONFIG_MAPPING:
+        return incomplete(name)
+    return ModelUnsupported(
+        f"Models of type {kind!r} are not among those of transformers {transformers_version}, and "
+        "a checkpoint's own code is not run. Install a newer transformers that knows them, or "
+        "choose one of the families that `python -m rotatek info` lists."
+    )
 
 
 def fitting(free: int | None = None) -> list[str]:
@@ -247,13 +271,10 @@ def card_line(model: str) -> str:
     """One line about a model, from its configuration and weights on disk, without loading it.
 
     Raises:
-        WeightsMissing: if there is no such model.
+        UserError: as `load`, for a configuration that cannot be had.
     """
-    checkpoint = CHECKPOINTS.get(model) or Checkpoint(model, model, model)
-    try:
-        config = AutoConfig.from_pretrained(checkpoint.source, revision=checkpoint.revision)
-    except (OSError, ValueError) as exc:
-        raise WeightsMissing from exc
+    checkpoint = _checkpoint(model)
+    config = _config(checkpoint)
     text = config.get_text_config()
     size = sum(file.stat().st_size for file in Path(checkpoint.source).glob("*.safetensors"))
     weights = f"{size / 1e6:.1f} MB of weights" if size else "weights on the hub"

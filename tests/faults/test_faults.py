@@ -4,7 +4,6 @@ import errno
 import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +28,6 @@ from rotatek.evaluation.journal import Journal
 from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs import Request, make_request
 from rotatek.limits import Limits
-from rotatek.models import load
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page.ask.answers import status
 from rotatek.page.state import start
@@ -286,53 +284,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved")
     save_model(build_model(model_config(2, 2, 512, 64)), path)
     return path
-
-
-@pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folder, tmp_path / "copy"))
-
-
-def shard(path: Path) -> Path:
-    return sorted(path.glob("*.safetensors"))[0]
-
-
-def cut(path: Path) -> None:
-    shard(path).write_bytes(shard(path).read_bytes()[:100_000])
-
-
-def scribble(path: Path) -> None:
-    data = bytearray(shard(path).read_bytes())
-    data[:8] = b"\xff" * 8
-    shard(path).write_bytes(data)
-
-
-def empty(path: Path) -> None:
-    shard(path).write_bytes(b"")
-
-
-BROKEN: dict[str, tuple[Callable[[Path], object], type[errors.UserError]]] = {
-    "no folder": (shutil.rmtree, errors.WeightsMissing),
-    "no weights": (lambda path: shard(path).unlink(), errors.WeightsMissing),
-    "no configuration": (lambda path: (path / "config.json").unlink(), errors.WeightsMissing),
-    "cut weights": (cut, errors.WeightsDamaged),
-    "scribbled weights": (scribble, errors.WeightsDamaged),
-    "empty weights": (empty, errors.WeightsDamaged),
-    "another family": (
-        lambda path: (path / "config.json").write_text('{"model_type": "bert"}'),
-        errors.ModelUnsupported,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_checkpoints(name: str, copy: Path) -> None:
-    damage, kind = BROKEN[name]
-    damage(copy)
-    with pytest.raises(errors.UserError) as caught:
-        load(copy, "cpu")
-    assert type(caught.value) is kind
-    assert "Traceback" not in caught.value.message and "0x" not in caught.value.message
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
