@@ -9,7 +9,13 @@ from rotatek.page import api, markup
 from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.clip import wire_clip
 from rotatek.page.ask.controls import drawers_part, sliders_part
-from rotatek.page.ask.events import AskEvents, wire_asking, wire_greeting, wire_question
+from rotatek.page.ask.events import (
+    AskEvents,
+    wire_asking,
+    wire_count,
+    wire_greeting,
+    wire_question,
+)
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
 from rotatek.page.ask.highlights import wire_highlights
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
@@ -73,7 +79,9 @@ def build(site: Site, assets: Path) -> gr.Blocks:
             brought = CheckpointEvents(service)
             wire_checkpoint(page, brought, widgets.controls.checkpoint, widgets.controls.model)
         greeted = wire_greeting(page, events, widgets)
-        finished = [greeted, *wire_asking(page, events, widgets)]
+        answered = wire_asking(page, events, widgets)
+        finished = [greeted, *answered]
+        wire_count(events, widgets, answered)
         wire_highlights(widgets, finished)
         wire_inspect(inspection, widgets.controls.inputs, run, finished)
         wire_link(export, widgets, greeted)

@@ -37,7 +37,7 @@ class Service:
         self._make = make
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
-        self._stops: dict[str, dict[Switch, Run]] = {}
+        self._stops: dict[str, dict[Switch, Run | None]] = {}  # None: waits for a model
         self._closed = False
         self.conversations = Conversations()
         self._welcome: Run | None = None
@@ -52,6 +52,8 @@ class Service:
         sources = {model.name: model.source for model in self.models}
         if not isinstance(name, str) or name not in sources:
             raise errors.SettingError("model", "one of " + ", ".join(sources), name)
+        if name in self._engines:  # while another model is loaded, too
+            return self._engines[name]
         with self._loading:
             if name not in self._engines:
                 try:
@@ -66,16 +68,29 @@ class Service:
                 self.failure = "" if name == self.models[0].name else self.failure
             return self._engines[name]
 
-    def loading(self, name: str) -> Iterator[str]:
+    def loading(self, name: str, session: str | None = None) -> Iterator[str]:
         """What to tell while a model on offer is loaded for the first time; nothing later.
 
+        Args:
+            name: of the model.
+            session: who waits for it; `stop(session)` ends that, and the model is loaded all the
+                same.
+
         Raises:
-            UserError: as `engine`.
+            UserError: as `engine`; Stopped.
         """
-        labels = {model.name: model.label for model in self.models}
-        if name not in self._engines:
+        if name in self._engines:
+            return
+        labels = {model.name: model.label.partition(" (")[0] for model in self.models}
+        key, stop = session or "", threading.Event()
+        self._stops.setdefault(key, {})[stop] = None
+        try:
             for said, _ in told(lambda: self.engine(name), labels.get(name, "")):
+                if stop.is_set():
+                    raise errors.Stopped
                 yield said
+        finally:
+            self._forget(key, stop)
 
     def bring(self, model: Model) -> None:
         """Load a model that is not on offer, and offer it; others are answered meanwhile.
@@ -93,9 +108,13 @@ class Service:
         """The engines so far; never waits."""
         return dict(self._engines)
 
-    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int:
-        """How many visual tokens a picture or clip becomes."""
-        return sum(self.engine(model).vlm.look(inputs.make_request(image, "?")).runs)
+    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int | None:
+        """How many visual tokens a picture or clip becomes; None until the model is loaded, which
+        is nothing to wait for, or to download, before anything is asked."""
+        engine = self._engines.get(model)
+        if engine is None:
+            return None
+        return sum(engine.vlm.look(inputs.make_request(image, "?")).runs)
 
     def ask(
         self,
@@ -221,7 +240,8 @@ class Service:
         """End what the session is waiting for, unseen, because it asks again; wait until it has
         ended, for at most `HALT_S`."""
         for stop, run in tuple(self._stops.get(session or "", {}).items()):
-            run.superseded = True
+            if run is not None:
+                run.superseded = True
             stop.set()
         deadline = time.monotonic() + HALT_S
         while self._stops.get(session or "") and time.monotonic() < deadline:

@@ -74,11 +74,11 @@ def test_the_page(folder: Path, shown: str) -> None:
     service = Service([Model("own", "Own", str(folder))], lambda source: Engine(vlm))
     events, picture = AskEvents(Site(service)), Image.open(shown)
     form = values_of(Settings.of(keep_channels=0.25))
-    assert events.count(picture, "own")["count"]
     *_, last = events.ask(
         image=picture, question=QUESTION, model="own", max_new_tokens=4, others=[], **form
     )
     run = last["run"]
+    assert events.count(picture, "own")["count"] == run.chosen.prefilled.visual_tokens
     assert not [column.failure for column in run.columns.values() if column.failure]
     assert all(column.finished for column in run.columns.values()) and run.trace is not None
     assert bool(run.trace.grids) == (vlm.family != UNKNOWN)

@@ -8,6 +8,7 @@ import pytest
 
 from rotatek.cli.main import main
 from rotatek.engine import Engine
+from rotatek.page.api import Endpoints
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.catalogue import Model
 from rotatek.page.form import values_of
@@ -55,14 +56,15 @@ def test_a_command_says_it_and_ends(
     assert len(said) == 1
 
 
-def test_the_page_says_it_and_offers_what_it_has(fault: tuple[str, str], picture: Picture) -> None:
+def test_the_page_and_its_api_say_it(fault: tuple[str, str], picture: Picture) -> None:
     service = Service([Model("own", "Own", fault[0])], lambda source: Engine(source, "cpu"))
-    events, form = AskEvents(Site(service)), values_of(Settings.of(keep_channels=0.25))
+    request = {
+        "image": picture(64, 48), "question": "?", "model": "own", "max_new_tokens": 4,
+    }  # fmt: skip
+    form = values_of(Settings.of(keep_channels=0.25))
+    with pytest.warns(UserWarning, match=fault[1]):
+        *_, last = AskEvents(Site(service)).ask(**request, others=[], **form)
+    assert fault[1] in last["status"] and last["ask"]["interactive"] is True
     with pytest.raises(Exception, match=fault[1]):
-        list(
-            events.ask(
-                image=picture(64, 48), question="?", model="own", max_new_tokens=4, others=[],
-                **form,
-            )
-        )  # fmt: skip
+        list(Endpoints(service).ask(**request))
     assert not service.busy()

@@ -182,7 +182,7 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     widths = torch.cat([layer.store.visual.key_widths.flatten() for layer in cache.layers])
     least, most = present(settings_events.head_widths(run, settings))
     assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
-    assert f"{least} to {most} on this image" in beyond and "64 of 128 Value channels" in beyond
+    assert f"{least} to {most} on this image" in beyond and "16 of 32 Value channels" in beyond
     assert "beyond the paper: K + V, adaptive" in readings.budget_reading(settings)
     assert "beyond" not in readings.budget_reading(Settings())
     assert "with RotateK and Full Keys only" in readings.beyond_reading(SETTINGS[2])

@@ -3,7 +3,7 @@
 Handlers take their inputs by name and return what they change by name (`page.binding`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from PIL.Image import Image as Picture
 
 from rotatek.channels import CHANNELS
 from rotatek.compare.columns import titled
-from rotatek.errors import ConversationGone
+from rotatek.errors import ConversationGone, Stopped
 from rotatek.inputs import Clip
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
@@ -66,12 +66,12 @@ class AskEvents:
         may be the first frame of a clip."""
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
-        for words in self.site.service.loading(model):
-            yield {"status": markup.line(words)}
-        runs = self.site.service.ask(
+        service = self.site.service
+        runs = service.ask(
             model, clip or image, question, columns, max_new_tokens, session, talk=True
         )
-        yield from self._stream(runs, "Looking at the image…")
+        loading = service.loading(model, session)
+        yield from self._stream(runs, "Looking at the image…", loading)
 
     @refusing
     def halt(self, run: Run | None, session: str | None = None) -> None:
@@ -103,20 +103,27 @@ class AskEvents:
         runs = self.site.service.follow(run, question, max_new_tokens, session)
         yield from self._stream(runs, "Going on from the kept caches…")
 
-    def _stream(self, runs: Iterator[Run], first_words: str) -> Iterator[Shown]:
-        """A run as it grows."""
+    def _stream(
+        self, runs: Iterator[Run], first_words: str, loading: Iterable[str] = ()
+    ) -> Iterator[Shown]:
+        """A run as it grows, once its model is there."""
         busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
-        yield busy | {"status": markup.line(first_words)}
         run = None
         try:
+            for words in loading:
+                yield busy | {"status": markup.line(words)}
+            yield busy | {"status": markup.line(first_words)}
             with closing(runs):  # type: ignore[type-var]
                 for run in runs:
                     if not run.superseded:
                         yield busy | self._shown(run)
+        except Stopped as stopped:
+            yield _idle(None) | {"status": markup.line(stopped.message)}
         except Exception as error:
-            gr.Warning(refusal(error).message, title="Not possible", duration=8)
+            said = str(refusal(error).message)
+            gr.Warning(said, title="Not possible", duration=8)
             gone = isinstance(error, ConversationGone)
-            yield _idle(False if gone else None) | {"status": markup.line("")}
+            yield _idle(False if gone else None) | {"status": markup.line(said)}
         else:
             if run is not None and run.superseded:
                 yield _idle(None)
@@ -156,7 +163,7 @@ class AskEvents:
 
     @refusing
     def count(self, image: Picture | None, model: str, clip: Clip | None = None) -> Shown:
-        """Visual tokens of a new image or clip, or None. Changes: count."""
+        """Visual tokens of an image or clip to the chosen model, or None. Changes: count."""
         seen = clip or image
         return {"count": None if seen is None else self.site.service.visual_tokens(model, seen)}
 
@@ -212,11 +219,20 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
     return asked, followed, renewed
 
 
-def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
-    """Examples fill in image and question; suggestions belong to an example alone."""
+def wire_count(events: AskEvents, widgets: AskWidgets, answered: Iterable[Any]) -> None:
+    """What an image comes to is counted anew for another image and another model; after an answer,
+    too, because a model that was chosen is not loaded before it."""
     question, model = widgets.question, widgets.controls.model
     pictured = {"image": question.image, "model": model, "clip": question.clip.frames}
-    listen(question.image.change, events.count, pictured, {"count": widgets.answers.count}, **QUIET)
+    count = {"count": widgets.answers.count}
+    listen([question.image.change, model.change], events.count, pictured, count, **QUIET)
+    for event in answered:
+        listen(event.then, events.count, pictured, count, **QUIET)
+
+
+def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
+    """Examples fill in image and question; suggestions belong to an example alone."""
+    question = widgets.question
     if question.gallery is not None:
         filled = {
             "image": question.image, "question": question.text,

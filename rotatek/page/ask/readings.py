@@ -9,7 +9,7 @@ from rotatek.options import options_of
 from rotatek.settings import Settings
 from viz.theme import percent, size
 
-WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in every model on offer
+WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in the embedded models
 
 
 def token_reading(settings: Settings, tokens: int | None) -> str:

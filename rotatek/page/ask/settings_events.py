@@ -29,13 +29,19 @@ VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a
 @refusing
 def read(count: int | None, run: Run | None, **form: Any) -> Shown:
     """What the settings keep, in words. Changes: `Controls.readings`."""
-    settings = settings_of(form)
+    settings, width = settings_of(form), full_width(run)
     return {
         "tokens": readings.token_reading(settings, count),
-        "channels": readings.channel_reading(settings),
+        "channels": readings.channel_reading(settings, width),
         "budget": readings.budget_reading(settings, predicted(run, settings)),
-        "beyond": readings.beyond_reading(settings, heads=head_widths(run, settings)),
+        "beyond": readings.beyond_reading(settings, width, head_widths(run, settings)),
     }
+
+
+def full_width(run: Run | None) -> int:
+    """Channels of a Key in the model that answered last."""
+    layers = run.trace.layers if run is not None and run.trace is not None else ()
+    return next((int(layer.keys.shape[-1]) for layer in layers), readings.WIDTH)
 
 
 def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:

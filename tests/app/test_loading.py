@@ -1,0 +1,115 @@
+"""A model is loaded at its first question: told, left, and nobody else waits for it."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from PIL import Image
+
+from rotatek import errors
+from rotatek.engine import Engine
+from rotatek.page.ask import settings_events
+from rotatek.page.ask.events import AskEvents
+from rotatek.page.catalogue import Model
+from rotatek.page.form import values_of
+from rotatek.page.service import Service
+from rotatek.page.site import Site
+from rotatek.settings import Settings
+from tests.fixtures import Picture
+from tests.tiny import tiny_llava, tiny_qwen
+
+FORM = values_of(Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25))
+
+
+class Slow:
+    """Loads a small model at once, and a large one when it may."""
+
+    def __init__(self) -> None:
+        self.may_load, self.begun = threading.Event(), threading.Event()
+
+    def __call__(self, source: str) -> Engine:
+        if source == "small":
+            return Engine(tiny_qwen())
+        self.begun.set()
+        assert self.may_load.wait(60)
+        if source == "none":
+            raise errors.HubUnreachable
+        return Engine(tiny_llava())
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    made = Slow()
+    yield made
+    made.may_load.set()
+
+
+@pytest.fixture
+def service(slow: Slow) -> Service:
+    offered = [Model(name, f"{name.title()} (a size)", name) for name in ("small", "large", "none")]
+    return Service(offered, slow)
+
+
+def asked(service: Service, model: str, image: Image.Image, session: str = "a") -> Iterator[dict]:
+    return AskEvents(Site(service)).ask(
+        image=image, question="Which?", model=model, max_new_tokens=2, others=[], session=session,
+        **FORM,
+    )  # fmt: skip
+
+
+def test_others_are_answered_while_a_model_is_loaded(
+    service: Service, slow: Slow, picture: Picture
+) -> None:
+    image = picture(100, 60)
+    *_, first = asked(service, "small", image)
+    assert first["run"].chosen.finished
+    waits = asked(service, "large", image, "b")
+    shown = next(waits)
+    assert "Loading Large…" in shown["status"]
+    assert shown["ask"]["interactive"] is False and shown["stop"]["interactive"] is True
+    assert slow.begun.wait(60)
+    *_, other = asked(service, "small", image, "c")
+    assert other["run"].chosen.finished and service.busy()
+    slow.may_load.set()
+    *_, last = waits
+    assert last["run"].chosen.finished and last["ask"]["interactive"] is True
+    assert not service.busy()
+
+
+def test_stop_ends_the_wait_and_the_model_is_loaded_all_the_same(
+    service: Service, slow: Slow, picture: Picture
+) -> None:
+    waits = asked(service, "large", picture(100, 60))
+    next(waits)
+    service.stop("a")
+    (last,) = waits
+    assert errors.Stopped.sentence in last["status"] and last["ask"]["interactive"] is True
+    assert not service.busy()
+    slow.may_load.set()
+    assert service.engine("large")
+
+
+def test_a_model_that_cannot_be_loaded_is_told_and_does_not_stay_loading(
+    service: Service, slow: Slow, picture: Picture
+) -> None:
+    slow.may_load.set()
+    with pytest.warns(UserWarning, match="The hub cannot be reached"):
+        *_, last = asked(service, "none", picture(100, 60))
+    assert "The hub cannot be reached" in last["status"] and "Loading" not in last["status"]
+    assert last["ask"]["interactive"] is True and not service.busy()
+
+
+def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
+    service: Service, slow: Slow, picture: Picture
+) -> None:
+    image, events = picture(100, 60), AskEvents(Site(service))
+    assert events.count(image, "large") == {"count": None} and not slow.begun.is_set()
+    slow.may_load.set()
+    *_, last = asked(service, "large", image)
+    run = last["run"]
+    count = events.count(image, "large")["count"]
+    assert count == run.chosen.prefilled.visual_tokens
+    words = settings_events.read(count, run, **FORM)
+    assert f"of {count} tokens" in words["tokens"]
+    width = run.trace.layers[0].keys.shape[-1]
+    assert width != 128 and f"keeps {width // 4} of {width} channels" in words["channels"]
