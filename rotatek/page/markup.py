@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from html import escape
 
 
-def line(text: str) -> str:
-    """A status line; empty text leaves it blank."""
-    return f'<p class="rk-status" role="status">{escape(text)}</p>'
+def line(text: str, *, whole: bool = False) -> str:
+    """A status line; empty text leaves it blank. whole: over as many lines as it takes, for a
+    sentence that says what to do, where the other is cut so that nothing below it moves."""
+    more = " rk-whole" if whole else ""
+    return f'<p class="rk-status{more}" role="status">{escape(text)}</p>'
 
 
 def aside(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,16 +16,19 @@ from rotatek import analysis
 from rotatek.channels import CHANNELS
 from rotatek.channels.spark import SparK
 from rotatek.compare.columns import titled
+from rotatek.grids import Grid
 from rotatek.page import figures as page_figures
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.service import Service
 from rotatek.page.state import Run
 from rotatek.settings import Settings
+from rotatek.trace import Trace
 from tests.fixtures import present
 from tests.unit.test_analysis import FirstChannels
 from viz import headmap
 
+TRACE = Trace((), (), 0, (), 2)
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
 
@@ -79,6 +83,23 @@ def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     for drawn in (figures(sent)["kept"], figures(later)["attention"]):
         assert drawn["layout"]["images"][0]["source"] == f"rk:{name}"
     assert json.loads(later)["pictures"] == {} and len(later) < 400_000
+
+
+def named(*grids: Grid) -> tuple[list[str], str]:
+    trace = replace(TRACE, grids=grids)
+    return drawings.frames_of(trace), events.frame_slider(trace)["label"]
+
+
+def test_views_of_a_picture_are_told_from_pictures_and_frames() -> None:
+    one = Grid(2, 2)
+    assert named(one)[0] == []
+    assert named(one, Grid(4, 4)) == (["view 1 of 2", "view 2 of 2"], "View of the picture")
+    later = replace(one, picture=1)
+    assert named(one, later) == (["picture 1", "picture 2"], "Picture")
+    mixed = ["picture 1", "view 1 of picture 2", "view 2 of picture 2"]
+    assert named(one, later, later) == (mixed, "Picture")
+    frames = [replace(one, picture=number, label=f"frame {number + 1}") for number in (0, 2)]
+    assert named(*frames) == (["frame 1", "frame 3"], "Place in the clip")
 
 
 @pytest.mark.alone

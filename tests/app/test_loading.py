@@ -96,6 +96,7 @@ def test_a_model_that_cannot_be_loaded_is_told_and_does_not_stay_loading(
     with pytest.warns(UserWarning, match="The hub cannot be reached"):
         *_, last = asked(service, "none", picture(100, 60))
     assert "The hub cannot be reached" in last["status"] and "Loading" not in last["status"]
+    assert "rk-whole" in last["status"]  # its end says what to do
     assert last["ask"]["interactive"] is True and not service.busy()
 
 

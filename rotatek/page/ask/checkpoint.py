@@ -7,7 +7,6 @@ the host and fills its memory.
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import gradio as gr
 from rotatek import errors
 from rotatek.models.loading import Weight, weigh
 from rotatek.models.memory import GB, free_bytes
+from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.catalogue import Model
 from rotatek.page.refusals import refusing_stream
@@ -54,7 +54,7 @@ def progress(text: str, share: float | None = None) -> str:
     bar = ""
     if share is not None:
         bar = f'<div class="rk-bar"><i style="width:{100 * share:.0f}%"></i></div>'
-    return f'<p class="rk-status" role="status">{escape(text)}</p>{bar}'
+    return markup.line(text, whole=True) + bar
 
 
 class CheckpointEvents:

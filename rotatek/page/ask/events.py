@@ -123,7 +123,7 @@ class AskEvents:
             said = str(refusal(error).message)
             gr.Warning(said, title="Not possible", duration=8)
             gone = isinstance(error, ConversationGone)
-            yield _idle(False if gone else None) | {"status": markup.line(said)}
+            yield _idle(False if gone else None) | {"status": markup.line(said, whole=True)}
         else:
             if run is not None and run.superseded:
                 yield _idle(None)

@@ -230,10 +230,17 @@ def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
 
 
 def frames_of(trace: Trace) -> list[str]:
-    """What can be chosen, where there are several pictures or frames of a clip."""
+    """What can be chosen, where there are several pictures, views of one, or frames of a clip."""
     if len(trace.grids) < 2:
         return []
-    return [grid.label or f"picture {grid.picture + 1}" for grid in trace.grids]
+    of = [grid.picture for grid in trace.grids]
+    names = []
+    for number, grid in enumerate(trace.grids):
+        name = grid.label or f"picture {grid.picture + 1}"
+        views, view = of.count(grid.picture), of[: number + 1].count(grid.picture)
+        whole = str(views) if views == len(of) and not grid.label else name
+        names.append(name if views == 1 else f"view {view} of {whole}")
+    return names
 
 
 def _named(drawn: Drawing, trace: Trace, number: int, share: float | None = None) -> Drawing:

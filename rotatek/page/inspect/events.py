@@ -43,7 +43,9 @@ def overview(run: Run | None) -> Shown:
 def frame_slider(trace: Trace) -> Any:
     """The first picture or frame again, of as many as there are now."""
     several = len(drawings.frames_of(trace))
-    label = "Place in the clip" if several and trace.grids[0].label else "Picture"
+    one = len({grid.picture for grid in trace.grids}) == 1
+    of_clip = several and trace.grids[0].label
+    label = "View of the picture" if one else "Place in the clip" if of_clip else "Picture"
     return gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1)
 
 
