@@ -48,7 +48,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--video",
         metavar="FILE",
-        help="an MP4, WebM or AVI file in place of IMAGE: a frame a second, 60 at most",
+        help="an MP4, MOV, WebM, MKV or AVI file in place of IMAGE: a frame a second, 60 at most",
     )
     parser.add_argument(
         "--batch",

@@ -10,7 +10,7 @@ from rotatek.grids import Grid
 from rotatek.inputs import Clip
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
-from rotatek.models.llava_next import LlavaNext
+from rotatek.models.llava_next import NEWLINE, LlavaNext
 from rotatek.tokens.base import TokenPruner, View
 
 
@@ -55,7 +55,7 @@ class LlavaOnevision(LlavaNext):
         """As LLaVA-NeXT, scaled down where there are many tiles."""
         states, counts, sizes = tiles
         if newline is None:
-            newline = torch.full((states.shape[-1],), 2.0, device=states.device)
+            newline = torch.full((states.shape[-1],), NEWLINE, device=states.device)
         packed, _ = self.model.model.pack_image_features(
             states.split(counts), sizes, image_newline=newline,
             vision_aspect_ratio=self.model.config.vision_aspect_ratio,
@@ -69,14 +69,15 @@ class LlavaOnevision(LlavaNext):
         return layers[layer if isinstance(layer, int) else layer[-1]].self_attn, False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Packed like the states themselves; a newline has the mark's value."""
+        """Packed or pooled like the states themselves; a newline has the mark's value."""
+        if "pixel_values_videos" in pixels.tensors:
+            pooled = self.model.model.apply_pooling(values.float()).flatten(0, 1)
+            return torch.cat([pooled, torch.full_like(pooled[:1], NEWLINE)])
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         return torch.cat(self._pack((values.float(), counts, sizes)))
 
     def tower_states(self, pixels: Pixels) -> Any:
         """Attention received and Keys, packed; and the tokens."""
-        if "pixel_values_videos" in pixels.tensors:
-            return VisionLanguageModel.watched_attention(self)
         return VisionLanguageModel.tower_states(self, pixels)
 
     def reduced(
@@ -84,7 +85,9 @@ class LlavaOnevision(LlavaNext):
     ) -> tuple[Tensor, Tensor]:
         """Reduce every grid on its own; newlines always stay."""
         scores, keys, states = watched
-        marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
+        marks = torch.ones_like(scores)
+        if "pixel_values_videos" not in pixels.tensors:
+            marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
         kept, states = torch.ones_like(scores, dtype=torch.bool), states.clone()
         for number, grid in enumerate(pixels.grids):
             part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start

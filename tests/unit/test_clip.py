@@ -29,7 +29,7 @@ def film(
 ) -> bytes:
     """A video whose picture brightens with time."""
     buffer = io.BytesIO()
-    codec = {"mp4": "mpeg4", "avi": "mpeg4", "webm": "libvpx"}[container]
+    codec = "libvpx" if container == "webm" else "mpeg4"
     with av.open(buffer, "w", format=container) as out:
         stream = out.add_stream(codec, rate=fps)
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
@@ -46,7 +46,7 @@ def half_minute() -> Clip:
     return open_clip(film(30, size=(224, 160)))
 
 
-@pytest.mark.parametrize("container", ["mp4", "webm", "avi"])
+@pytest.mark.parametrize("container", ["mp4", "mov", "webm", "matroska", "avi"])
 def test_a_frame_a_second(container: str) -> None:
     clip = open_clip(film(4, container=container))
     assert [round(at) for at in clip.times] == [0, 1, 2, 3]
@@ -134,6 +134,22 @@ def test_every_family_answers_about_a_clip(family: str, half_minute: Clip) -> No
     assert not [event.message for event in events if isinstance(event, Failed)]
     done = {event.column: event for event in events if isinstance(event, Finished)}
     assert done["RotateK"].metrics["bytes"]["visual_keys"] > 0
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_tokens_of_a_clip_are_dropped_before_the_language_model(
+    family: str, half_minute: Clip
+) -> None:
+    vlm = EVERY[family]()
+    request = make_request(Clip(half_minute.frames[:6], half_minute.times[:6]), "What happens?", 4)
+    columns = {"zip": Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.25)}
+    events = list(Engine(vlm).compare(request, columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    (filled,) = [event for event in events if isinstance(event, Prefilled)]
+    every = filled.visual_tokens
+    assert filled.kept is not None and every / 2 <= filled.kept.sum() <= 0.6 * every + 1
+    for grid in filled.grids:
+        assert 0 < grid.lay(filled.kept).sum() < grid.rows * grid.columns
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])

@@ -24,7 +24,7 @@ LIGHT: Final = (
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
-VIDEOS: Final = [".mp4", ".webm", ".avi"]
+VIDEOS: Final = [".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi"]
 HELD_S: Final = 3600  # for which a visitor's frames are kept
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 
