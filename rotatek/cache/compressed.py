@@ -40,7 +40,8 @@ class RotateKCache(RewindableCache):
     Args:
         model: a loaded vision-language model; it is prepared on first use.
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
-            the batch is padded; or `visual` [B, L] bool in place of `input_ids`.
+            the batch is padded; or `visual` [B, L] bool in place of `input_ids`. Rows that
+            `generate` makes of them, for beams or several samples, follow.
         settings: which tokens and channels stay.
         recorder: sees every layer's visual tokens before they are compressed, then each query.
         metrics: the model's output metrics, to be kept between caches; else computed when needed.

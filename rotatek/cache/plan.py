@@ -44,11 +44,8 @@ class TokenPlan:
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
-        self._layout: Layout | None = layout
-        self._valid = layout.valid
         self._sights: dict[int, Sight] = {}  # of those rows, by the window's width
-        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
-        self._whole = self._rows[0].lengths.tolist() if self.prunes else []
+        self._begin(layout)
         self._choice: _Choice | None = None
         self._memory: Any = None
         self._source: Tensor | None = None
@@ -56,6 +53,13 @@ class TokenPlan:
         self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
+
+    def _begin(self, layout: Layout) -> None:
+        """Before any row is left out."""
+        self._layout: Layout | None = layout
+        self._valid = layout.valid
+        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
+        self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
         """What `finished` makes again, when the prefill is over."""
@@ -117,10 +121,8 @@ class TokenPlan:
         """
         if self._layout is None:
             return None
-        if layer == 0 and hidden.shape[1] != self.length:
-            raise ModeUnsupported(
-                "The prompt must be processed in one piece, and be the one the cache was made for."
-            )
+        if layer == 0:
+            self._meet(hidden)
         if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None and self._choice.layer == layer:
@@ -133,6 +135,19 @@ class TokenPlan:
             self._masks[id(mask)] = self._mask_among_rows(mask)
         self.mask = self._masks[id(mask)]
         return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def _meet(self, hidden: Tensor) -> None:
+        """Be a plan of the rows that come: `generate` repeats each for its beams and samples."""
+        assert self._layout is not None
+        layout = self._layout
+        times, odd = divmod(len(hidden), len(layout.visual))
+        if hidden.shape[1] != self.length or odd:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
+        if times > 1:
+            masks = (mask.repeat_interleave(times, 0) for mask in (layout.visual, layout.valid))
+            self._begin(Layout(*masks, layout.window))
 
     def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
         """The model's mask of all rows, for those that are left and among themselves."""

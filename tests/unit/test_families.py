@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from rotatek.cache.compressed import RotateKCache
@@ -41,16 +42,27 @@ def vlm(family: str) -> VisionLanguageModel:
     return EVERY[family]()
 
 
-def processed(family: str, vlm: VisionLanguageModel, images: list[Image.Image]) -> dict[str, Any]:
-    """The prompt as the family's own processor makes it."""
-    shown = [{"type": "image"}] * len(images)
-    message = {"role": "user", "content": [*shown, {"type": "text", "text": QUESTION}]}
+def processed(
+    family: str, vlm: VisionLanguageModel, images: list[Image.Image], *questions: str
+) -> dict[str, Any]:
+    """The prompts as the family's own processor makes them: a picture each."""
     template = vlm.tokenizer.chat_template or vlm.template
-    text = vlm.tokenizer.apply_chat_template(
-        [message], chat_template=template, tokenize=False, add_generation_prompt=True
-    )
+    texts = []
+    for question in questions or [QUESTION]:
+        content = [{"type": "image"}, {"type": "text", "text": question}]
+        message = {"role": "user", "content": content}
+        text = vlm.tokenizer.apply_chat_template(
+            [message], chat_template=template, tokenize=False, add_generation_prompt=True
+        )
+        texts.append(text)
+    vlm.tokenizer.pad_token = vlm.tokenizer.pad_token or vlm.tokenizer.eos_token
+    padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
+    nested = family in ("gemma3", "smolvlm", "idefics3")
+    given = [[image] for image in images] if nested else images
     processor = real_processor(family, vlm)
-    return dict(processor(images=images, text=[text], return_tensors="pt"))
+    inputs = dict(processor(images=given, text=texts, return_tensors="pt", **padding))
+    inputs.pop("batch_num_images", None)  # a picture a prompt: the model's own default
+    return inputs
 
 
 def test_the_prompt_is_the_processors(
@@ -140,8 +152,6 @@ def test_full_width_is_plain_transformers(
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     image = picture(100, 60)
     inputs = processed(family, vlm, [image])
-    if "batch_num_images" in inputs:  # one picture: the model's own default
-        inputs.pop("batch_num_images")
     stop = vlm.model.generation_config.eos_token_id
     banned = (*vlm.banned_ids, stop)
     monkeypatch.setattr(type(vlm), "banned_ids", banned)
@@ -171,6 +181,43 @@ def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> N
         assert torch.allclose(logits[row], own[0], atol=2e-3), row
     steps = [step.tokens for step in decode(vlm, batch, cache, logits, NEW)]
     assert steps
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampling": {"do_sample": True, "top_k": 20},
+    "several": {"do_sample": True, "top_k": 20, "num_return_sequences": 2},
+    "beams": {"num_beams": 2},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_generate_answers_a_batch(
+    family: str, vlm: VisionLanguageModel, picture: Picture, way: str
+) -> None:
+    """As plain transformers do at full width, and compressed as each prompt alone."""
+    images, questions = [picture(100, 60), picture(60, 150, seed=1)], (QUESTION, "And the shop?")
+    inputs = processed(family, vlm, images, *questions)
+    options: dict[str, Any] = {
+        "max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False,
+        "suppress_tokens": list(vlm.banned_ids),
+    }  # fmt: skip
+
+    def said(given: dict[str, Any], settings: Settings | None) -> Tensor:
+        torch.manual_seed(0)
+        cache = None if settings is None else RotateKCache(vlm.model, given, settings)
+        out = vlm.model.generate(**given, **options | WAYS[way], past_key_values=cache)
+        return out[:, given["input_ids"].shape[1] :]
+
+    assert torch.equal(said(inputs, Settings.of(keep_channels=1.0)), said(inputs, None))
+    if way in ("greedy", "beams"):
+        # Fewer tokens than channels: what weights make of directions without any is not defined.
+        half = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.5, weighting="none")
+        alone = [
+            said(processed(family, vlm, [image], question), half)
+            for image, question in zip(images, questions, strict=True)
+        ]
+        assert torch.equal(said(inputs, half), torch.cat(alone))
 
 
 def test_every_method_compares(vlm: VisionLanguageModel, picture: Picture) -> None:

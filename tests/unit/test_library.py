@@ -67,11 +67,15 @@ def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture: Pictur
         Settings.of(channels="spark", keep_channels=1.0),
         Settings.of(channels="think", keep_channels=1.0),
     ):
-        doubled = {
-            name: inputs[name].repeat_interleave(3, 0) for name in ("input_ids", "attention_mask")
-        }
-        cache = RotateKCache(vlm.model, doubled, settings)
-        assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
+        rows = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        repeated = {name: given.repeat_interleave(3, 0) for name, given in rows.items()}
+        for given in (rows, repeated):
+            cache = RotateKCache(vlm.model, given, settings)
+            found = vlm.model.generate(**inputs, **options, past_key_values=cache)
+            assert torch.equal(found, plain)
+    other = RotateKCache(vlm.model, {name: torch.cat([g] * 2) for name, g in rows.items()})
+    with pytest.raises(ModeUnsupported, match="the one the cache was made for"):
+        vlm.model.generate(**inputs, max_new_tokens=2, past_key_values=other)
 
 
 def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture: Picture) -> None:
