@@ -158,7 +158,8 @@ def prepared(service: Service, *, brings: bool, renews: bool = True) -> gr.Block
 def main() -> None:
     """Serve the page and load the first model while visitors read it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # gradio asks itself whether it is up
+    for client in ("httpx", "httpx2"):  # gradio asks itself whether it is up, a download each file
+        logging.getLogger(client).setLevel(logging.WARNING)
     service, lent = service_here(), zerogpu.is_here()
     guard(service)
     page = prepared(service, brings=models_may_be_brought() and not lent, renews=not lent)

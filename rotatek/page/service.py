@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 from PIL.Image import Image as Picture
@@ -12,6 +14,7 @@ from rotatek import errors, inputs
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine, Switch
 from rotatek.events import Event, Failed, Prefilled, Restarted, Token
+from rotatek.models.download import Progress, downloading
 from rotatek.page.catalogue import Model
 from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.state import Run, start
@@ -36,6 +39,7 @@ class Service:
         self.on_lost: Callable[[], None] | None = None
         self._make = make
         self._engines: dict[str, Engine] = {}
+        self._downloads: defaultdict[str, Progress] = defaultdict(Progress)  # for all who wait
         self._loading = threading.Lock()
         self._stops: dict[str, dict[Switch, Run | None]] = {}  # None: waits for a model
         self._closed = False
@@ -57,7 +61,8 @@ class Service:
         with self._loading:
             if name not in self._engines:
                 try:
-                    engine = self._make(sources[name])
+                    with downloading(self._downloads[name]):
+                        engine = self._make(sources[name])
                     engine.warm_up()
                 except Exception as error:
                     if name == self.models[0].name:
@@ -73,8 +78,8 @@ class Service:
 
         Args:
             name: of the model.
-            session: who waits for it; `stop(session)` ends that, and the model is loaded all the
-                same.
+            session: who asks it; `stop(session)` ends the wait, and the model is loaded all the
+                same. None: somebody who only looks on.
 
         Raises:
             UserError: as `engine`; Stopped.
@@ -82,15 +87,17 @@ class Service:
         if name in self._engines:
             return
         labels = {model.name: model.label.partition(" (")[0] for model in self.models}
-        key, stop = session or "", threading.Event()
-        self._stops.setdefault(key, {})[stop] = None
+        stop = threading.Event()
+        if session is not None:
+            self._stops.setdefault(session, {})[stop] = None
         try:
-            for said, _ in told(lambda: self.engine(name), labels.get(name, "")):
+            work = partial(self.engine, name)
+            for said, _ in told(work, labels.get(name, ""), self._downloads[name]):
                 if stop.is_set():
                     raise errors.Stopped
                 yield said
         finally:
-            self._forget(key, stop)
+            self._forget(session or "", stop)
 
     def bring(self, model: Model) -> None:
         """Load a model that is not on offer, and offer it; others are answered meanwhile.
@@ -250,6 +257,10 @@ class Service:
     def busy(self) -> bool:
         """Whether anybody is being answered."""
         return bool(self._stops)
+
+    def is_asking(self, session: str | None) -> bool:
+        """Whether that visitor is being answered, or waits for a model."""
+        return (session or "") in self._stops
 
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""

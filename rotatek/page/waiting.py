@@ -11,12 +11,15 @@ LOOK_S: Final = 0.25  # between two looks at how far it is
 MB: Final = 1_000_000
 
 
-def told(work: Callable[[], object], label: str) -> Iterator[tuple[str, float | None]]:
+def told(
+    work: Callable[[], object], label: str, progress: Progress | None = None
+) -> Iterator[tuple[str, float | None]]:
     """Do `work`, which may load a model.
 
     Args:
         work: done in a thread, while sentences are yielded.
         label: the model's.
+        progress: of its download, where somebody else may have begun it.
 
     Returns:
         Each time a sentence, and the share of a download that has come; None where nothing is
@@ -26,7 +29,7 @@ def told(work: Callable[[], object], label: str) -> Iterator[tuple[str, float | 
         Exception: whatever `work` raised, when it has ended.
     """
     failed: list[Exception] = []
-    progress = Progress()
+    progress = progress or Progress()
 
     def run() -> None:
         try:

@@ -2,15 +2,17 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from rotatek import errors
 from rotatek.engine import Engine
+from rotatek.models import download
 from rotatek.page.ask import settings_events
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Model
+from rotatek.page.catalogue import Example, Model
 from rotatek.page.form import values_of
 from rotatek.page.service import Service
 from rotatek.page.site import Site
@@ -114,3 +116,45 @@ def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
     assert f"of {count} tokens" in words["tokens"]
     width = run.trace.layers[0].keys.shape[-1]
     assert width != 128 and f"keeps {width // 4} of {width} channels" in words["channels"]
+
+
+def test_whoever_comes_later_reads_how_far_the_download_is(
+    slow: Slow, picture: Picture, tmp_path: Path
+) -> None:
+    """The first model is fetched from the start, before anybody asks."""
+    picture(100, 60).save(tmp_path / "shown.png")
+    example = Example(tmp_path / "shown.png", "A picture", ("Which?",))
+
+    def fetched(source: str) -> Engine:
+        progress = download._PROGRESS.get()
+        assert progress is not None
+        progress.done, progress.total = 120_000_000, 513_000_000
+        return slow(source)
+
+    service = Service([Model("large", "Large (a size)", "large")], fetched)
+    site = Site(service, [example])
+    events, first = AskEvents(site), threading.Thread(target=site.prepare)
+    first.start()
+    assert slow.begun.wait(60)
+    greeted, waits = events.greet("b"), asked(service, "large", picture(100, 60), "a")
+    for shown in (next(greeted), next(waits)):
+        assert "Downloading Large: 120 of 513 MB" in shown["status"]
+    visitor = events.greet("a")  # has asked meanwhile, and is not interrupted
+    slow.may_load.set()
+    assert list(visitor) == []
+    *_, hello = greeted
+    assert hello["run"].chosen.finished and hello["count"] > 0
+    *_, last = waits
+    assert last["run"].chosen.finished
+    first.join()
+
+
+def test_a_first_model_that_cannot_be_had_is_told_to_every_visitor(
+    slow: Slow, picture: Picture, tmp_path: Path
+) -> None:
+    picture(100, 60).save(tmp_path / "shown.png")
+    example = Example(tmp_path / "shown.png", "A picture", ("Which?",))
+    slow.may_load.set()
+    service = Service([Model("none", "None", "none")], slow)
+    *_, last = AskEvents(Site(service, [example])).greet("a")
+    assert "The hub cannot be reached" in last["status"] and set(last) == {"status"}

@@ -140,15 +140,26 @@ class AskEvents:
         cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
         return {"cards": cards, "status": answers.status(run)}
 
-    @refusing
-    def greet(self) -> Shown:
-        """The first example's answers. Changes: cards, status, run, count."""
-        run = self.site.greeting()
+    @refusing_stream
+    def greet(self, session: str | None = None) -> Iterator[Shown]:
+        """The first example's answers, unless the visitor has asked before the model was loaded.
+        Changes: cards, status, run, count."""
+        service = self.site.service
+        if not self.site.examples:
+            return
+        try:
+            for words in service.loading(service.models[0].name):
+                if not service.is_asking(session):
+                    yield {"status": markup.line(words)}
+        except Exception as error:
+            yield {"status": markup.line(str(refusal(error).message), whole=True)}
+            return
+        run = None if service.is_asking(session) else self.site.greeting()
         if run is None:
-            return {}
+            return
         filled = run.chosen.prefilled
         count = None if filled is None else filled.visual_tokens
-        return self._shown(run) | {"run": run, "count": count}
+        yield self._shown(run) | {"run": run, "count": count}
 
     @refusing
     def forget(self, session: str | None = None) -> Shown:
