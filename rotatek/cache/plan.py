@@ -146,8 +146,9 @@ class TokenPlan:
                 "The prompt must be processed in one piece, and be the one the cache was made for."
             )
         if times > 1:
-            masks = (mask.repeat_interleave(times, 0) for mask in (layout.visual, layout.valid))
-            self._begin(Layout(*masks, layout.window))
+            visual = layout.visual.repeat_interleave(times, 0)
+            valid = layout.valid.repeat_interleave(times, 0)
+            self._begin(Layout(visual, valid, layout.window))
 
     def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
         """The model's mask of all rows, for those that are left and among themselves."""
