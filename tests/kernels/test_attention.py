@@ -28,6 +28,8 @@ SHAPES = [
     Case(BF16, N=17, M=7, k=48, G=7, strided=True),
     Case(BF16, N=0, M=200, G=7, ragged=True),
     Case(BF16, N=65, M=7, k=64, d=64),
+    Case(F16, N=33, M=7, k=24, d=96, G=4, ragged=True),
+    Case(BF16, N=40, M=17, k=64, d=256, G=2, strided=True),
 ]
 
 
