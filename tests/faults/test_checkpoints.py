@@ -85,7 +85,12 @@ def test_code_of_a_checkpoint_is_neither_run_nor_offered(
 ) -> None:
     """Where nothing is said, transformers asks whoever sits at the terminal."""
     asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda text="": asked.append(text) or "y")
+
+    def agree(text: str = "") -> str:
+        asked.append(text)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", agree)
     own = {"auto_map": {"AutoConfig": "own.Own", "AutoTokenizer": ["own.Own", "own.Own"]}}
     (copy / "own.py").write_text("raise SystemExit")
     file = copy / "tokenizer_config.json"
