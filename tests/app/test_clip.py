@@ -23,6 +23,7 @@ def test_a_video_is_taken_asked_and_dropped(service: Service, tmp_path: Path) ->
     assert len(clip.frames) == 6 and shown["image"] is clip.frames[0]
     assert "6 frames of 5 seconds" in shown["status"]
     events, model = AskEvents(Site(service)), service.models[0].name
+    service.engine(model)  # a picture is counted once its model is loaded
     counted = events.count(clip.frames[0], model, clip)["count"]
     assert counted > events.count(clip.frames[0], model)["count"]
     form = values_of(Settings.of(keep_channels=0.25))
