@@ -70,6 +70,7 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
         stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.device(device), torch.cuda.stream(stream):
+                torch.cuda.current_blas_handle()  # each thread has its own; none is made in a graph
                 with _sampling_allowed(device):
                     graph.capture_begin(capture_error_mode="thread_local")
                 try:
