@@ -338,6 +338,8 @@ def read() -> str:
         "renderers": "renderers it never saw",
         "browser": "web pages of templates and fonts it never saw",
         "topics": "subjects it never saw, asked freely",
+        "scanned": "vouchers scanned and photographed, by printers and in type it never saw",
+        "small": "directories in small print, in type it never saw",
     }  # fmt: skip
     heads = (
         "",
@@ -366,6 +368,21 @@ def _read(found: Mapping[str, Any] | None) -> list[str]:
     exact = f"{share(one['exact'], 2)} ({share(one['low'], 2)} to {share(one['high'], 2)})"
     return [f"{exact} of {one['n']}", share(found["short"]["exact"], 2),
             share(pages["exact"], 2) if pages["n"] else ""]  # fmt: skip
+
+
+def others() -> str:
+    """What the first embedded model reads of pictures that others made, by kind."""
+    body = [
+        (
+            {"real": "real pictures", "handmade": "handmade pages"}[found["file"]],
+            f"{share(found['right'], 2)} of {found['questions']}",
+            "; ".join(f"{kind} {right} of {n}" for kind, (right, n) in found["kinds"].items()),
+            f"{share(found['right_without_caution'], 2)} of {found['without_caution']}",
+        )
+        for found in data("pocket-others").get("files", [])
+    ]
+    heads = "", "right", "by kind", "right where the page shows no caution"
+    return lines(heads, body, "python -m rotatek.pocket.evaluation.score FILE.jsonl")
 
 
 def kinds() -> str:
@@ -411,5 +428,6 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "goals-bits": lambda: lines(("goal", "measured", "met"), goals.goals()),
     "stored": lambda: lines(goals.stored_heads(), goals.stored_rows(), goals.STORED),
     "read": read,
+    "others": others,
     "kinds": kinds,
 }
