@@ -385,6 +385,18 @@ def others() -> str:
     return lines(heads, body, "python -m rotatek.pocket.evaluation.score FILE.jsonl")
 
 
+def scans() -> str:
+    """What compression does to scanned vouchers."""
+    found = data("pocket-others").get("scanned", {"rows": [], "questions": 0})
+    body = [
+        (row["label"], share(row["actual_kv"]), share(row["nominal_kv"]),
+         f"{100 * row['score']:.1f} ({' to '.join(f'{100 * end:.0f}' for end in row['interval'])})")
+        for row in found["rows"]
+    ]  # fmt: skip
+    heads = f"{found['questions']} questions", "live bytes (fp32)", "nominal", "score"
+    return lines(heads, body, "sh rotatek/pocket/evaluation/compression.sh RESULT_FOLDER")
+
+
 def kinds() -> str:
     """How well both embedded models read each kind of question, over every split."""
     models = data("pocket"), data("pocket-llava")
@@ -429,5 +441,6 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "stored": lambda: lines(goals.stored_heads(), goals.stored_rows(), goals.STORED),
     "read": read,
     "others": others,
+    "scans": scans,
     "kinds": kinds,
 }
