@@ -1,6 +1,7 @@
 #!/bin/sh
-# The ninth weights of the first pocket: from the shipped ones, in four calls of at most nine and a
-# half minutes each, one right after the other on one machine of one or two H200 (16 cores each).
+# The ninth weights of the first pocket, and the next: from the shipped ones, in four calls of at most
+# nine and a half minutes each, one right after the other on one machine of one or two H200 (16 cores
+# each).
 # usage, in the repository's root: ninth.sh LINK RESULT_FOLDER
 #
 #   1, 2  all GPUs train together on the mixture of `rotatek.pocket.mixture`, 8.2 minutes each (one
@@ -12,6 +13,12 @@
 #         without a GPU, hours of two cores: RUN=a folder's name, the shards of link 3 and the other
 #         files of assets/pocket in the folder of that name with -mean behind it
 #
+# The ninth were made on one H200 by links 1 and 2, and 7.6 minutes of link 3 in place of measuring:
+# 390 uses of pictures a second, 61 s of them lost to compiling in link 1 and 20 in the later ones,
+# loaders waited 10 s in all, so ECHO=1 may be had for nothing there. Loss .43, .16 after link 1, .10
+# after link 2, .08 after link 3, and still falling: the next training begins there. What it should
+# bring back are whole pages (.70 of own ones right, .85 before).
+#
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
 # took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
 # top of their schedule (25 minutes, of which they are 16) and link 3 falls to nothing.
@@ -22,7 +29,7 @@
 # A machine lost after link 1 or 2: copy assets/pocket, put the shards that came back over its own,
 # and begin anew with START=that folder and MINUTES=what is left / 0.65.
 # Browser pages: PAGES=a folder of shards (`rotatek.pocket.browser PAGES --count 1600 --first 900000
-# --quality 25 62`, 24 MB, half an hour of two cores). A working tree that travels may weigh
+# --quality 25 62`, 17 MB, ten minutes of two cores). A working tree that travels may weigh
 # 64 MiB, so they fit only while assets/pocket-llava is moved out of it; without them the web
 # split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4, too.
 # What comes back: at most 8 files of 16 MiB; links 1 to 3 the shards, their index, the log, and the
@@ -100,5 +107,5 @@ case $link in
     head -n 12 "$run-scores"/*.md >"$result/mean.md"
     grep -hE "==>| all | short | transcription " "$result"/*.md
     ;;
-*) sed -n 2,41p "$0" ;;
+*) sed -n 2,43p "$0" ;;
 esac
