@@ -17,9 +17,9 @@ READ = ("field", "fact", "value", "cell", "total")
 
 
 def asked() -> list[list[Question]]:
-    """The turns of 260 training sequences, in their order."""
+    """The turns of 600 training sequences, in their order."""
     out = []
-    for i in range(130):
+    for i in range(300):
         _, (width, height), names = data.curriculum(random.Random(f"size/{i}"), 0.5)
         rng = random.Random(i)
         document = draw_document(rng, width, height, names, None)
