@@ -276,11 +276,11 @@ def page() -> Example:
         canvas,
         "A page of text",
         (
-            ("What is the last item?", "Plan the spring beds"),
+            ("Transcribe the page as Markdown.", text),
             ("What is the title?", "A garden in winter"),
             ("How many bullets are there?", "5"),
+            ("What is the last item?", "Plan the spring beds"),
             ("What is the phone number?", "not in the image"),
-            ("Transcribe the page as Markdown.", text),
         ),
     )
 
