@@ -43,12 +43,13 @@
 # pixels and 4 s at the largest on two cores.
 link=$1 result=$2
 run=${RUN:-/tmp/ninth} start=${START:-assets/pocket}
-common="--skip 0.45 --alone 0.5 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
-both="--start $start" pair="--link-minutes 8.2 --minutes ${MINUTES:-25}" own="--minutes 5.2"
+common="--skip 0.45 --alone 0.35 --cost 64000 --largest 1440 --glyph-weight 0.3 --echo ${ECHO:-2}"
+both="--start $start" pair="--link-minutes ${LINK:-8.2} --minutes ${MINUTES:-25}" own="--minutes ${ALONE:-5.2}"
 fresh="--batches 16 --cost 24000" documents=24 few=4 workers=13 rate=1.5e-3
 gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
 if [ "$gpus" -eq 1 ]; then # half a batch
-    pair="--link-minutes 8.8 --minutes ${MINUTES:-27}" own="--minutes 4.7" rate=1.1e-3
+    pair="--link-minutes ${LINK:-8.8} --minutes ${MINUTES:-27}" own="--minutes ${ALONE:-4.7}"
+    rate=1.1e-3
 fi
 if [ -n "$TINY" ]; then # three steps of a very small model from nothing
     common="--tiny --no-compile --skip 0.5 --alone 0.5 --cost 900 --glyph-weight 0.3 --echo 2"

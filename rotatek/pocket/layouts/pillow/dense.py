@@ -19,7 +19,7 @@ from rotatek.pocket.questions.templates import ABSENT, ORDINALS, careless
 
 SMALLEST, LARGEST = 8.6, 13.5  # pixels of a letter's size
 NARROWEST: Final = 4.6  # pixels of a figure's width, at least
-SECTIONED: Final = 0.4  # share of pages with headings between the entries
+SECTIONED: Final = 0.55  # share of pages with headings between the entries
 Make = Callable[[random.Random], str]
 
 
@@ -382,13 +382,15 @@ def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
         if sum(value in e.values for e in entries) == 1 and rng.random() < 0.6:
             say("reverse", entry.name, f"Which {sort.noun} has the {what} {value}?",
                 f"What is listed with {value}?", f"{what} {value}: which {sort.noun}?")  # fmt: skip
-        if entry.heading and rng.random() < 0.5:
+        if entry.heading and rng.random() < 0.75:
             say(
                 "find",
                 entry.heading,
                 f"In which section is {shown}?",
                 f"Which heading stands over {shown}?",
                 f"{shown} is listed under what?",
+                f"What heading is {shown} under?",
+                f"heading above {shown}",
             )
     if sort.way != "stream":
         _about_neighbours(rng, page, say)

@@ -55,6 +55,11 @@ PLACES: Final = (
 )  # fmt: skip
 
 
+UNITS: Final = ("", " x", " pcs", " EA", " Stk", "x", " ST", " units")  # behind a count
+HEADED: Final = 0.35  # share of sheets that begin with their heading
+UNADDRESSED: Final = 0.3  # and of those that name nobody who gets them
+
+
 MISSING: Final = {  # and what would show that a sheet has it
     "email address": "@", "website": "www", "balance": "due", "amount paid": "paid",
     "total": "total|due", "tax": "tax|net", "room": "room|hall", "carrier": "carr|forw|ship",
@@ -106,8 +111,12 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     place = rng.choice(PLACES)
     if not _issued(letter, place):
         return letter.canvas.document([])
-    _addressed(letter)
-    _dated(letter)
+    headed = rng.random() < HEADED
+    if headed:
+        _headed(letter)
+    if rng.random() > UNADDRESSED:
+        _addressed(letter)
+    _dated(letter, headed)
     _told(letter)
     for _ in range(3):
         letter.ask("fact", letter.issuer, *ISSUER)
@@ -276,10 +285,22 @@ def _addressed(letter: Letter) -> None:
     letter.top += face.line * rng.uniform(0.6, 2)
 
 
-def _dated(letter: Letter) -> None:
+def _headed(letter: Letter) -> None:
+    """What kind of document it is; who sent it is not to be taken for that."""
+    rng = letter.rng
+    heading = rng.choice(HEADINGS) if rng.random() < 0.6 else words.some(rng, 2, 4)
+    if rng.random() < 0.45:
+        heading = heading.upper()
+    bold = letter.face(rng.uniform(1.0, 1.5), True)
+    if letter.put(letter.left, letter.top, heading, bold):
+        letter.ask("title", heading, "What is the heading?", "What is it about?", "subject?",
+                   "What kind of document is it?")  # fmt: skip
+        letter.top += bold.line * 1.2
+
+
+def _dated(letter: Letter, headed: bool) -> None:
     """Heading, date and references: unlabelled, in a line, in two columns or in a list."""
     rng, face = letter.rng, letter.face()
-    heading = rng.choice(HEADINGS) if rng.random() < 0.6 else words.some(rng, 2, 4)
     day, place = formats.date(rng), rng.choice(words.CITIES)
     shown = f"{place}, {day}" if rng.random() < 0.5 else day
     at_right = rng.random() < 0.6
@@ -290,11 +311,8 @@ def _dated(letter: Letter) -> None:
     if shown != day:
         letter.ask("fact", place, "Where was it written?", "In which town was it issued?", "place?")
     letter.top += face.line * rng.uniform(1.2, 2)
-    bold = letter.face(rng.uniform(1.0, 1.5), True)
-    if letter.put(letter.left, letter.top, heading, bold):
-        letter.ask("title", heading, "What is the heading?", "What is it about?", "subject?",
-                   "What kind of document is it?")  # fmt: skip
-        letter.top += bold.line * 1.2
+    if not headed:
+        _headed(letter)
     pairs = [(what, rng.choice(labels.split("|")), make(rng)) for what, (labels, make) in
              rng.sample(list(LABELS.items()), rng.randint(1, 5))]  # fmt: skip
     columns, joint = rng.choice((1, 1, 2)), rng.choice((": ", " ", "   "))
@@ -333,13 +351,23 @@ def _goods(letter: Letter) -> None:
     rng, face, write = letter.rng, letter.face(), shops.notation(letter.rng)
     names = words.unique(rng, lambda r: words.product(r)[:24].strip(), rng.randint(1, 9))
     sums, ruled = 0.0, rng.random() < 0.5
+    unit, counted = rng.choice(UNITS), rng.choice(("", "", "before", "behind"))
     for name in names:
         if letter.top + face.line * 7 > letter.foot:
             break
         price = round(rng.uniform(0.5, 900), 2)
         sums += price
-        letter.put(letter.left, letter.top, name, face)
+        count = str(rng.randint(1, 60))
+        much = f"{count}{unit}"
+        inset = face.width(f"60{UNITS[-1]}0") if counted == "before" else 0.0
+        letter.put(letter.left + inset, letter.top, name, face)
         letter.put(letter.right, letter.top, write.bare(price), face, "right")
+        before = letter.left if inset else letter.right - face.width(f"0{write.bare(9999)}0")
+        beside = inset or before - face.width(f"{name}00{much}") > letter.left
+        if counted and beside and letter.put(before, letter.top, much, face,
+                                             "left" if inset else "right"):  # fmt: skip
+            letter.ask("value", count, f"How many {name} are there?", f"quantity of {name}?",
+                       f"{name}: how many?", f"How many {name} were delivered?")  # fmt: skip
         letter.ask("value", write.bare(price), f"How much is {name}?", f"price of {name}?",
                    f"What does {name} cost?")  # fmt: skip
         letter.top += face.line * 1.15
