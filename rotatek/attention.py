@@ -20,6 +20,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from rotatek.errors import ModelUnsupported, Stopped
+from rotatek.projection import multiply_patches
 from rotatek.segments import Segments, segments_of
 
 NAME: Final = "rotatek"
@@ -214,8 +215,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
 
     Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
     hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
-    lets a vision tower attend to its windows in one call, and lets a cache that has a `run` of its
-    own run the model.
+    lets a vision tower attend to its windows in one call and multiply its patches, and lets a cache
+    that has a `run` of its own run the model.
 
     Raises:
         ModelUnsupported: where the attention cannot be switched.
@@ -232,6 +233,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
     for module in set(model.modules()) - set(decoder.modules()):
+        multiply_patches(module)
         if hasattr(module, "scaling") and "cu_seqlens" in _arguments(module):
             module.register_forward_pre_hook(_together, with_kwargs=True)
     if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place

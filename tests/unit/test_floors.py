@@ -33,6 +33,7 @@ FLOORS = {
     "rotatek.layout": 0,
     "rotatek.grids": 0,
     "rotatek.segments": 0,
+    "rotatek.projection": 0,
     "rotatek.margins": 0,
     "rotatek.options": 1,
     "rotatek.inputs": 1,
