@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import torch
 
+from rotatek.cache.clock import synchronise
 from rotatek.engine import Engine
 from rotatek.events import Token
 from rotatek.inputs import Request
@@ -50,7 +51,8 @@ BARS: Final = {
     "bits 0.75, clients": 4.0,
 }
 TABLE: Final = (
-    "tokens_s", "turns_tokens_s", "median_ms", "p99_ms", "ratio", "mb_client", "rows", "steps",
+    "tokens_s", "turns_tokens_s", "median_ms", "p99_ms", "ratio", "pixels_ms", "tower_ms",
+    "first_token_ms", "mb_client", "rows", "steps",
     "captures", "cpu_s", "seconds", "failed", "left_bytes",
 )  # fmt: skip
 
@@ -101,6 +103,30 @@ def crowd(
     } | spread(run)
 
 
+def stages(engine: Engine, request: Request, settings: Settings) -> dict[str, float]:
+    """Milliseconds until one client alone has his first token, and of what comes before the
+    language model: pixels and tower, each waited for; medians of three."""
+    vlm, times = engine.vlm, list[tuple[float, float, float]]()
+    for _ in range(4):  # the first one compiles
+        engine.pictures.clear()
+        began = time.perf_counter()
+        with torch.inference_mode():
+            pixels = vlm.look(request)
+            synchronise(vlm.device)
+            looked = time.perf_counter()
+            vlm.features(pixels)
+            synchronise(vlm.device)
+        seen = time.perf_counter()
+        answer = engine.compare(request, {"x": settings}, trace=False)
+        while not isinstance(next(answer), Token):
+            pass
+        times.append((looked - began, seen - looked, time.perf_counter() - seen))
+        answer.close()  # type: ignore[attr-defined]
+    names = ("pixels_ms", "tower_ms", "first_token_ms")
+    columns = zip(*times[1:], strict=True)
+    return {n: 1e3 * statistics.median(column) for n, column in zip(names, columns, strict=True)}
+
+
 def one_by_one(
     vlm: VisionLanguageModel, work: list[Request], settings: Settings, cuda: bool
 ) -> dict[str, float]:
@@ -126,6 +152,7 @@ def measurements(
     parts |= {"first": first, "together": partial(crowd, engine, work, settings, args)}
     if isinstance(settings, Settings):
         parts["turns"] = partial(one_by_one, vlm, work[: args.turns], settings, cuda)
+        parts["stages"] = partial(stages, engine, work[0], settings)
         parts["vanished"] = partial(vanished, engine, work, settings)
     return parts
 

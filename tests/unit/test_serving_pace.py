@@ -27,7 +27,7 @@ from tests.fixtures import Picture
 from tests.launches import Launches
 from tests.tiny import tiny_qwen
 
-LAYER_S = {"step": 0.001, "prompt": 0.01}
+LAYER_S = {"step": 0.001, "prompt": 0.015}
 PROMPTS = 5
 
 
