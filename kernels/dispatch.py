@@ -9,6 +9,7 @@ module.
 import importlib
 import importlib.util
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -83,11 +84,7 @@ class Dispatcher:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            sentence = f"The GPU kernel failed ({type(error).__name__})."
-            self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
-            if not forms:
-                self._fail(sentence)
-            log.exception("attention kernel failed; the reference takes over")
+            self._fail_forms(forms, error)
         return attend_reference(q, visual, text, scale)
 
     def append(self, text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
@@ -102,9 +99,7 @@ class Dispatcher:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
-                name = type(error).__name__
-                self._faults[PAST] = f"The GPU kernel failed ({name}). {FORMS[PAST]}"
-                log.exception("append kernel failed; plain PyTorch takes over")
+                self._fail_forms([PAST], error)
         return append_plain(text, keys, values, added)
 
     def look(self, seen: Window) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,9 +113,7 @@ class Dispatcher:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
-                name = type(error).__name__
-                self._faults[LOOKS] = f"The GPU kernel failed ({name}). {FORMS[LOOKS]}"
-                log.exception("kernel of looks failed; plain PyTorch takes over")
+                self._fail_forms([LOOKS], error)
         return look_plain(seen)
 
     def sums_up(self, keys: Tensor) -> bool:
@@ -272,6 +265,14 @@ class Dispatcher:
             self._bypass = f"GPU kernels are in use, except where a cache has {reason}."
             log.warning("attention kernel bypassed: %s", reason)
         return reason
+
+    def _fail_forms(self, forms: Sequence[str], error: Exception) -> None:
+        """Leave what failed to plain PyTorch: some forms, or all of attention where it was none."""
+        sentence = f"The GPU kernel failed ({type(error).__name__})."
+        self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
+        if not forms:
+            self._fail(sentence)
+        log.exception("a kernel failed; plain PyTorch takes over")
 
     def _fail(self, sentence: str) -> None:
         self._fault = f"{sentence} Attention runs in plain PyTorch until a restart."

@@ -16,7 +16,8 @@ class PatchProjection(nn.Conv3d):
         """[N, c, t, h, w] to [N, out, 1, 1, 1]."""
         if patches.shape[2:] != self.kernel_size:
             return super().forward(patches)
-        return F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)[..., None, None, None]
+        made = F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)
+        return made[..., None, None, None]
 
 
 def multiply_patches(module: nn.Module) -> None:

@@ -54,7 +54,18 @@ def test_a_split_is_written_as_other_tools_read_it(tmp_path: Path) -> None:
     assert again.read_text() == path.read_text()
 
 
-@pytest.mark.parametrize("name", ["training/ninth.sh", "training/smoke.sh", "training/chain.sh"])
+def test_the_card_keeps_what_is_not_given(tmp_path: Path) -> None:
+    card, results = tmp_path / "card.json", tmp_path / "results.json"
+    row = dict.fromkeys(score.CARD_ROW, 1) | {"more": 2}
+    results.write_text(json.dumps({"tables": [{"questions": 7, "rows": [row]}]}))
+    score.main(["--card", str(card), "--scanned", str(results)])
+    score.tell_card(card, [{"file": "real", "right": 0.6}], "cpu", None)
+    kept = json.loads(card.read_text())
+    assert kept["files"][0]["file"] == "real" and kept["type"] == "fp32"
+    assert kept["scanned"]["questions"] == 7 and "more" not in kept["scanned"]["rows"][0]
+
+
+@pytest.mark.parametrize("name", ["training/first.sh", "training/smoke.sh", "training/chain.sh"])
 def test_the_chains_name_options_that_there_are(name: str) -> None:
     said = "\n".join(path.read_text() for path in POCKET.rglob("*.py"))
     known = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', said))

@@ -11,3 +11,5 @@ for suite in assets/handmade "$result/drawn/scanned"; do
         >"$result/$(basename "$suite").txt" || exit 1
     cat "$result/$(basename "$suite").txt"
 done
+"$python" -m rotatek.pocket.evaluation.score --card assets/results/pocket-others.json \
+    --scanned "$result/scanned/results.json"

@@ -5,7 +5,8 @@ answered uncompressed by the library's own engine, margins and all. Prints the s
 (whole words; a receipt's total by its amount) and how right the answers are that the page would
 show without its caution. With --splits it also draws measured splits into files of the same form,
 which `rotatek evaluate --suite` reads, too. With --calibrate the caution itself is learned, from
-the answers to the folders that are named, and written into the file that the page reads.
+the answers to the folders that are named, and written into the file that the page reads. --card
+keeps the figures for the model's card, and --scanned what compression did to the scanned split.
 """
 
 import argparse
@@ -32,6 +33,9 @@ from rotatek.settings import Settings
 
 RESULTS: Final = Path(__file__).parents[3] / "assets" / "results"
 USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes of their own
+COMMAND: Final = "python -m rotatek.pocket.evaluation.score FILE.jsonl"
+COMPRESSION: Final = "sh rotatek/pocket/evaluation/compression.sh RESULT_FOLDER 4"
+CARD_ROW: Final = ("label", "nominal_kv", "actual_kv", "score", "interval")
 LEAST: Final = 25  # answers of a bin of confidence
 LONGEST: Final = 96  # tokens of an answer; whole pages are not asked for here
 
@@ -169,6 +173,20 @@ def keep(path: Path, bins: list[dict[str, float]], names: list[str]) -> None:
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
+def tell_card(path: Path, files: list[dict[str, Any]], device: str, scanned: Path | None) -> None:
+    """Put figures of files, and a table of `rotatek evaluate`, into what the card is drawn from;
+    what is not given stays."""
+    card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if files:
+        kind = "fp32" if device == "cpu" else "bf16"
+        card |= {"command": COMMAND, "type": kind, "device": device, "files": files}
+    if scanned is not None:
+        (table,) = json.loads(scanned.read_text(encoding="utf-8"))["tables"]
+        rows = [{name: row[name] for name in CARD_ROW} for row in table["rows"]]
+        card["scanned"] = {"command": COMPRESSION, "questions": table["questions"], "rows": rows}
+    path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+
+
 def told(given: list[Answer]) -> list[list[Any]]:
     """Question, truth, answer, confidence and whether it is right, of each."""
     return [
@@ -203,10 +221,14 @@ def main(argv: list[str] | None = None) -> None:
         "--results", type=Path, default=RESULTS / "pocket.json", help="and where it goes"
     )
     p.add_argument("--json", type=Path, help="write all figures and answers here")
+    p.add_argument("--card", type=Path, help="keep the figures here for the model's card")
+    p.add_argument("--scanned", type=Path, help="... and those of this results.json")
     args = p.parse_args(argv)
     files = [*args.files]
     files += [write(split, args.documents, args.folder / split) for split in args.splits]
-    if args.write_only:
+    if args.card and args.scanned:
+        tell_card(args.card, [], "", args.scanned)
+    if args.write_only or not files:
         return
     engine = Engine(load(args.model, args.device))
     full = Settings(channels=CHANNELS["full"]())
@@ -224,7 +246,10 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.write("after calibration:\n")
         for name, mine in given.items():
             sys.stdout.write(line(report(name, mine, bins)) + "\n")
-    found = [report(name, mine, bins) | {"answers": told(mine)} for name, mine in given.items()]
+    figures = {name: report(name, mine, bins) for name, mine in given.items()}
+    if args.card:
+        tell_card(args.card, list(figures.values()), engine.vlm.device.type, None)
+    found = [figures[name] | {"answers": told(mine)} for name, mine in given.items()]
     if args.json:
         args.json.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", "utf-8")
 
