@@ -22,6 +22,6 @@ class PatchProjection(nn.Conv3d):
 
 def multiply_patches(module: nn.Module) -> None:
     """Make a product of `module`, if it is a convolution of that kind; its weights stay its own."""
-    plain = type(module) is nn.Conv3d and module.groups == 1
+    plain = type(module) is nn.Conv3d and module.groups == 1 and module.dilation == (1, 1, 1)
     if plain and module.stride == module.kernel_size and module.padding == (0, 0, 0):
         module.__class__ = PatchProjection

@@ -145,8 +145,9 @@ def test_axes_found_a_block_after_the_other_serve_as_well_as_eigenvectors(
     basis, energy = (part.cpu() for part in solvers.ordered_basis(matrices.to(DEVICE), d))
     assert float((basis.mT @ basis - torch.eye(d)).abs().max()) <= ORTHONORMAL
     exact = torch.linalg.eigvalsh(matrices[0].double()).flip(-1).float()
-    for first in range(16, d, 16):  # 1.053 on an H200
-        assert float(energy[0, first:].sum()) <= 1.06 * float(exact[first:].sum())
+    most = 1.05 if DEVICE == "cpu" else 1.06  # 1.053 on an H200
+    for first in range(16, d, 16):
+        assert float(energy[0, first:].sum()) <= most * float(exact[first:].sum())
     gain = (energy[0].log() - exact.log()).mean()  # of a coder: zero for eigenvectors
     assert float(gain) <= 0.05
 

@@ -58,8 +58,9 @@ def test_the_card_keeps_what_is_not_given(tmp_path: Path) -> None:
     card, results = tmp_path / "card.json", tmp_path / "results.json"
     row = dict.fromkeys(score.CARD_ROW, 1) | {"more": 2}
     results.write_text(json.dumps({"tables": [{"questions": 7, "rows": [row]}]}))
+    card.write_text("{}")
     score.main(["--card", str(card), "--scanned", str(results)])
-    score.tell_card(card, [{"file": "real", "right": 0.6}], "cpu", None)
+    score.keep(card, score.read_files([{"file": "real", "right": 0.6}], "cpu"))
     kept = json.loads(card.read_text())
     assert kept["files"][0]["file"] == "real" and kept["type"] == "fp32"
     assert kept["scanned"]["questions"] == 7 and "more" not in kept["scanned"]["rows"][0]
@@ -95,7 +96,7 @@ def test_the_caution_is_learned_from_answers(tmp_path: Path) -> None:
     assert sum(shown) / len(shown) > 0.75
     results = tmp_path / "pocket.json"
     results.write_text('{"own": 1, "calibration": {"auroc": 0.9}}')
-    score.keep(results, bins, ["handmade"])
+    score.keep(results, {"calibration": {"bins": bins, "of": ["handmade"]}})
     told = json.loads(results.read_text())
     assert told["own"] == 1 and told["calibration"]["auroc"] == 0.9
     assert told["calibration"]["bins"] == bins and told["calibration"]["of"] == ["handmade"]

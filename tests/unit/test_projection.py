@@ -31,6 +31,7 @@ def test_product_is_the_convolution(bias: bool) -> None:
         nn.Conv3d(3, 8, (2, 6, 6), (1, 6, 6)),
         nn.Conv3d(3, 8, 2, 2, padding=1),
         nn.Conv3d(4, 8, 2, 2, groups=2),
+        nn.Conv3d(3, 8, 2, 2, dilation=2),
         nn.Conv2d(3, 8, 6, 6),
         nn.Linear(3, 8),
     ],

@@ -166,25 +166,25 @@ def report(name: str, given: list[Answer], bins: tuple[confidence.Bin, ...]) -> 
     }
 
 
-def keep(path: Path, bins: list[dict[str, float]], names: list[str]) -> None:
-    """Put the caution's bins into a results file, with what they were learned from."""
+def keep(path: Path, changes: dict[str, Any]) -> None:
+    """Put figures into a results file; what is not named stays, inside a dictionary, too."""
     results = json.loads(path.read_text(encoding="utf-8"))
-    results["calibration"] = results.get("calibration", {}) | {"bins": bins, "of": names}
+    for name, new in changes.items():
+        results[name] = results.get(name, {}) | new if isinstance(new, dict) else new
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def tell_card(path: Path, files: list[dict[str, Any]], device: str, scanned: Path | None) -> None:
-    """Put figures of files, and a table of `rotatek evaluate`, into what the card is drawn from;
-    what is not given stays."""
-    card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if files:
-        kind = "fp32" if device == "cpu" else "bf16"
-        card |= {"command": COMMAND, "type": kind, "device": device, "files": files}
-    if scanned is not None:
-        (table,) = json.loads(scanned.read_text(encoding="utf-8"))["tables"]
-        rows = [{name: row[name] for name in CARD_ROW} for row in table["rows"]]
-        card["scanned"] = {"command": COMPRESSION, "questions": table["questions"], "rows": rows}
-    path.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+def read_files(files: list[dict[str, Any]], device: str) -> dict[str, Any]:
+    """Figures of files, as the card is drawn from them."""
+    kind = "fp32" if device == "cpu" else "bf16"
+    return {"command": COMMAND, "type": kind, "device": device, "files": files}
+
+
+def scanned_table(path: Path) -> dict[str, Any]:
+    """The table of a results.json of `rotatek evaluate`, as the card is drawn from it."""
+    (table,) = json.loads(path.read_text(encoding="utf-8"))["tables"]
+    rows = [{name: row[name] for name in CARD_ROW} for row in table["rows"]]
+    return {"scanned": {"command": COMPRESSION, "questions": table["questions"], "rows": rows}}
 
 
 def told(given: list[Answer]) -> list[list[Any]]:
@@ -227,7 +227,7 @@ def main(argv: list[str] | None = None) -> None:
     files = [*args.files]
     files += [write(split, args.documents, args.folder / split) for split in args.splits]
     if args.card and args.scanned:
-        tell_card(args.card, [], "", args.scanned)
+        keep(args.card, scanned_table(args.scanned))
     if args.write_only or not files:
         return
     engine = Engine(load(args.model, args.device))
@@ -241,14 +241,14 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.flush()
     if args.calibrate:
         learned = calibrated([a for name in args.calibrate for a in given[name]])
-        keep(args.results, learned, args.calibrate)
+        keep(args.results, {"calibration": {"bins": learned, "of": args.calibrate}})
         bins = tuple(confidence.Bin(b["from"], int(b["n"]), b["exact"]) for b in learned)
         sys.stdout.write("after calibration:\n")
         for name, mine in given.items():
             sys.stdout.write(line(report(name, mine, bins)) + "\n")
     figures = {name: report(name, mine, bins) for name, mine in given.items()}
     if args.card:
-        tell_card(args.card, list(figures.values()), engine.vlm.device.type, None)
+        keep(args.card, read_files(list(figures.values()), engine.vlm.device.type))
     found = [figures[name] | {"answers": told(mine)} for name, mine in given.items()]
     if args.json:
         args.json.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", "utf-8")
