@@ -13,6 +13,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from rotatek import FastV, RotateK, RotateKCache, Settings, load, make_request, open_image
+from rotatek.arguments import with_cache
 from rotatek.cache.compressed import cache_bytes
 
 PICTURE = Path(__file__).parents[1] / "assets" / "examples" / "receipt.png"
@@ -35,7 +36,7 @@ def main(picture: str = str(PICTURE), question: str = "What is the total?") -> N
     }
     for name, cache in caches.items():
         ids = vlm.model.generate(
-            **inputs, past_key_values=cache, max_new_tokens=64, do_sample=False
+            **inputs, **with_cache(vlm.model, cache), max_new_tokens=64, do_sample=False
         )
         new = ids[0, prompt.ids.shape[1] :]
         answer = vlm.tokenizer.decode(new, skip_special_tokens=True)

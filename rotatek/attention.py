@@ -19,6 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rotatek.arguments import cache_among
 from rotatek.errors import ModelUnsupported, Stopped
 from rotatek.projection import multiply_patches
 from rotatek.segments import Segments, segments_of
@@ -259,7 +260,7 @@ def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> t
     """A pre-hook of the language model: where rows will be dropped, what it would add to the visual
     rows behind its first layers (DeepStack) waits in the plan, because only the plan knows which
     rows are left by then."""
-    plan = getattr(kwargs.get("past_key_values"), "plan", None)
+    plan = getattr(cache_among(kwargs), "plan", None)
     added = kwargs.get("deepstack_visual_embeds")
     if plan is None or not added or not plan.prunes:
         return None
@@ -271,7 +272,7 @@ def _adding_hook(index: int) -> Callable:
     """A hook that adds behind a layer what `_keep_additions` has kept for it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
-        plan = getattr(kwargs.get("past_key_values"), "plan", None)
+        plan = getattr(cache_among(kwargs), "plan", None)
         added = None if plan is None else plan.addition(index)
         return None if added is None else out + added.to(out)
 
@@ -305,7 +306,7 @@ class _RunByCache:
         model = self._model()
         assert model is not None
         forward = partial(type(model).forward, model)
-        own = getattr(kwargs.get("past_key_values"), "run", None)
+        own = getattr(cache_among(kwargs), "run", None)
         return forward(*args, **kwargs) if own is None else own(forward, args, kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_RunByCache":
@@ -317,7 +318,7 @@ def _narrowing_hook(index: int) -> Callable:
     """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
-        plan = getattr(kwargs.get("past_key_values"), "plan", None)
+        plan = getattr(cache_among(kwargs), "plan", None)
         if plan is None:
             return None
         entering = args[0] if args else kwargs["hidden_states"]

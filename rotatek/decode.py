@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.arguments import with_cache
 from rotatek.attention import Flag
 from rotatek.cache.clock import synchronise
 from rotatek.cache.compressed import RotateKCache
@@ -63,9 +64,9 @@ def feed(
     out = vlm.model(
         input_ids=tokens,
         position_ids=torch.cat(places, -1),
-        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
+        **with_cache(vlm.model, cache),
     )
     synchronise(vlm.device)
     return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
@@ -213,8 +214,8 @@ def forward_one(
         input_ids=tokens[:, None],
         position_ids=vlm.positions_at(position),
         attention_mask=mask,
-        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
+        **with_cache(vlm.model, cache),
     )
     return out.logits[:, -1].float()

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.arguments import with_cache
 from rotatek.cache.compressed import cache_bytes, release
 from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.evaluation.metrics import paired_interval
@@ -63,7 +64,7 @@ def forced(
         input_ids=ids[:, :-1],
         position_ids=torch.cat(places, -1),
         attention_mask=mask,
-        past_key_values=cache,
+        **with_cache(vlm.model, cache),
         use_cache=True,
     )
     return torch.cat([first[:, None], out.logits.float()], 1).log_softmax(-1)

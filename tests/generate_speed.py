@@ -25,6 +25,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
 from transformers.cache_utils import DynamicCache
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from rotatek.arguments import with_cache
 from rotatek.cache import graphs
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, prefill
@@ -86,7 +87,7 @@ def generated(
     clock = Clock()
     torch.manual_seed(5)
     ids = vlm.model.generate(
-        **inputs, past_key_values=cache, max_new_tokens=new, min_new_tokens=new,
+        **inputs, **with_cache(vlm.model, cache), max_new_tokens=new, min_new_tokens=new,
         **({"do_sample": False} | options), stopping_criteria=StoppingCriteriaList([clock]),
     )  # fmt: skip
     return ids[:, inputs["input_ids"].shape[1] :].tolist(), clock.ms()

@@ -1,6 +1,7 @@
 """Benchmarks G, H: the whole decode step in a graph, equal KV memory."""
 
 import importlib
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -203,12 +204,14 @@ def _transformers_ms(sizes: Sizes, B: int, N: int) -> dict[str, float]:
         token = torch.zeros(B, 1, dtype=torch.int64)
         prompt = torch.zeros(B, N + M // 2, dtype=torch.int64)
         dynamic = library.DynamicCache(config=config)
-        model(prompt, past_key_values=dynamic, logits_to_keep=1)
-        found = {"DynamicCache eager": _host_ms(lambda: model(token, past_key_values=dynamic))}
+        takes = inspect.signature(library.LlamaForCausalLM.forward).parameters
+        name = "cache" if "cache" in takes else "past_key_values"  # from 5.24 on, and before
+        model(prompt, logits_to_keep=1, **{name: dynamic})
+        found = {"DynamicCache eager": _host_ms(lambda: model(token, **{name: dynamic}))}
         static = library.StaticCache(config=config, max_cache_len=N + 2 * M)
-        model(prompt, past_key_values=static, logits_to_keep=1)
+        model(prompt, logits_to_keep=1, **{name: static})
         compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
-        found["StaticCache compiled"] = _host_ms(lambda: compiled(token, past_key_values=static))
+        found["StaticCache compiled"] = _host_ms(lambda: compiled(token, **{name: static}))
     return found
 
 

@@ -2,7 +2,7 @@
 
 inputs = processor(...)                                   # a prompt with images
 cache = RotateKCache(model, inputs, Settings(channels=RotateK(keep=0.25)))
-model.generate(**inputs, past_key_values=cache)
+model.generate(**inputs, cache=cache)
 """
 
 import logging

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
+from rotatek.arguments import NAMES
 from rotatek.cache.layer import RewindableCache
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ _UNREAD: Final = (
     "attention_mask", "mm_token_type_ids", "token_type_ids", "image_grid_thw", "video_grid_thw",
     "second_per_grid_ts", "image_sizes",
 )  # fmt: skip
-_CACHE: Final = "past_key_values"
 _WATCHED: Final = ("output_attentions", "output_hidden_states", "labels")
 _CAPTURING: Final = threading.Lock()  # one capture at a time in the process
 
@@ -151,7 +151,7 @@ class StepGraph:
         Args:
             kind: what `kind_of(given)` found.
             forward: the model's own.
-            cache: `given["past_key_values"]`, filled.
+            cache: the one among `given`, filled.
             given: the call's arguments.
         """
         if kind != self._kind or not self._holds(cache):
@@ -203,7 +203,8 @@ class StepGraph:
             cache.rewind(counters)
             raise CaptureFailed from error
         self._graph = graph
-        kept = {k: v for k, v in made[0].items() if k != _CACHE}  # or the cache would hold itself
+        # None stands where the cache was, or it would hold itself.
+        kept = {k: None if v is cache else v for k, v in made[0].items()}
         self._answer = type(made[0]), kept
         self._graph.replay()
         return self._result(cache)
@@ -213,7 +214,7 @@ class StepGraph:
         assert self._answer is not None
         kind, parts = self._answer
         own = {k: v.clone() if isinstance(v, Tensor) else v for k, v in parts.items()}
-        return kind(**own, past_key_values=cache)
+        return kind(**{k: cache if v is None else v for k, v in own.items()})
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:
@@ -233,7 +234,7 @@ def kind_of(given: Mapping[str, Any]) -> tuple | None:
         return None
     kind: list[Any] = [(one.shape, one.dtype, one.device) for one in fed if one is not None]
     for name, value in given.items():
-        if value is None or name in _FED or name in _UNREAD or name == _CACHE:
+        if value is None or name in _FED or name in _UNREAD or name in NAMES:
             continue
         if not isinstance(value, bool | int | float | str):
             return None

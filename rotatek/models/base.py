@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
+from rotatek.arguments import with_cache
 from rotatek.attention import tapped
 from rotatek.budget import full_kv_bytes
 from rotatek.cache.metrics import OutputMetrics
@@ -257,9 +258,9 @@ class VisionLanguageModel:
             inputs_embeds=embedded.embeds,
             position_ids=embedded.positions,
             attention_mask=mask,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **with_cache(self.model, cache),
             **self.besides(embedded),
         )
         return out.logits[:, -1]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from rotatek.arguments import with_cache
 from rotatek.inputs import Clip
 from rotatek.models.base import Embedded, Pixels
 from rotatek.models.qwen2_vl import Qwen2VL
@@ -30,12 +31,13 @@ class Qwen3VL(Qwen2VL):
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
         """The language model's forward, which alone takes what is added later."""
         mask = None if bool(embedded.valid.all()) else embedded.valid.long()
-        out = self.model.model.language_model(
+        model = self.model.model.language_model
+        out = model(
             inputs_embeds=embedded.embeds,
             position_ids=embedded.positions,
             attention_mask=mask,
-            past_key_values=cache,
             use_cache=True,
+            **with_cache(model, cache),
             visual_pos_masks=embedded.visual,
             deepstack_visual_embeds=None if embedded.deeper is None else list(embedded.deeper),
         )

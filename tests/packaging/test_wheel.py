@@ -45,7 +45,7 @@ sizes = []
 for keep in (1.0, 0.25):
     settings = rotatek.Settings.from_dict({"keep_channels": keep})
     cache = rotatek.RotateKCache(engine.vlm.model, inputs, settings)
-    engine.vlm.model.generate(**inputs, **options, past_key_values=cache)
+    engine.vlm.model.generate(**inputs, **options, cache=cache)
     sizes.append(cache.bytes().total)
 *_, last = engine.answer(request, settings)
 covariance = last.trace.layers[0].covariance[0]

@@ -45,7 +45,7 @@ inputs = {{
 }}
 settings = Settings.of(tokens="stride", keep_tokens=0.9, channels="loudest", keep_channels=0.75)
 cache = RotateKCache(vlm.model, inputs, settings)
-ids = vlm.model.generate(**inputs, past_key_values=cache, max_new_tokens=32, do_sample=False)
+ids = vlm.model.generate(**inputs, cache=cache, max_new_tokens=32, do_sample=False)
 print(vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:], skip_special_tokens=True))
 print(cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1]), cache.plan.visual_kept)
 """

@@ -11,6 +11,7 @@ from PIL import Image
 
 from rotatek import clip as clips
 from rotatek import errors
+from rotatek.arguments import with_cache
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cli import main as command
 from rotatek.clip import open_clip
@@ -184,7 +185,7 @@ def test_full_width_is_plain_transformers(
     settings = Settings.of(keep_channels=1.0)
     cache = RotateKCache(vlm.model, inputs, settings)
     assert cache.plan.visual == prompt.visual_tokens > 0  # video ids are visual
-    out = vlm.model.generate(**inputs, **options, past_key_values=cache)
+    out = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache))
     assert out[0, prompt.ids.shape[1] :].tolist() == plain
     embedded = vlm.embed(prompt)
     own = RotateKCache(vlm.model, embedded.inputs(), settings)

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from rotatek.arguments import with_cache
 from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.columns import matched
 from rotatek.compare.prefill import empty_cache, fill, plan_for
@@ -162,7 +163,7 @@ def test_full_width_is_plain_transformers(
     ):
         assert answered(vlm, image, settings) == plain
         cache = RotateKCache(vlm.model, inputs, settings)
-        assert generated(vlm, inputs, past_key_values=cache) == plain
+        assert generated(vlm, inputs, **with_cache(vlm.model, cache)) == plain
 
 
 def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -206,7 +207,7 @@ def test_generate_answers_a_batch(
     def said(given: dict[str, Any], settings: Settings | None) -> Tensor:
         torch.manual_seed(0)
         cache = None if settings is None else RotateKCache(vlm.model, given, settings)
-        out = vlm.model.generate(**given, **options | WAYS[way], past_key_values=cache)
+        out = vlm.model.generate(**given, **options | WAYS[way], **with_cache(vlm.model, cache))
         return out[:, given["input_ids"].shape[1] :]
 
     assert torch.equal(said(inputs, Settings.of(keep_channels=1.0)), said(inputs, None))

@@ -34,6 +34,7 @@ FLOORS = {
     "rotatek.grids": 0,
     "rotatek.segments": 0,
     "rotatek.projection": 0,
+    "rotatek.arguments": 0,
     "rotatek.margins": 0,
     "rotatek.options": 1,
     "rotatek.inputs": 1,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
 
+from rotatek.arguments import with_cache
 from rotatek.cache import graphs
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, prefill
@@ -61,7 +62,7 @@ def said(
     cache.graph = graph
     torch.manual_seed(3)
     options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False} | options
-    return vlm.model.generate(**inputs, **options, past_key_values=cache), cache
+    return vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache)), cache
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -142,7 +143,11 @@ def test_room_that_runs_out_grows(
     cache = RotateKCache(qwen.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
     cache.reserve_ahead(16)
     found = qwen.model.generate(
-        **inputs, past_key_values=cache, max_new_tokens=90, min_new_tokens=90, do_sample=False
+        **inputs,
+        **with_cache(qwen.model, cache),
+        max_new_tokens=90,
+        min_new_tokens=90,
+        do_sample=False,
     )
     assert torch.equal(found, wanted)
     assert 2 <= len(recorded) <= 4  # 16 tokens of room, 32, 64
@@ -158,7 +163,7 @@ def test_further_turns_go_on(qwen: VisionLanguageModel, picture: Picture, record
         longer = torch.cat([first, torch.tensor([[65, 66, 67, 68]])], 1)
         answers.append(
             qwen.model.generate(
-                longer, attention_mask=torch.ones_like(longer), past_key_values=cache,
+                longer, attention_mask=torch.ones_like(longer), **with_cache(qwen.model, cache),
                 max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False,
             )
         )  # fmt: skip
@@ -180,7 +185,11 @@ def test_what_cannot_be_captured_is_launched_as_ever(
     cache = RotateKCache(qwen.model, inputs, Settings.of(keep_channels=1.0))
     plain = qwen.model.generate(**inputs, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False)
     found = qwen.model.generate(
-        **inputs, past_key_values=cache, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False
+        **inputs,
+        **with_cache(qwen.model, cache),
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        do_sample=False,
     )
     assert torch.equal(found, plain) and not cache.graph
     assert wanted.shape == found.shape
@@ -241,11 +250,11 @@ def test_training_and_other_caches_are_left_alone(
 ) -> None:
     inputs = given(qwen, picture, "what is it?")
     cache = RotateKCache(qwen.model, inputs, Settings.of())
-    qwen.model.generate(**inputs, past_key_values=cache, max_new_tokens=1)
+    qwen.model.generate(**inputs, **with_cache(qwen.model, cache), max_new_tokens=1)
     for step in range(3):  # with gradients on, nothing is captured
         qwen.model(
             input_ids=torch.tensor([[65]]), position_ids=torch.tensor([[[90 + step]]] * 3),
-            past_key_values=cache,
+            **with_cache(qwen.model, cache),
         )  # fmt: skip
     qwen.model.generate(**inputs, max_new_tokens=4, do_sample=False)
     assert not recorded
@@ -277,6 +286,6 @@ def test_classes_without_an_adapter(name: str, recorded: list) -> None:
     for graph in (False, True):
         cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.5))
         cache.graph = graph
-        found.append(model.generate(**inputs, **options, past_key_values=cache))
+        found.append(model.generate(**inputs, **options, **with_cache(model, cache)))
     assert torch.equal(*found)
     assert [graph.replays for graph in recorded] == [NEW - 2]

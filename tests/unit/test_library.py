@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
+from rotatek.arguments import with_cache
 from rotatek.budget import matched_keep_tokens, tokens_kept
 from rotatek.cache.compressed import RotateKCache
 from rotatek.errors import ControlTokens, ModeUnsupported, RequestTooLong, SettingError
@@ -41,10 +42,25 @@ def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture: Picture) ->
     options = {"max_new_tokens": 8, "do_sample": False}
     plain = vlm.model.generate(**inputs, **options)
     lossless = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
-    assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=lossless), plain)
+    assert torch.equal(
+        vlm.model.generate(**inputs, **options, **with_cache(vlm.model, lossless)), plain
+    )
     small = RotateKCache(vlm.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
-    vlm.model.generate(**inputs, **options, past_key_values=small)
+    vlm.model.generate(**inputs, **options, **with_cache(vlm.model, small))
     assert 0 < small.bytes().total < lossless.bytes().total
+
+
+@pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
+def test_the_older_name_of_a_cache_does_the_same(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    inputs = _inputs(_prompt(vlm, picture))
+    options = {"max_new_tokens": 8, "do_sample": False}
+    caches = [RotateKCache(vlm.model, inputs, Settings.of(keep_channels=0.25)) for _ in range(2)]
+    now = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, caches[0]))
+    before = vlm.model.generate(**inputs, **options, past_key_values=caches[1])
+    assert torch.equal(now, before)
+    assert caches[0].bytes() == caches[1].bytes()
 
 
 def test_generate_on_llava_next(picture: Picture) -> None:
@@ -55,7 +71,9 @@ def test_generate_on_llava_next(picture: Picture) -> None:
     options = {"max_new_tokens": 8, "do_sample": False}
     plain = vlm.model.generate(**inputs, **options)
     cache = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
-    assert torch.equal(vlm.model.generate(**inputs, **options, past_key_values=cache), plain)
+    assert torch.equal(
+        vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache)), plain
+    )
 
 
 def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -71,11 +89,11 @@ def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture: Pictur
         repeated = {name: given.repeat_interleave(3, 0) for name, given in rows.items()}
         for given in (rows, repeated):
             cache = RotateKCache(vlm.model, given, settings)
-            found = vlm.model.generate(**inputs, **options, past_key_values=cache)
+            found = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache))
             assert torch.equal(found, plain)
     other = RotateKCache(vlm.model, {name: torch.cat([g] * 2) for name, g in rows.items()})
     with pytest.raises(ModeUnsupported, match="the one the cache was made for"):
-        vlm.model.generate(**inputs, max_new_tokens=2, past_key_values=other)
+        vlm.model.generate(**inputs, max_new_tokens=2, **with_cache(vlm.model, other))
 
 
 def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -91,11 +109,11 @@ def test_second_turn_continues_on_the_cache(vlm: VisionLanguageModel, picture: P
         with torch.inference_mode():
             vlm.model(
                 inputs_embeds=embedded.embeds, position_ids=embedded.positions,
-                past_key_values=cache,
+                **with_cache(vlm.model, cache),
             )  # fmt: skip
             out = vlm.model(
                 input_ids=more, position_ids=position[None].expand(3, -1, -1),
-                past_key_values=cache,
+                **with_cache(vlm.model, cache),
             )  # fmt: skip
         logits.append(out.logits)
     assert torch.allclose(logits[0], logits[1], atol=1e-3)
@@ -107,7 +125,7 @@ def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture: Picture)
         RotateKCache(vlm.model, inputs).crop(-1)
     with pytest.raises(ModeUnsupported):
         vlm.model.generate(
-            **inputs, max_new_tokens=2, past_key_values=RotateKCache(vlm.model, inputs),
+            **inputs, max_new_tokens=2, **with_cache(vlm.model, RotateKCache(vlm.model, inputs)),
             prefill_chunk_size=8,
         )  # fmt: skip
     with pytest.raises(ModeUnsupported):

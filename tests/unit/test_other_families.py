@@ -32,6 +32,7 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
+from rotatek.arguments import with_cache
 from rotatek.cache.compressed import RotateKCache
 from rotatek.settings import Settings
 from tests.tiny import scramble
@@ -145,9 +146,9 @@ def test_generate_with_a_compressed_cache(name: str) -> None:
         Settings.of(channels="spark", keep_channels=1.0),
     ):
         cache = RotateKCache(model, inputs, settings)
-        assert torch.equal(model.generate(**inputs, **options, past_key_values=cache), plain)
+        assert torch.equal(model.generate(**inputs, **options, **with_cache(model, cache)), plain)
     full = RotateKCache(model, inputs, Settings.of(channels="full", keep_channels=1.0))
     small = RotateKCache(model, inputs, Settings.of(channels="think", keep_channels=0.25))
     for cache in (full, small):
-        model.generate(**inputs, **options, past_key_values=cache)
+        model.generate(**inputs, **options, **with_cache(model, cache))
     assert small.bytes().parts["visual_keys"] * 4 == full.bytes().parts["visual_keys"]

@@ -7,6 +7,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from kernels.reference import Text, Visual, attend_reference, expanded
+from rotatek.arguments import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache
 from rotatek.decode import decode, feed_turn, prefill
@@ -121,8 +122,8 @@ def test_generate_sees_new_pictures_by_itself(vlm: VisionLanguageModel, picture:
             cache = RotateKCache(vlm.model, first, Settings.of(keep_channels=1.0))
         places, after = vlm.positions(prompts[0])
         ids = vlm.model.generate(
-            **first, **prompts[0].pixels.tensors, position_ids=places, past_key_values=cache,
-            **options,
+            **first, **prompts[0].pixels.tensors, position_ids=places, **options,
+            **with_cache(vlm.model, cache),
         )  # fmt: skip
         grown = after + torch.arange(ids.shape[1] - prompts[0].ids.shape[1])
         own, _ = vlm.positions(prompts[1])
@@ -132,7 +133,7 @@ def test_generate_sees_new_pictures_by_itself(vlm: VisionLanguageModel, picture:
             vlm.model.generate(
                 input_ids=ids, attention_mask=torch.ones_like(ids),
                 **prompts[1].pixels.tensors, position_ids=torch.cat(parts, -1),
-                past_key_values=cache, **options,
+                **with_cache(vlm.model, cache), **options,
             )
         )  # fmt: skip
     assert torch.equal(said[0], said[1])
@@ -160,7 +161,7 @@ def test_a_turn_comes_in_one_piece(vlm: VisionLanguageModel, picture: Picture) -
     prefill(vlm, first, cache)
     cache.expect(second.inputs())
     with pytest.raises(ModeUnsupported, match="in one piece"):
-        vlm.model(input_ids=torch.tensor([[65, 66]]), past_key_values=cache)
+        vlm.model(input_ids=torch.tensor([[65, 66]]), **with_cache(vlm.model, cache))
 
 
 @pytest.mark.parametrize("extra", CHOICES, ids=str)
@@ -193,7 +194,9 @@ def test_classes_without_an_adapter(name: str) -> None:
                 inputs[kind] = (ids == IMAGE).long()
             places = torch.arange(ids.shape[1])[None]
             places = places.expand(3, 1, -1) if name == "Qwen3-VL" else places
-            ids = model.generate(**inputs, position_ids=places, past_key_values=cache, **options)
+            ids = model.generate(
+                **inputs, position_ids=places, **with_cache(model, cache), **options
+            )
         return ids
 
     first = {"input_ids": turn, "attention_mask": torch.ones_like(turn)}

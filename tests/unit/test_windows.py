@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
+from rotatek.arguments import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache
 from rotatek.conversation import Conversation
@@ -130,7 +131,7 @@ def test_generate_follows_the_window(
         cache = RotateKCache(vlm.model, inputs, FULL)
         cache.graph = graph
         cache.reserve_ahead(room)
-        found = vlm.model.generate(**inputs, **options, past_key_values=cache)
+        found = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache))
         assert torch.equal(found, wanted), (graph, room)
         assert bool(recorded) == graph
     assert sum(one.replays for one in recorded) > NEW
