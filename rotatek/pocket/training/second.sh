@@ -26,8 +26,9 @@ judged="--batches 16 --cost 60000" asked="--documents 12" device=cuda own=5 rate
 [ "$gpus" -gt 0 ] || device=cpu
 [ "$gpus" -ne 1 ] || link_minutes=9.2 minutes=24 own=8.4 rate=1.5e-3
 common="--family llava_next --echo ${ECHO:-2} --alone 0.3 --glyph-weight 0.3 --told-weight 0.3"
-if [ -n "$TINY" ]; then
-    gpus=${GPUS:-2} workers=2 judged="--batches 2 --cost 1600" device=cpu
+both="--start $start"
+if [ -n "$TINY" ]; then # a very small model from nothing
+    both="" gpus=${GPUS:-2} workers=2 judged="--batches 2 --cost 1600" device=cpu
     asked="--documents 1 --questions 1 --sizes 224x224 --max-new 4"
     common="$common --tiny --cost 1600 --log-every 1"
 fi
@@ -36,7 +37,7 @@ together() { # RUN RESULT MORE_OPTIONS
     folder=$1 back=$2
     shift 2
     # shellcheck disable=SC2086
-    GPUS=$gpus sh "$here/chain.sh" "$folder" "$back" $common --start "$start" ${HEAD:+--head "$HEAD"} \
+    GPUS=$gpus sh "$here/chain.sh" "$folder" "$back" $common $both ${HEAD:+--head "$HEAD"} \
         --skip 0.4 --lr $rate --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
         --workers "$workers" --minutes "${MINUTES:-$minutes}" "$@"
 }
