@@ -153,7 +153,7 @@ def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
     """Bring q [B, Hkv, G, T, d] to the visual Keys' basis: ([B, Hkv, G, T, k], bias or None)."""
     projected = q
     if visual.basis is not None:
-        projected = q @ visual.basis.to(q.dtype)[:, :, None]
+        projected = _by_group(q, visual.basis.to(q.dtype))
     elif visual.index is not None:
         index = visual.index[:, :, None, None].expand(*q.shape[:-1], -1)
         projected = q.gather(-1, index)
@@ -161,7 +161,7 @@ def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
         projected = projected * visual.key_scale.to(q.dtype)[:, :, None, None]
     if visual.mean is None:
         return projected, None
-    return projected, q @ visual.mean.to(q.dtype)[:, :, None, :, None]
+    return projected, _by_group(q, visual.mean.to(q.dtype)[..., None])
 
 
 def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
@@ -181,7 +181,7 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     Hkv = text.keys.shape[1]
     query = q.float().view(B, Hkv, Hq // Hkv, T, d)
     keys, read_values, place = opened_text(text)
-    scores = query @ keys.transpose(-1, -2)[:, :, None]  # [B, Hkv, G, T, M]
+    scores = _by_group(query, keys.mT)  # [B, Hkv, G, T, M]
     ends = text.lengths
     if ends is None:
         ends = torch.full((B,), keys.shape[2], device=q.device)
@@ -190,18 +190,35 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     scores = scores.masked_fill(dead[:, None, None], float("-inf"))
     if visual is None:
         weights = (scores * scale).softmax(-1)
-        out = weights @ read_values[:, :, None]
+        out = _by_group(weights, read_values)
         return out.reshape(B, Hq, T, d).to(q.dtype)
     visual = opened(visual)
     visual_scores, values = _visual_scores(query, visual)
     N = visual_scores.shape[-1]
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
-    out = _turned_up(seen @ values[:, :, None], visual)
+    out = _turned_up(_by_group(seen, values), visual)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
-    out = out + read @ read_values[:, :, None]
+    out = out + _by_group(read, read_values)
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows [B, Hkv, G, T, m] times [B, Hkv, m, n], which a group's heads share: [B, Hkv, G, T, n].
+
+    Their rows lie in one product; broadcast, the matrix would be copied for each of them.
+    """
+    return (rows.flatten(2, 3) @ matrix).unflatten(2, rows.shape[2:4])
+
+
+def _kept(values: Tensor, live: Tensor) -> Tensor:
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is not: those may hold anything.
+
+    As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
+    """
+    every = -live[:, None, :, None].int()
+    return (values.view(torch.int32) & every).view(torch.float32)
 
 
 def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,7 +244,7 @@ def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
         keys = torch.cat([numbers[..., 0, :] * gain[:, :, None], keys], 2)
         values = torch.cat([numbers[..., 1, :], values], 2)
         place = torch.cat([old, place.clamp(min=-1)], 1)
-    return keys, values.masked_fill((place < 0)[:, None, :, None], 0.0), place
+    return keys, _kept(values, place >= 0), place
 
 
 def append_plain(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
@@ -300,7 +317,7 @@ def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
 def _turned_up(values: Tensor, visual: Visual) -> Tensor:
     """Sums of stored Values [B, Hkv, G, T, r] in the model's own channels, without their mean."""
     if visual.value_basis is not None:
-        return values @ visual.value_basis.float()[:, :, None]
+        return _by_group(values, visual.value_basis.float())
     return values
 
 
@@ -310,7 +327,7 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return values
     slot = torch.arange(values.shape[2], device=values.device)
-    return values.masked_fill((slot >= lengths[:, None])[:, None, :, None], 0.0)
+    return _kept(values, slot < lengths[:, None])
 
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
@@ -326,7 +343,7 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     if visual.value_scale is not None:
         values = values * value_scales(visual)[..., None]
     projected, bias = project_query(query, visual)
-    scores = projected @ keys.float().transpose(-1, -2)[:, :, None]
+    scores = _by_group(projected, keys.float().mT)
     if bias is not None:
         scores = scores + bias
     if visual.lengths is not None:

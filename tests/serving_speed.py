@@ -188,6 +188,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--over", type=float, default=0.0, help="seconds in which clients arrive")
     parser.add_argument("--limit", type=float, help="seconds that a way of answering may take")
+    parser.add_argument("--endless", action="store_true", help="answers as long as they may be")
     parser.add_argument("--rounds", type=int, default=1, help="turns and together, alternating")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS)[:2])
     return parser.parse_args()
@@ -218,7 +219,7 @@ def main() -> None:
     args, started = parsed(), time.perf_counter()
     vlm = model(args)
     print(f"model made in {time.perf_counter() - started:.0f} s", flush=True)  # noqa: T201
-    if args.full or args.tiny:
+    if args.full or args.tiny or args.endless:
         type(vlm).stop_ids = property(lambda _: frozenset())  # type: ignore[assignment,method-assign]
     print(HEAD, flush=True)  # noqa: T201
     found: list[tuple[str, Run]] = []

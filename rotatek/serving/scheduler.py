@@ -2,9 +2,10 @@
 
 There is no thread of its own. Whoever wants a token and finds none ready leads a step for all rows
 that are answering, and the others find theirs ready. Rows join and leave between two steps; a
-prefill is one piece of work between steps, and gives way to them in every layer. Where steps are
-replayed, the next one is under way while visitors' threads take the last one's tokens: whoever
-touches the batch then lands it first.
+prefill is one piece of work between steps, and gives way to them in every layer. On a processor of
+several cores prefills run side by side, and beside the steps. Where steps are replayed, the next
+one is under way while visitors' threads take the last one's tokens: whoever touches the batch then
+lands it first.
 """
 
 import logging
@@ -25,6 +26,7 @@ from rotatek.cache.compressed import RotateKCache, release
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
 from rotatek.serving.batch import RunningBatch
+from rotatek.serving.cores import Cores
 from rotatek.serving.graphs import BatchGraph
 from rotatek.serving.seats import Counters, Pick, Seat
 from rotatek.serving.steps import Flight, chosen
@@ -33,7 +35,7 @@ from rotatek.serving.turns import GivingWay, Turns
 log = logging.getLogger("rotatek")
 
 SHARE: Final = 3.0  # of a step's time: what a prefill takes before it gives way
-LEAST_S: Final = {"cuda": 0.005, "cpu": 0.5}  # at least; fewer and fuller steps suit processors
+LEAST_S: Final = {"cuda": 0.005, "cpu": 0.2}  # at least; fewer and fuller steps suit processors
 # Requests whose pictures are made into pixels at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
 
@@ -54,13 +56,15 @@ class Scheduler:
         self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
+        many = vlm.device.type == "cpu" and torch.get_num_threads() > 1
+        self.cores = Cores(torch.get_num_threads()) if many else None
         self._told = threading.Condition()
         self._leading = False
         self._batch: RunningBatch | None = None
         self._seats: dict[int, Seat] = {}  # by row
         self._requests = 0
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
-        self._step_s = 0.0
+        self._step_s = self._stepped = 0.0  # how long the last one took, and when it was over
         self._graph: BatchGraph | None = None
         self._flight: Flight | None = None  # a step that was launched and not yet waited for
         self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
@@ -71,7 +75,11 @@ class Scheduler:
     @contextmanager
     def prefill(self, stop: Flag | None) -> Iterator[None]:
         """The device, for a vision tower or a prefill: one at a time, between steps and beside
-        them."""
+        them. A processor's cores are shared out instead."""
+        if self.cores is not None:
+            with self.cores.prompt(stop) as flag, stoppable(flag):
+                yield
+            return
         with self._prefills, self._turns:
             flag = GivingWay(self._turns, self._patience, Pace(self.device), stop)
             with stoppable(flag):
@@ -212,8 +220,14 @@ class Scheduler:
     def _lead(self) -> None:
         """Take one step for everybody, and tell them."""
         try:
-            with self._turns:
-                self._step()
+            if self.cores is None:
+                with self._turns:
+                    self._step()
+            else:
+                self.cores.wait_for_all(self._stepped + self._patience() - time.perf_counter())
+                with self._turns, self.cores.work():
+                    self._step()
+                self._stepped = time.perf_counter()
         finally:
             with self._told:
                 self._leading = False

@@ -11,12 +11,16 @@ from rotatek.cache.clock import Pace
 
 
 class Turns:
-    """A lock that is handed to whoever has waited longest."""
+    """A lock that is handed to whoever has waited longest.
 
-    def __init__(self) -> None:
+    Args:
+        places: how many may hold it at once.
+    """
+
+    def __init__(self, places: int = 1) -> None:
         self._guard = threading.Lock()
         self._waiting: deque[threading.Lock] = deque()
-        self._taken = False
+        self._free = places
 
     @property
     def contended(self) -> bool:
@@ -25,8 +29,8 @@ class Turns:
 
     def __enter__(self) -> None:
         with self._guard:
-            if not self._taken:
-                self._taken = True
+            if self._free:
+                self._free -= 1
                 return
             mine = threading.Lock()
             mine.acquire()
@@ -43,7 +47,7 @@ class Turns:
             if self._waiting:
                 self._waiting.popleft().release()
             else:
-                self._taken = False
+                self._free += 1
 
 
 class GivingWay:

@@ -1,0 +1,108 @@
+"""Prompts beside each other on a processor: shares of its cores, and nobody's answer changes."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rotatek.engine import Engine
+from rotatek.models import VisionLanguageModel
+from rotatek.serving.cores import Cores
+from rotatek.settings import BASELINE
+from tests.fixtures import Picture
+from tests.tiny import TINY
+from tests.unit.test_serving import KINDS, asked, at_once, ids
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=sorted(TINY))
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return TINY[request.param]()
+
+
+def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
+    cores, stop = Cores(4), threading.Event()
+    inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
+
+    def read() -> None:
+        with cores.prompt(stop) as flag:
+            inside.wait(60)
+            assert not flag.is_set()
+            seen.append(torch.get_num_threads())
+            inside.wait(60)
+            leave.wait(60)
+            stop.set()
+            assert flag.is_set()
+
+    two = [threading.Thread(target=read) for _ in range(2)]
+    for thread in two:
+        thread.start()
+    inside.wait(60)
+    inside.wait(60)
+    third = threading.Event()
+
+    def wait() -> None:
+        with cores.prompt(None):
+            third.set()
+
+    late = threading.Thread(target=wait)
+    late.start()
+    with cores.work():  # a step goes ahead beside them
+        assert torch.get_num_threads() == 1 and not third.is_set()
+    assert torch.get_num_threads() == 4
+    leave.set()
+    for thread in two:
+        thread.join(60)
+    late.join(60)
+    assert seen == [2, 2] and third.is_set()
+
+
+def test_a_step_waits_for_prompts_but_not_for_long() -> None:
+    cores = Cores(2)
+    started = time.perf_counter()
+    cores.wait_for_all(60)
+    with cores.prompt(None):
+        cores.wait_for_all(0.05)
+        cores.wait_for_all(-1)
+    assert 0.05 <= time.perf_counter() - started < 30
+
+
+def test_a_failure_gives_its_place_back() -> None:
+    cores = Cores(2)
+    for _ in range(5):
+        with pytest.raises(ValueError, match="no"), cores.prompt(None):
+            raise ValueError("no")
+    assert torch.get_num_threads() == 2
+
+
+def test_answers_beside_each_other_are_those_given_alone(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    work = []
+    for number in range(20):
+        name = list(KINDS)[number % len(KINDS)]
+        columns = {name: KINDS[name]} | ({"first": BASELINE} if number % 4 == 0 else {})
+        work.append((asked(picture, number, 6 + 3 * (number % 4)), columns))
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    engine = Engine(vlm)
+    engine.scheduler.cores = cores = Cores(2)
+    most, reading = [0], set[int]()
+
+    def look(*_: object) -> None:
+        reading.add(threading.get_ident())
+        most[0] = max(most[0], cores._working)
+
+    with engine.vlm.model.get_decoder().layers[0].register_forward_pre_hook(look):
+        assert at_once(engine, work) == alone
+    state = engine.state()
+    assert state.rows == state.running == state.waiting == state.live_bytes == 0
+    assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other
+    assert state.tokens > state.steps
