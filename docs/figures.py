@@ -200,6 +200,10 @@ def serving() -> Named:
         yield f"serving {name} MB a row", measured(row["room_bytes_a_row"] / 1e6)
     for bar, (value, *_) in found["bars"].items():
         yield f"serving {bar}", times(value)
+    for length, both in data("serving-cores").items():
+        for setting in ("dense", "RotateK k=d/4"):
+            for name, value in both[setting].items():
+                yield f"cores {length}, {setting} {name}", times(value)
 
 
 def full_size() -> Named:

@@ -7,7 +7,6 @@ the same on random tiny models, which tries the script out.
 
 import argparse
 import json
-import os
 import random
 import statistics
 import threading
@@ -190,6 +189,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, help="seconds that a way of answering may take")
     parser.add_argument("--endless", action="store_true", help="answers as long as they may be")
     parser.add_argument("--rounds", type=int, default=1, help="turns and together, alternating")
+    parser.add_argument("--json", type=Path, help="keep the medians here, beside others'")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS)[:2])
     return parser.parse_args()
 
@@ -214,6 +214,21 @@ def ways(args: argparse.Namespace, vlm: VisionLanguageModel) -> Iterator[tuple[s
             yield f"{how}: turns", turns(vlm, few, settings, cuda)
 
 
+def summary(found: Sequence[tuple[str, Run]]) -> dict[str, Any]:
+    """Of every setting the medians over the rounds: answers a second both ways, their ratio."""
+    rows: dict[str, dict[str, list[float]]] = {}
+    for name, run in found:
+        setting, way = name.split(": ")
+        if way in ("together", "turns"):
+            each = rows.setdefault(setting, {}).setdefault(way, [])
+            each.append(run.answers / run.seconds)
+    told: dict[str, Any] = {"clients": found[0][1].answers, "cores": torch.get_num_threads()}
+    for setting, ways_of in rows.items():
+        median = {way: statistics.median(rates) for way, rates in ways_of.items()}
+        told[setting] = median | {"times": median["together"] / median["turns"]}
+    return told
+
+
 def main() -> None:
     """Print the table, and how often an answer differs from the one given alone."""
     args, started = parsed(), time.perf_counter()
@@ -227,7 +242,6 @@ def main() -> None:
         found.append((name, run))
         print(run.row(name), flush=True)  # noqa: T201
     said: dict[str, dict[int, list[int]]] = {}
-    report: list[dict[str, Any]] = []
     for name, run in found:
         if name.endswith("turns"):
             said.setdefault(name.split(":")[0], run.said)
@@ -237,10 +251,10 @@ def main() -> None:
         same = sum(run.said[number] == alone[number] for number in both)
         if not name.endswith("compiling"):
             print(f"{name}: {same} of {len(both)} answers as in turns")  # noqa: T201
-        report.append({"name": name, **{k: v for k, v in vars(run).items() if k != "said"}})
-    out = os.environ.get("OUT")
-    if out:
-        Path(out, "serving_speed.json").write_text(json.dumps(report))
+    if args.json:
+        kept = json.loads(args.json.read_text()) if args.json.exists() else {}
+        kept["64 tokens" if args.endless else "as they end"] = summary(found)
+        args.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

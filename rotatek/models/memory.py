@@ -1,6 +1,8 @@
 """What a model needs, what a device has free, and whether the one fits in the other."""
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +14,8 @@ from rotatek.errors import ModelTooLarge
 GB: Final = 1_000_000_000
 HEADROOM: Final = GB  # a 7B model's prefill, its caches and the CUDA context
 FOUR_BIT_BYTES: Final = 0.6  # a weight in NF4 with its scales, embeddings at full width
+ARENAS: Final = 2  # pools of the C library's memory that all threads share
+_M_ARENA_MAX: Final = -8  # of malloc.h
 CGROUP: Final = Path("/", "sys", "fs", "cgroup")
 # What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
 # and libraries that allocate for themselves.
@@ -21,6 +25,19 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
+
+
+def share_arenas() -> None:
+    """Let threads share the C library's pools of memory, where it is glibc and nobody has said how
+    many there are to be (`MALLOC_ARENA_MAX`).
+
+    By default up to eight threads a core have one each, and each keeps what its largest picture
+    needed: of a process that answered 300 requests of 24 visitors on two cores, .9 GB of 2.6.
+    """
+    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def is_out_of_memory(failure: BaseException) -> bool:

@@ -24,7 +24,7 @@ from rotatek.attention import Flag, decoder_layers, stoppable
 from rotatek.cache.clock import Pace, Stopwatch, synchronise
 from rotatek.cache.compressed import RotateKCache, release
 from rotatek.models import VisionLanguageModel
-from rotatek.models.memory import is_out_of_memory
+from rotatek.models.memory import is_out_of_memory, share_arenas
 from rotatek.serving.batch import RunningBatch
 from rotatek.serving.cores import Cores
 from rotatek.serving.graphs import BatchGraph
@@ -56,8 +56,10 @@ class Scheduler:
         self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
-        many = vlm.device.type == "cpu" and torch.get_num_threads() > 1
-        self.cores = Cores(torch.get_num_threads()) if many else None
+        here, count = vlm.device.type == "cpu", torch.get_num_threads()
+        self.cores = Cores(count) if here and count > 1 else None
+        if here:
+            share_arenas()
         self._told = threading.Condition()
         self._leading = False
         self._batch: RunningBatch | None = None

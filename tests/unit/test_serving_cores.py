@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rotatek.engine import Engine
-from rotatek.models import VisionLanguageModel
+from rotatek.models import VisionLanguageModel, memory
 from rotatek.serving.cores import Cores
 from rotatek.settings import BASELINE
 from tests.fixtures import Picture
@@ -106,3 +107,25 @@ def test_answers_beside_each_other_are_those_given_alone(
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
     assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other
     assert state.tokens > state.steps
+
+
+@pytest.mark.parametrize("said", [None, "4"])
+def test_threads_share_the_pools_of_memory_unless_somebody_has_said(
+    said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda *what: asked.append(what))
+    monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", lambda _: library)
+    monkeypatch.setattr("rotatek.models.memory.sys.platform", "linux")
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    if said:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", said)
+    memory.share_arenas()
+    assert asked == ([] if said else [(-8, memory.ARENAS)])
+    monkeypatch.setattr(
+        "rotatek.models.memory.ctypes.CDLL", lambda _: SimpleNamespace()
+    )  # another C library
+    memory.share_arenas()
+    monkeypatch.setattr("rotatek.models.memory.sys.platform", "win32")
+    monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", None)
+    memory.share_arenas()
