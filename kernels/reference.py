@@ -207,9 +207,10 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
 def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows [B, Hkv, G, T, m] times [B, Hkv, m, n], which a group's heads share: [B, Hkv, G, T, n].
 
-    Their rows lie in one product; broadcast, the matrix would be copied for each of them.
+    One product a head: broadcast, the matrix would be copied for each; and the products of rows
+    stacked round otherwise where there is room for more tokens.
     """
-    return (rows.flatten(2, 3) @ matrix).unflatten(2, rows.shape[2:4])
+    return torch.stack([each @ matrix for each in rows.unbind(2)], 2)
 
 
 def _kept(values: Tensor, live: Tensor) -> Tensor:
