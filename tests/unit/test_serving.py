@@ -54,6 +54,16 @@ def asked(picture: Picture, number: int, tokens: int = 12) -> Request:
     return make_request(image, f"question {number} " * (1 + number % 3), tokens)
 
 
+def of_every_form(picture: Picture, count: int) -> list[tuple[Request, dict[str, Settings]]]:
+    """Questions with columns of every storage form in turn, some beside the baseline."""
+    work = []
+    for number in range(count):
+        name = list(KINDS)[number % len(KINDS)]
+        columns = {name: KINDS[name]} | ({"first": BASELINE} if number % 4 == 0 else {})
+        work.append((asked(picture, number, 6 + 3 * (number % 4)), columns))
+    return work
+
+
 def ids(events: Sequence[Event]) -> dict[str, list[int]]:
     """Each column's tokens."""
     said: dict[str, list[int]] = {}
@@ -90,11 +100,7 @@ def test_answers_under_load_are_those_given_alone(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
     """Every storage form, mixed lengths, rows that come and go."""
-    work = []
-    for number in range(18):
-        name = list(KINDS)[number % len(KINDS)]
-        columns = {name: KINDS[name]} | ({"first": BASELINE} if number % 4 == 0 else {})
-        work.append((asked(picture, number, 6 + 3 * (number % 4)), columns))
+    work = of_every_form(picture, 18)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
     together = at_once(engine, work)

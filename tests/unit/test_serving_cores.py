@@ -11,10 +11,9 @@ import torch
 from rotatek.engine import Engine
 from rotatek.models import VisionLanguageModel, memory
 from rotatek.serving.cores import Cores
-from rotatek.settings import BASELINE
 from tests.fixtures import Picture
 from tests.tiny import TINY
-from tests.unit.test_serving import KINDS, asked, at_once, ids
+from tests.unit.test_serving import at_once, ids, of_every_form
 
 
 @pytest.fixture(autouse=True)
@@ -87,11 +86,7 @@ def test_a_failure_gives_its_place_back() -> None:
 def test_answers_beside_each_other_are_those_given_alone(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
-    work = []
-    for number in range(20):
-        name = list(KINDS)[number % len(KINDS)]
-        columns = {name: KINDS[name]} | ({"first": BASELINE} if number % 4 == 0 else {})
-        work.append((asked(picture, number, 6 + 3 * (number % 4)), columns))
+    work = of_every_form(picture, 20)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
     engine.scheduler.cores = cores = Cores(2)
