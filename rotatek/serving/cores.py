@@ -16,6 +16,7 @@ import torch
 from rotatek.attention import Flag
 from rotatek.serving.turns import Turns
 
+AVAILABLE: Final = torch.get_num_threads()  # asked before anybody has taken a share
 WIDEST: Final = 4  # cores that one prompt still makes good use of
 
 

@@ -26,7 +26,7 @@ from rotatek.cache.compressed import RotateKCache, release
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory, share_arenas
 from rotatek.serving.batch import RunningBatch
-from rotatek.serving.cores import Cores
+from rotatek.serving.cores import AVAILABLE, Cores
 from rotatek.serving.graphs import BatchGraph
 from rotatek.serving.seats import Counters, Pick, Seat
 from rotatek.serving.steps import Flight, chosen
@@ -56,8 +56,8 @@ class Scheduler:
         self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
-        here, count = vlm.device.type == "cpu", torch.get_num_threads()
-        self.cores = Cores(count) if here and count > 1 else None
+        here = vlm.device.type == "cpu"
+        self.cores = Cores(AVAILABLE) if here and AVAILABLE > 1 else None
         if here:
             share_arenas()
         self._told = threading.Condition()
