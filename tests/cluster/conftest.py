@@ -55,7 +55,16 @@ class Nodes:
         self.second = self.cluster.add_node(num_cpus=1)
 
     def kill(self) -> None:
-        """The second node, at once."""
+        """The second node with all its workers, which would live on for a moment without it."""
+        import psutil
+
+        raylets = [psutil.Process(one.process.pid) for one in self.second.all_processes["raylet"]]
+        workers = [own for one in raylets for own in one.children(recursive=True)]
+        for process in [*raylets, *workers]:
+            process.kill()
+
+    def bury(self) -> None:
+        """Wait until the cluster knows that the second node is gone."""
         self.cluster.remove_node(self.second, allow_graceful=False)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from tests.server.conftest import asked, client_of
 pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 VISITORS = 4
-LENGTH = 80
+LENGTH = 240
 SETTINGS = {"keep_channels": 0.25, "tokens": "fastv", "keep_tokens": 0.6}
 
 
@@ -49,7 +49,7 @@ class Visitor:
         self.messages = asked(image, "What is it?")
         self.said: list[str] = []
         self.count = 0
-        self.begun = self.over = 0  # turns of which something has come; that have ended
+        self.begun = self.over = 0  # turns of which text has come; that have ended
         self.gap = 0.0
 
     def ask(self, question: str | None = None) -> None:
@@ -63,10 +63,10 @@ class Visitor:
             model="tiny", messages=self.messages, max_tokens=LENGTH, stream=True,
             stream_options={"include_usage": True}, extra_body={"rotatek": SETTINGS},
         ):  # fmt: skip
-            self.begun = len(self.said)
             self.gap, latest = max(self.gap, time.monotonic() - latest), time.monotonic()
             if chunk.choices:
                 self.said[-1] += chunk.choices[0].delta.content or ""
+                self.begun = len(self.said) if self.said[-1] else self.begun
             else:
                 self.count = chunk.usage.completion_tokens
         self.over = len(self.said)
@@ -153,6 +153,7 @@ def test_a_node_killed_in_mid_stream(
         nodes.kill()
         # Caches of answers that were over on that node are made again from text, not exactly.
         cut.extend(number for number, visitor in enumerate(visitors) if visitor.over < 2)
+        nodes.bury()
 
     cut: list[int] = []
     killer = threading.Thread(target=kill, daemon=True)

@@ -79,6 +79,7 @@ def test_a_node_killed_in_mid_evaluation(
             time.sleep(0.01)
         nodes.kill()
         killed.append(time.monotonic())
+        nodes.bury()
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
