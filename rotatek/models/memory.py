@@ -3,6 +3,8 @@
 import ctypes
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,9 @@ GB: Final = 1_000_000_000
 HEADROOM: Final = GB  # a 7B model's prefill, its caches and the CUDA context
 FOUR_BIT_BYTES: Final = 0.6  # a weight in NF4 with its scales, embeddings at full width
 ARENAS: Final = 2  # pools of the C library's memory that all threads share
+TRIM_S: Final = 10.0  # between two returns of unused memory, which take a tenth of a second
 _M_ARENA_MAX: Final = -8  # of malloc.h
+_trimming, _trimmed = threading.Lock(), 0.0
 CGROUP: Final = Path("/", "sys", "fs", "cgroup")
 # What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
 # and libraries that allocate for themselves.
@@ -38,6 +42,24 @@ def share_arenas() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_M_ARENA_MAX, ARENAS)
+
+
+def return_unused() -> None:
+    """Give the system what the C library holds and nothing uses, at most every `TRIM_S` seconds.
+
+    It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
+    two cores .3 GB more within ten minutes.
+    """
+    global _trimmed
+    if sys.platform != "linux" or not _trimming.acquire(blocking=False):
+        return
+    try:
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None and time.monotonic() - _trimmed >= TRIM_S:
+            trim(0)
+            _trimmed = time.monotonic()
+    finally:
+        _trimming.release()
 
 
 def is_out_of_memory(failure: BaseException) -> bool:

@@ -24,7 +24,7 @@ from rotatek.attention import Flag, decoder_layers, stoppable
 from rotatek.cache.clock import Pace, Stopwatch, synchronise
 from rotatek.cache.compressed import RotateKCache, release
 from rotatek.models import VisionLanguageModel
-from rotatek.models.memory import is_out_of_memory, share_arenas
+from rotatek.models.memory import is_out_of_memory, return_unused, share_arenas
 from rotatek.serving.batch import RunningBatch
 from rotatek.serving.cores import AVAILABLE, Cores
 from rotatek.serving.graphs import BatchGraph
@@ -81,12 +81,14 @@ class Scheduler:
         if self.cores is not None:
             with self.cores.prompt(stop) as flag, stoppable(flag):
                 yield
-            return
-        with self._prefills, self._turns:
-            flag = GivingWay(self._turns, self._patience, Pace(self.device), stop)
-            with stoppable(flag):
-                yield
-            synchronise(self.device)
+        else:
+            with self._prefills, self._turns:
+                flag = GivingWay(self._turns, self._patience, Pace(self.device), stop)
+                with stoppable(flag):
+                    yield
+                synchronise(self.device)
+        if self.device.type == "cpu":
+            return_unused()
 
     def _patience(self) -> float:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""

@@ -1,8 +1,11 @@
 """Prompts beside each other on a processor: shares of its cores, and nobody's answer changes."""
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 
 from rotatek.engine import Engine
 from rotatek.models import VisionLanguageModel, memory
+from rotatek.serving import scheduler
 from rotatek.serving.cores import Cores
 from tests.fixtures import Picture
 from tests.tiny import TINY
@@ -124,3 +128,42 @@ def test_threads_share_the_pools_of_memory_unless_somebody_has_said(
     monkeypatch.setattr("rotatek.models.memory.sys.platform", "win32")
     monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", None)
     memory.share_arenas()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_unused_memory_goes_back_to_the_system_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hold_holes() -> list[torch.Tensor]:
+        """128 MB that are free, between 2.6 MB that are not."""
+        return [torch.ones(16_384) for _ in range(2000)][::50]
+
+    def megabytes() -> float:
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        )
+
+    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
+    held = hold_holes()
+    before = megabytes()
+    memory.return_unused()
+    assert megabytes() < before - 100 and all(one.sum() == one.numel() for one in held)
+    again, before = hold_holes(), megabytes()
+    memory.return_unused()  # the last time was a moment ago
+    assert megabytes() > before - 10 and again
+    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
+    memory.return_unused()
+    assert megabytes() < before - 100
+    monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", lambda _: SimpleNamespace())
+    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
+    memory.return_unused()  # another C library
+
+
+def test_a_prompt_on_a_processor_returns_what_it_used(
+    vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(scheduler, "return_unused", lambda: calls.append(True))
+    with scheduler.Scheduler(vlm).prefill(None):
+        assert not calls
+    assert calls
