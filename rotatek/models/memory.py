@@ -48,7 +48,7 @@ def return_unused() -> None:
     """Give the system what the C library holds and nothing uses, at most every `TRIM_S` seconds.
 
     It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
-    two cores .3 GB more within ten minutes.
+    two cores .2 GB more within ten minutes.
     """
     global _trimmed
     if sys.platform != "linux" or not _trimming.acquire(blocking=False):
