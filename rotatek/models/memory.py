@@ -19,7 +19,6 @@ FOUR_BIT_BYTES: Final = 0.6  # a weight in NF4 with its scales, embeddings at fu
 ARENAS: Final = 2  # pools of the C library's memory that all threads share
 TRIM_S: Final = 10.0  # between two returns of unused memory, which take a tenth of a second
 _M_ARENA_MAX: Final = -8  # of malloc.h
-_trimming, _trimmed = threading.Lock(), 0.0
 CGROUP: Final = Path("/", "sys", "fs", "cgroup")
 # What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
 # and libraries that allocate for themselves.
@@ -44,22 +43,27 @@ def share_arenas() -> None:
             mallopt(_M_ARENA_MAX, ARENAS)
 
 
-def return_unused() -> None:
-    """Give the system what the C library holds and nothing uses, at most every `TRIM_S` seconds.
+class Unused:
+    """What the C library holds and nothing uses, given back to the system now and then.
 
     It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
     two cores .2 GB more within ten minutes.
     """
-    global _trimmed
-    if sys.platform != "linux" or not _trimming.acquire(blocking=False):
-        return
-    try:
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None and time.monotonic() - _trimmed >= TRIM_S:
-            trim(0)
-            _trimmed = time.monotonic()
-    finally:
-        _trimming.release()
+
+    def __init__(self) -> None:
+        self._guard, self._last = threading.Lock(), float("-inf")
+
+    def give_back(self) -> None:
+        """At most every `TRIM_S` seconds; does nothing where the library is not glibc."""
+        if sys.platform != "linux" or not self._guard.acquire(blocking=False):
+            return
+        try:
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None and time.monotonic() - self._last >= TRIM_S:
+                trim(0)
+                self._last = time.monotonic()
+        finally:
+            self._guard.release()
 
 
 def is_out_of_memory(failure: BaseException) -> bool:

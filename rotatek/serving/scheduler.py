@@ -24,7 +24,7 @@ from rotatek.attention import Flag, decoder_layers, stoppable
 from rotatek.cache.clock import Pace, Stopwatch, synchronise
 from rotatek.cache.compressed import RotateKCache, release
 from rotatek.models import VisionLanguageModel
-from rotatek.models.memory import is_out_of_memory, return_unused, share_arenas
+from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
 from rotatek.serving.batch import RunningBatch
 from rotatek.serving.cores import AVAILABLE, Cores
 from rotatek.serving.graphs import BatchGraph
@@ -58,6 +58,7 @@ class Scheduler:
         self._turns, self._prefills = Turns(), Turns()
         here = vlm.device.type == "cpu"
         self.cores = Cores(AVAILABLE) if here and AVAILABLE > 1 else None
+        self._unused = Unused()
         if here:
             share_arenas()
         self._told = threading.Condition()
@@ -88,7 +89,7 @@ class Scheduler:
                     yield
                 synchronise(self.device)
         if self.device.type == "cpu":
-            return_unused()
+            self._unused.give_back()
 
     def _patience(self) -> float:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""

@@ -143,27 +143,25 @@ def test_unused_memory_goes_back_to_the_system_now_and_then(
             int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
         )
 
-    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
-    held = hold_holes()
+    unused, held = memory.Unused(), hold_holes()
     before = megabytes()
-    memory.return_unused()
+    unused.give_back()
     assert megabytes() < before - 100 and all(one.sum() == one.numel() for one in held)
     again, before = hold_holes(), megabytes()
-    memory.return_unused()  # the last time was a moment ago
+    unused.give_back()  # the last time was a moment ago
     assert megabytes() > before - 10 and again
-    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
-    memory.return_unused()
+    monkeypatch.setattr(memory, "TRIM_S", 0.0)
+    unused.give_back()
     assert megabytes() < before - 100
     monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", lambda _: SimpleNamespace())
-    monkeypatch.setattr(memory, "_trimmed", -memory.TRIM_S)
-    memory.return_unused()  # another C library
+    unused.give_back()  # another C library
 
 
 def test_a_prompt_on_a_processor_returns_what_it_used(
     vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
-    monkeypatch.setattr(scheduler, "return_unused", lambda: calls.append(True))
+    monkeypatch.setattr(memory.Unused, "give_back", lambda _: calls.append(True))
     with scheduler.Scheduler(vlm).prefill(None):
         assert not calls
     assert calls
