@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +24,7 @@ import openai
 
 from tests.cards import QUESTION, WORDS, card
 from tests.server.conftest import asked, uri
+from tests.soak import MEGABYTES_A_REQUEST, resident_megabytes
 
 KEY = "the-key-of-the-load-test"
 KINDS = (
@@ -32,7 +32,6 @@ KINDS = (
     "bad picture", "address",
 )  # fmt: skip
 TOKENS = 12
-MEGABYTES_A_REQUEST = 0.05  # as of tests.soak
 SETTLED_MINUTES = 5  # until caches and the allocator have what they keep
 START_S = 180.0
 PATIENCE_S = 300.0
@@ -165,8 +164,7 @@ def _api(address: str, key: str) -> openai.AsyncOpenAI:
 async def watch(pid: int, report: Report, until: float) -> None:
     """Note the door's memory twice a second."""
     while time.monotonic() < until:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        report.megabytes.append((report.requests, pages * 4096 / 1e6))
+        report.megabytes.append((report.requests, resident_megabytes(pid)))
         await asyncio.sleep(0.5)
 
 

@@ -8,6 +8,7 @@ settings take different times, so each counts in medians of its own settings.
 import argparse
 import gc
 import itertools
+import os
 import random
 import sys
 import threading
@@ -61,10 +62,10 @@ class Report:
         return float(np.percentile(warm[-50:], 95) / np.percentile(warm[:50], 95))
 
 
-def resident_megabytes() -> float:
-    """Memory of this process, as the kernel counts it."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+def resident_megabytes(process: int | str = "self") -> float:
+    """Memory of a process, by default this one, as the kernel counts it."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 KINDS = ("good", "good", "good", "good", "refused", "abandoned", "stopped", "followed")

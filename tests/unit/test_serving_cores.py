@@ -1,11 +1,9 @@
 """Prompts beside each other on a processor: shares of its cores, and nobody's answer changes."""
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +14,7 @@ from rotatek.models import VisionLanguageModel, memory
 from rotatek.serving import scheduler
 from rotatek.serving.cores import Cores
 from tests.fixtures import Picture
+from tests.soak import resident_megabytes
 from tests.tiny import TINY
 from tests.unit.test_serving import at_once, ids, of_every_form
 
@@ -138,21 +137,16 @@ def test_unused_memory_goes_back_to_the_system_now_and_then(
         """128 MB that are free, between 2.6 MB that are not."""
         return [torch.ones(16_384) for _ in range(2000)][::50]
 
-    def megabytes() -> float:
-        return (
-            int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-        )
-
     unused, held = memory.Unused(), hold_holes()
-    before = megabytes()
+    before = resident_megabytes()
     unused.give_back()
-    assert megabytes() < before - 100 and all(one.sum() == one.numel() for one in held)
-    again, before = hold_holes(), megabytes()
+    assert resident_megabytes() < before - 100 and all(one.sum() == one.numel() for one in held)
+    again, before = hold_holes(), resident_megabytes()
     unused.give_back()  # the last time was a moment ago
-    assert megabytes() > before - 10 and again
+    assert resident_megabytes() > before - 10 and again
     monkeypatch.setattr(memory, "TRIM_S", 0.0)
     unused.give_back()
-    assert megabytes() < before - 100
+    assert resident_megabytes() < before - 100
     monkeypatch.setattr("rotatek.models.memory.ctypes.CDLL", lambda _: SimpleNamespace())
     memory.Unused().give_back()  # another C library
 
