@@ -34,6 +34,7 @@
 # --quality 25 62`, 17 MB, ten minutes of two cores). A working tree that travels may weigh
 # 64 MiB, so they fit only while assets/pocket-llava is moved out of it; without them the web
 # split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4, too.
+# Beside the second pocket's chain on one machine of two: CUDA_VISIBLE_DEVICES and GPUS=1 for each.
 # What comes back: at most 8 files of 16 MiB; links 1 to 3 the shards, their index, the log, and the
 # glyph head; link 4 the shards that are to be shipped, and every table (pocket.json for
 # assets/results).
@@ -62,24 +63,24 @@ fi
 [ -z "$PAGES" ] || common="$common --pages $PAGES"
 here=$(dirname "$0")
 mkdir -p "$result"
-alone() { # GPU
+alone() { # GPU, or what CUDA_VISIBLE_DEVICES says
     mkdir -p "$run-result-$1"
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-result-$1" $common $own \
+    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$1} GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-result-$1" $common $own \
         --start "$run/export" --head "$run/head.safetensors" --save-minutes 60 \
         --workers $workers --lr 6e-4 --warm-up 60 --decay-from 0.05 --seed "$((121 + $1))"
 }
 measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
     gpu=$(($1 < gpus ? $1 : 0)) name=$2 model=$3 count=$4
     shift 4
-    CUDA_VISIBLE_DEVICES=$gpu python3 -m rotatek.pocket.evaluation --model "$model" \
+    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$gpu} python3 -m rotatek.pocket.evaluation --model "$model" \
         --documents "$count" "$@" >"$run-scores/$name.md" 2>"$run-scores/$name.log"
 }
 case $link in
 1 | 2)
     # shellcheck disable=SC2086
     GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr $rate \
-        --warm-up 120 --decay-from 0.1
+        --warm-up 120 --decay-from 0.1 --workers "$((workers * gpus))"
     ;;
 3)
     alone 0 &

@@ -41,10 +41,10 @@ together() { # RUN RESULT MORE_OPTIONS
         --skip 0.4 --lr $rate --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
         --workers "$workers" --minutes "${MINUTES:-$minutes}" "$@"
 }
-alone() { # GPU
+alone() { # GPU, or what CUDA_VISIBLE_DEVICES says
     mkdir -p "$run-back-$1"
     # shellcheck disable=SC2086
-    CUDA_VISIBLE_DEVICES=$1 GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-back-$1" $common \
+    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$1} GPUS=1 sh "$here/chain.sh" "$run-$1" "$run-back-$1" $common \
         --start "$run/export" --head "$run/head.safetensors" --minutes "${ALONE:-$own}" \
         --save-minutes 60 --workers $((workers / gpus)) --skip 0.6 --lr 6e-4 --warm-up 60 \
         --decay-from 0.05 --seed "$((221 + $1))"
@@ -72,7 +72,7 @@ smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
     jobs="" gpu=0
     for split in own renderers; do
         # shellcheck disable=SC2086
-        CUDA_VISIBLE_DEVICES=$((gpu < gpus ? gpu : 0)) python3 -m rotatek.pocket.evaluation --family llava_next \
+        CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$((gpu < gpus ? gpu : 0))} python3 -m rotatek.pocket.evaluation --family llava_next \
             --model "$run-mean" --splits $split $asked --json "$result/$split.json" \
             >"$result/$split.md" 2>"$result/$split.log" &
         jobs="$jobs $!" gpu=1

@@ -35,11 +35,11 @@ def _whole(rng: random.Random, style: PageStyle, made: Plan, blocks: list[str]) 
         return []
     head = [made.head] if made.head else []
     if made.layout == "prose":
-        text = page_markdown([f"# {h}" for h in head] + blocks)
+        text, form = page_markdown([f"# {h}" for h in head] + blocks), "page"
     else:
-        text = "\n".join(head + blocks)
+        text, form = "\n".join(head + blocks), "lines"
     fits = len(text.encode()) <= style.budget
-    return [ask(rng, "page", text, kind="transcribe")] if fits else []
+    return [ask(rng, form, text, kind="transcribe")] if fits else []
 
 
 def _lines(rng: random.Random, style: PageStyle, made: Plan) -> tuple[str, list[str]]:

@@ -123,9 +123,10 @@ def whole(rng: random.Random, sheet: Sheet, made: Plan) -> list[Question]:
         text, form = "\n".join(sheet.blocks), "table"
         if made.facts or made.head:
             return []
+    elif made.layout == "prose":
+        text, form = page_markdown(sheet.blocks), "page"
     else:
-        text, form = page_markdown(sheet.blocks) if made.layout == "prose" else "\n".join(
-            sheet.blocks), "page"  # fmt: skip
+        text, form = "\n".join(sheet.blocks), "lines"
     fits = len(text.encode()) <= sheet.style.budget
     return [ask(rng, form, text, kind="transcribe")] if fits else []
 
