@@ -220,26 +220,33 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
     counts, data = planes.counts // GRANULE, planes.data
     B, Hkv, _ = counts.shape
     width = int(planes.counts.max()) if width is None and counts.numel() else width or 0
-    tiles, wide, device = -(-tokens // TILE), -(-width // GRANULE), counts.device
-    out = torch.zeros(B, Hkv, tiles, max(1, wide), GRANULE, GRANULE, _PLACES, device=device)
+    tiles, wide, device = -(-tokens // TILE), max(1, -(-width // GRANULE)), counts.device
+    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _PLACES, device=device)
     if data.numel() and planes.widest:
         slot, ends = torch.arange(planes.widest, device=device), counts.cumsum(-1)
         level = (slot >= ends[..., None]).sum(2)  # [B, Hkv, slots]
         before = (ends - counts).gather(-1, level.clamp(max=LEVELS - 1))
         granule = slot - before
         weight = torch.where((level < LEVELS) & (granule < wide), 4.0**level, 0.0)
-        tile = torch.arange(tiles, device=device)[:, None] * ends[..., -1, None, None] + slot
-        place = planes.offsets[..., None, None] + tile.long() * GRANULE**2
-        place = place[..., None] + torch.arange(GRANULE**2, device=device)
-        words = data[place.clamp(max=data.numel() - 1)].int().unflatten(-1, (GRANULE, GRANULE))
-        shifts = 2 * torch.arange(_PLACES, device=device, dtype=torch.int32)
-        digits = ((words[..., None] >> shifts) & 3).float() - 1.5
-        digits *= weight[:, :, None, :, None, None, None]
-        index = granule.clamp(max=max(1, wide) - 1)[:, :, None, :, None, None, None]
-        out.scatter_add_(3, index.expand_as(digits), digits)
+        tile = torch.arange(tiles, device=device)[:, None]
+        place = planes.offsets[..., None, None] // GRANULE**2 + tile * ends[..., -1:, None] + slot
+        words = data[: len(data) // GRANULE**2 * GRANULE**2].view(-1, GRANULE**2)
+        words = words[place.clamp(max=len(words) - 1)]  # [B, Hkv, tiles, slots, 256]
+        digits = torch.nn.functional.embedding(words.view(torch.uint8).int(), _digits(device))
+        digits = digits * weight[:, :, None, :, None, None]
+        head = torch.arange(B * Hkv, device=device).view(B, Hkv, 1, 1)
+        index = (head * tiles + tile) * wide + granule.clamp(max=wide - 1)[:, :, None]
+        out.index_add_(0, index.flatten(), digits.view(index.numel(), -1))
+    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _PLACES)
     order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
     levels = out.permute(order).reshape(B, Hkv, tiles * TILE, -1)
     return levels[:, :, :tokens, :width]
+
+
+def _digits(device: torch.device) -> Tensor:
+    """[256, 4]: what the four digits of every byte stand for, in steps of their level."""
+    shifts = 2 * torch.arange(_PLACES // 2, device=device)
+    return ((torch.arange(256, device=device)[:, None] >> shifts) & 3).float() - 1.5
 
 
 def rows_of(planes: Planes, width: int | None = None) -> Tensor:
