@@ -7,6 +7,7 @@ queues are part of it: who is refused comes again. p50 and p99 of the first toke
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import socket
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -57,6 +59,18 @@ class Report:
     def requests(self) -> int:
         """Those that were let in."""
         return self.told.total() - self.told["refused: full"]
+
+    def figures(self) -> dict[str, Any]:
+        """What `docs/results.md` tells of it; seconds, in the median and at the 99th percentile."""
+        first, whole = (np.percentile(t, [50, 99]).tolist() for t in (self.first, self.whole))
+        return {
+            "told": dict(sorted(self.told.items())),
+            "first_s": first,
+            "whole_s": whole,
+            "megabytes_a_request": self.growth(),
+            "megabytes": self.megabytes[-1][1],
+            "wrong": len(self.wrong),
+        }
 
 
 class Client:
@@ -220,6 +234,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--answers", default="32")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -231,14 +246,17 @@ def main() -> int:
     finally:
         process.terminate()
         process.wait(30)
-    first, whole = (np.percentile(times, [50, 99]) for times in (report.first, report.whole))
-    print(", ".join(f"{count} {kind}" for kind, count in sorted(report.told.items())))
-    print(f"first token {first[0]:.1f} s, p99 {first[1]:.1f} s; ", end="")
-    print(f"answer {whole[0]:.1f} s, p99 {whole[1]:.1f} s; ", end="")
-    print(f"{report.growth():+.4f} MB a request, {report.megabytes[-1][1]:.0f} MB held; ", end="")
-    print(f"{len(report.wrong)} wrong")
+    found = report.figures()
+    print(", ".join(f"{count} {kind}" for kind, count in found["told"].items()))
+    print("first token {:.1f} s, p99 {:.1f} s; ".format(*found["first_s"]), end="")
+    print("answer {:.1f} s, p99 {:.1f} s; ".format(*found["whole_s"]), end="")
+    print(f"{found['megabytes_a_request']:+.4f} MB a request, ", end="")
+    print(f"{found['megabytes']:.0f} MB held; {found['wrong']} wrong")
     for line, count in Counter(report.wrong).most_common(20):
         print(f"{count} x {line}")
+    if options.json:
+        found |= {"clients": options.clients, "minutes": options.minutes, "cores": os.cpu_count()}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     settled = options.minutes < SETTLED_MINUTES or report.growth() <= MEGABYTES_A_REQUEST
     return 0 if settled and not report.wrong else 1
 

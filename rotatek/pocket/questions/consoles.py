@@ -11,9 +11,7 @@ def console_questions(rng: random.Random, lines: list[str]) -> list[Question]:
     """Questions about a listing."""
     if not lines:
         return []
-    # No heading makes a page of it, however it is asked for.
-    form = rng.choice(("lines", "lines", "page"))
-    out = [ask(rng, form, "\n".join(lines), kind="transcribe")]
+    out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]
     for i in rng.sample(range(min(len(lines), len(ORDINALS))), min(2, len(lines))):
         out.append(ask(rng, "nth", lines[i].strip(), k=ORDINALS[i], n="line"))
     out.append(ask(rng, "nth", lines[-1].strip(), k="last", n="line"))

@@ -15,6 +15,7 @@ from typing import Final
 
 from rotatek.pocket.document import Question
 from rotatek.pocket.questions.paraphrases import denied, put, reworded
+from rotatek.pocket.questions.templates import FORMS, ask
 
 # words of a column's heading: what its greatest and its least are called
 SUPERLATIVES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -77,6 +78,10 @@ COLUMNS: Final = (
 MONEY: Final = ("total", "price", "balance", "subtotal", "tax", "betrag", "importe")
 NUMBER: Final = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
 WHOLE: Final = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
+WHOLLY: Final = frozenset(form.lower().rstrip(".?") for form in FORMS["page"])
+LINED: Final = 0.85  # share of plain lines that are not asked for as a page would be
+SHORT: Final = 12  # characters of a wording that stands within others, too
+MARKED: Final = re.compile(r"\n\n|^(#|\|)", re.MULTILINE)
 SHARE: Final = 0.7  # of the documents get such questions
 RANKED: Final = 3, 10  # rows, at least and at most, that are asked for in their order
 LONGEST: Final = 240  # bytes of such an answer
@@ -86,7 +91,7 @@ Table = tuple[list[str], list[list[str]]]
 
 def revised(rng: random.Random, questions: list[Question]) -> list[Question]:
     """The questions of a document to train on: clear ones, more of them, in more words."""
-    out = [q for q in questions if not unclear(q)]
+    out = [_lined(rng, q) for q in questions if not unclear(q)]
     if rng.random() < SHARE:
         for q in questions:
             if q.kind == "transcribe":
@@ -94,6 +99,20 @@ def revised(rng: random.Random, questions: list[Question]) -> list[Question]:
                 out += rankings(rng, q.answer)
                 out += near_misses(rng, q.answer)
     return [q if q.kind == "transcribe" else reworded(rng, _placed(q)) for q in out]
+
+
+def _lined(rng: random.Random, question: Question) -> Question:
+    """Plain lines, asked for as such: what asks for a page is answered with Markdown.
+
+    Some documents are still asked for in any words.
+    """
+    plain = "\n" in question.answer and not MARKED.search(question.answer)
+    if question.kind != "transcribe" or not plain or rng.random() > LINED:
+        return question
+    asked = question.text.lower()
+    if not any(form in asked if len(form) > SHORT else form == asked for form in WHOLLY):
+        return question
+    return ask(rng, "lines", question.answer, kind="transcribe")
 
 
 def _placed(question: Question) -> Question:

@@ -56,8 +56,8 @@ def field_questions(rng: random.Random, title: str, shown: list[tuple[str, str]]
         if 2 <= len(shown) <= 12:
             out.append(ask(rng, "count", str(len(shown)), n="fields"))
         text = "\n".join(f"{k}: {v}" for k, v in shown)
-        form, head = ("page", f"# {title}\n\n") if title else ("lines", "")
-        out.append(ask(rng, form, head + text, kind="transcribe"))
+        head = f"# {title}\n\n" if title else ""
+        out.append(ask(rng, "page", head + text, kind="transcribe"))
     return out
 
 

@@ -128,9 +128,7 @@ def receipt_questions(
         facts: Other things that are written, each with what it is called.
         lines: All that is written, line by line.
     """
-    # No heading makes a page of it, however it is asked for.
-    form = rng.choice(("lines", "lines", "page"))
-    out = [ask(rng, form, "\n".join(lines), kind="transcribe")]
+    out = [ask(rng, "page", "\n".join(lines), kind="transcribe")]
     if lines and lines[0] == shop:
         out.append(worded(rng, "title", shop, *SHOPS))
     if total:

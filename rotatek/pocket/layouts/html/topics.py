@@ -35,11 +35,11 @@ def _whole(rng: random.Random, style: PageStyle, made: Plan, blocks: list[str]) 
         return []
     head = [made.head] if made.head else []
     if made.layout == "prose":
-        text, form = page_markdown([f"# {h}" for h in head] + blocks), "page"
+        text = page_markdown([f"# {h}" for h in head] + blocks)
     else:
-        text, form = "\n".join(head + blocks), "lines"
+        text = "\n".join(head + blocks)
     fits = len(text.encode()) <= style.budget
-    return [ask(rng, form, text, kind="transcribe")] if fits else []
+    return [ask(rng, "page", text, kind="transcribe")] if fits else []
 
 
 def _lines(rng: random.Random, style: PageStyle, made: Plan) -> tuple[str, list[str]]:

@@ -100,5 +100,5 @@ def _questions(rng: random.Random, shown: list[tuple[str, str]]) -> list[Questio
     if shown:
         out.append(yes_no(rng, "present", True, f=f'"{rng.choice(shown)[1]}"'))
         out.append(yes_no(rng, "present", False, f=f'"{words.company(rng)}"'))
-        out.append(ask(rng, "lines", "\n".join(v for _, v in shown), kind="transcribe"))
+        out.append(ask(rng, "page", "\n".join(v for _, v in shown), kind="transcribe"))
     return out

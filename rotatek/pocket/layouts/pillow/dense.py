@@ -127,6 +127,7 @@ class Page:
     wide: float = 0.0  # of a column
     look: int = 0  # which way out of four, where a list may be set in several
     sectioned: bool = False
+    plain: bool = False  # headings stand at the left, on no ground of their own
     entries: list[Entry] = field(default_factory=list)
     named: str = ""  # their names in small letters, each behind a line's end
 
@@ -172,6 +173,7 @@ def _open(rng: random.Random, style: PageStyle) -> Page:
     gap = size * rng.uniform(0.8, 2.4)
     page.wide = (inside - gap * (count - 1)) / count
     page.look, page.sectioned = rng.randrange(4), rng.random() < SECTIONED
+    page.plain = rng.random() < 0.4 and sort.way != "hang"  # whose names are bold, too
     page.stops = [style.margin + c * (page.wide + gap) for c in range(count)]
     if rng.random() < 0.3:
         for x in page.stops[1:]:
@@ -257,7 +259,9 @@ def _section(page: Page, at: tuple[float, float]) -> tuple[str, float]:
     heading = lexicon.word(page.rng)[:14].upper() if page.look % 2 else words.some(page.rng, 1, 2)
     if face.width(heading) > page.wide:
         return "", y
-    if page.look < 2:
+    if page.plain:
+        page.canvas.text(x, y, heading, face, page.ink)
+    elif page.look < 2:
         page.canvas.text(x + page.wide / 2, y, heading, face, page.ink, "centre")
     else:
         ground = page.style.theme.rule
@@ -391,6 +395,8 @@ def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
                 f"{shown} is listed under what?",
                 f"What heading is {shown} under?",
                 f"heading above {shown}",
+                f"Under which heading does {shown} stand?",
+                f"Which heading is nearest above {shown}?",
             )
     if sort.way != "stream":
         _about_neighbours(rng, page, say)
@@ -405,7 +411,8 @@ def _about_neighbours(rng: random.Random, page: Page, say: Callable[..., None]) 
         one, two = entries[k], entries[k + 1]
         if (one.column, one.heading) == (two.column, two.heading):
             say("find", two.name, f"Which {noun} stands below {one.name}?",
-                f"What follows {one.name}?", f"the {noun} after {one.name}")  # fmt: skip
+                f"What follows {one.name}?", f"the {noun} after {one.name}",
+                f"Which {noun} is next after {one.name}?")  # fmt: skip
             say("find", one.name, f"Which {noun} stands above {two.name}?",
                 f"What comes before {two.name}?")  # fmt: skip
     if len(page.stops) > 1:

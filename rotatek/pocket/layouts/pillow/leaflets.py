@@ -19,6 +19,7 @@ from rotatek.pocket.questions.templates import ask
 from rotatek.pocket.questions.topics import Fact, Plan, plan
 
 TRIES: Final = 5
+TIERED: Final = 0.5  # share of the lines that are set in tiers, as posters and screens are
 FILLERS: Final = 0.4  # share of pages of prose with sentences that nobody asks about
 
 
@@ -93,7 +94,8 @@ def draw(rng: random.Random, style: PageStyle, held: bool = False) -> Document:
         made = plan(rng, room, held)
         style = _larger(rng, plain, made) if trial < 2 else plain
         sheet = Sheet(rng, style)
-        LAYOUTS[made.layout](sheet, made)
+        tiered = made.layout == "lines" and not held and rng.random() < TIERED
+        (_tiers if tiered else LAYOUTS[made.layout])(sheet, made)
         if sheet.fits:
             questions = [q for q in made.questions if len(q.answer.encode()) <= style.budget]
             return sheet.draw().document(questions + whole(rng, sheet, made))
@@ -123,10 +125,9 @@ def whole(rng: random.Random, sheet: Sheet, made: Plan) -> list[Question]:
         text, form = "\n".join(sheet.blocks), "table"
         if made.facts or made.head:
             return []
-    elif made.layout == "prose":
-        text, form = page_markdown(sheet.blocks), "page"
     else:
-        text, form = "\n".join(sheet.blocks), "lines"
+        text, form = page_markdown(sheet.blocks) if made.layout == "prose" else "\n".join(
+            sheet.blocks), "page"  # fmt: skip
     fits = len(text.encode()) <= sheet.style.budget
     return [ask(rng, form, text, kind="transcribe")] if fits else []
 
@@ -171,6 +172,52 @@ def _lines(sheet: Sheet, made: Plan) -> None:
         if ruled:
             sheet.rules.append((style.margin, style.width - style.margin, sheet.y + gap / 2))
         sheet.y += gap
+
+
+def _tiers(sheet: Sheet, made: Plan) -> None:
+    """Groups of a loud line and quieter ones, below it or at its right, on panels at times.
+
+    Nothing but size, weight and place tells what belongs together: posters, lists of a telephone,
+    cards of a page. The order of reading is not plain, so nothing is transcribed.
+    """
+    rng, style = sheet.rng, sheet.style
+    t, m, left = style.theme, style.margin, list(made.texts)
+    _head(sheet, made)
+    centred, panels, icons = rng.random() < 0.25, rng.random() < 0.45, rng.random() < 0.35
+    scale, pad = rng.uniform(1.0, 1.8), style.size * rng.uniform(0.3, 0.7)
+    quiet = style.family.regular(max(9.0, style.size * rng.uniform(0.75, 1.0)))
+    heavy = rng.choice((style.heading.bold, style.family.bold, style.heading.regular))
+    loud = heavy(style.size * scale)
+    inset = loud.line * 1.3 if icons and not centred else 0.0
+    while left:
+        count = min(len(left), rng.choice((1, 2, 2, 3)))
+        group, left = left[:count], left[count:]
+        top, number = sheet.y, len(sheet.boxes)
+        sheet.y += pad * panels
+        if rng.random() < 0.15:  # what is small may also stand first
+            sheet.paragraph(group.pop(), quiet, t.muted, "centre" if centred else "left", inset)
+        for i, text in enumerate(group):
+            face, ink = (loud, t.ink) if i == 0 else (quiet, rng.choice((t.muted, t.ink)))
+            beside = i == 1 and not centred and rng.random() < 0.4
+            room = sheet.width - inset - loud.width(group[0]) - style.size
+            if beside and quiet.width(text) < room - pad:
+                sheet.y -= max(sheet.leading, loud.line * 1.02)
+                sheet.put(style.width - m - pad * panels, text, quiet, ink, "right")
+                sheet.y += max(sheet.leading, loud.line * 1.02)
+            else:
+                sheet.paragraph(text, face, ink, "centre" if centred else "left", inset)
+        if inset:
+            side = loud.line * 0.9
+            sheet.boxes.append((m, top + pad, m + side, top + pad + side, t.accent,
+                                round(side * rng.choice((0.0, 0.3, 0.5)))))  # fmt: skip
+        sheet.y += pad * panels
+        if panels:
+            sheet.boxes.insert(number, (m - pad, top, style.width - m + pad, sheet.y, t.panel,
+                                        round(pad)))  # fmt: skip
+        elif rng.random() < 0.15:
+            sheet.rules.append((m, style.width - m, sheet.y + pad * 0.5))
+        sheet.y += style.size * rng.uniform(0.3, 1.3)
+    sheet.blocks.clear()
 
 
 def _pairs(sheet: Sheet, made: Plan) -> None:

@@ -6,26 +6,29 @@ words, with what else stands there without a label.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from rotatek.pocket.content import formats, prose, shops, words
-from rotatek.pocket.content.colours import Colour, hsv
-from rotatek.pocket.document import Document, Question
+from rotatek.pocket.content.colours import hsv
+from rotatek.pocket.document import Document
 from rotatek.pocket.layouts.fonts import Face
-from rotatek.pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
+from rotatek.pocket.layouts.pillow.canvas import blank_page, wrap
+from rotatek.pocket.layouts.pillow.letter import INK, Letter
+from rotatek.pocket.layouts.pillow.letter_goods import goods
 from rotatek.pocket.layouts.pillow.strips import printer_and_type
 from rotatek.pocket.layouts.stretched import stretched
 from rotatek.pocket.layouts.style import PageStyle
-from rotatek.pocket.questions.templates import ABSENT, careless
+from rotatek.pocket.questions.templates import ABSENT
 
-INK: Final = (0, 0, 0)
 HEADINGS: Final = (
     "Order confirmation|Reminder|Statement|Quotation|Membership|Loan slip|Admission|Certificate|"
     "Consignment|Appointment|Notice of arrival|Claim|Rental agreement|Transfer|Permit|Voucher|"
     "Subscription|Return form|Inspection|Offer|Booking|Guarantee|Application|Annual report|"
     "Invitation"
 ).split("|")
+PAPERS: Final = (
+    "note slip advice order ticket form sheet card report list request record statement pass docket"
+).split()
 LABELS: Final[dict[str, tuple[str, Callable[[random.Random], str]]]] = {
     "reference": ("Our ref.|Reference|Ref|File", formats.code),
     "customer number": ("Customer no.|Client|Account no.", lambda r: formats.run(r, "0123456789",
@@ -55,8 +58,8 @@ PLACES: Final = (
 )  # fmt: skip
 
 
-UNITS: Final = ("", " x", " pcs", " EA", " Stk", "x", " ST", " units")  # behind a count
-HEADED: Final = 0.35  # share of sheets that begin with their heading
+HEADED: Final = 0.45  # share of sheets that begin with their heading
+BOXED: Final = 0.35  # share of those whose references stand in boxes, each below a small label
 UNADDRESSED: Final = 0.3  # and of those that name nobody who gets them
 
 
@@ -65,44 +68,6 @@ MISSING: Final = {  # and what would show that a sheet has it
     "total": "total|due", "tax": "tax|net", "room": "room|hall", "carrier": "carr|forw|ship",
     "vehicle": "vehicle|plate", "tip": "tip",
 }  # fmt: skip
-
-
-@dataclass
-class Letter:
-    """A sheet in the making: how it is set, what is taken of it, what may be asked."""
-
-    rng: random.Random
-    style: PageStyle
-    canvas: Canvas
-    set_: Callable[[float, bool, float], Face]  # of a size, heavy or not, and how tall
-    size: float
-    issuer: str
-    address: tuple[str, ...]
-    top: float
-    foot: float
-    left: float
-    right: float
-    questions: list[Question] = field(default_factory=list)
-
-    def ask(self, kind: str, answer: str, *forms: str) -> None:
-        """Add a question in one of `forms`."""
-        text = careless(self.rng, self.rng.choice(forms))
-        self.questions.append(Question(kind, text, answer))
-
-    def face(self, share: float = 1.0, heavy: bool = False, tall: float = 1.0) -> Face:
-        """The face of a line `share` times as large as the text."""
-        return self.set_(max(8.6, self.size * share), heavy, tall)
-
-    def put(
-        self, x: float, y: float, text: str, face: Face, align: str = "left", ink: Colour = INK
-    ) -> bool:
-        """Write a line where it fits; whether it does."""
-        wide = face.width(text)
-        start = x - {"left": 0.0, "centre": wide / 2, "right": wide}[align]
-        if start < 2 or start + wide > self.style.width - 2 or y + face.line > self.style.height:
-            return False
-        self.canvas.text(x, y, text, face, ink, align)
-        return True
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -288,7 +253,12 @@ def _addressed(letter: Letter) -> None:
 def _headed(letter: Letter) -> None:
     """What kind of document it is; who sent it is not to be taken for that."""
     rng = letter.rng
-    heading = rng.choice(HEADINGS) if rng.random() < 0.6 else words.some(rng, 2, 4)
+    kinds = (
+        lambda: rng.choice(HEADINGS),
+        lambda: f"{words.some(rng, 1, 1)} {rng.choice(PAPERS)}",
+        lambda: words.some(rng, 2, 4),
+    )
+    heading = rng.choices(kinds, (4, 4, 2))[0]()
     if rng.random() < 0.45:
         heading = heading.upper()
     bold = letter.face(rng.uniform(1.0, 1.5), True)
@@ -315,6 +285,9 @@ def _dated(letter: Letter, headed: bool) -> None:
         _headed(letter)
     pairs = [(what, rng.choice(labels.split("|")), make(rng)) for what, (labels, make) in
              rng.sample(list(LABELS.items()), rng.randint(1, 5))]  # fmt: skip
+    if rng.random() < BOXED:
+        _boxed(letter, pairs)
+        return
     columns, joint = rng.choice((1, 1, 2)), rng.choice((": ", " ", "   "))
     wide = (letter.right - letter.left) / columns
     for i, (what, label, value) in enumerate(pairs):
@@ -328,10 +301,33 @@ def _dated(letter: Letter, headed: bool) -> None:
     letter.top += face.line * rng.uniform(0.8, 1.6)
 
 
+def _boxed(letter: Letter, pairs: list[tuple[str, str, str]]) -> None:
+    """References in ruled boxes, their labels small above them or on a ground of their own."""
+    rng, face, small = letter.rng, letter.face(), letter.face(letter.rng.uniform(0.65, 0.9))
+    columns, banded = min(len(pairs), rng.choice((2, 2, 3, 4))), rng.random() < 0.3
+    wide = (letter.right - letter.left) / columns
+    high = small.line + face.line * rng.uniform(1.05, 1.7) + 2
+    upper = rng.random() < 0.5
+    for i, (what, label, value) in enumerate(pairs):
+        x, y = letter.left + (i % columns) * wide, letter.top + i // columns * high
+        text = label.upper() if upper else label
+        if face.width(value) > wide - 8 or small.width(text) > wide - 8 or y + high > letter.foot:
+            continue
+        if banded:
+            letter.canvas.box(x, y, x + wide, y + small.line, fill=(222, 222, 222))
+        letter.canvas.frame((x, y, x + wide, y + high), INK, 0, 1)
+        letter.put(x + 3, y, text, small)
+        at = rng.choice((x + 4, x + 4, x + face.size))
+        if letter.put(at, y + high - face.line - 1, value, face):
+            letter.ask("field", value, f"What is the {what}?", f"{what}?", f"{label}?",
+                       f"Which {what} is it?", f"What does it say under {label}?")  # fmt: skip
+    letter.top += -(-len(pairs) // columns) * high + face.line * rng.uniform(0.5, 1.4)
+
+
 def _told(letter: Letter) -> None:
     """The body: goods with amounts, or paragraphs."""
     if letter.rng.random() < 0.5:
-        _goods(letter)
+        goods(letter)
         return
     face = letter.face()
     while letter.top + face.line * 3 < letter.foot:
@@ -344,52 +340,6 @@ def _told(letter: Letter) -> None:
         letter.top += face.line * 0.6
         if letter.rng.random() < 0.4:
             return
-
-
-def _goods(letter: Letter) -> None:
-    """Rows of goods, their sum, and amounts around it that are not the total."""
-    rng, face, write = letter.rng, letter.face(), shops.notation(letter.rng)
-    names = words.unique(rng, lambda r: words.product(r)[:24].strip(), rng.randint(1, 9))
-    sums, ruled = 0.0, rng.random() < 0.5
-    unit, counted = rng.choice(UNITS), rng.choice(("", "", "before", "behind"))
-    for name in names:
-        if letter.top + face.line * 7 > letter.foot:
-            break
-        price = round(rng.uniform(0.5, 900), 2)
-        sums += price
-        count = str(rng.randint(1, 60))
-        much = f"{count}{unit}"
-        inset = face.width(f"60{UNITS[-1]}0") if counted == "before" else 0.0
-        letter.put(letter.left + inset, letter.top, name, face)
-        letter.put(letter.right, letter.top, write.bare(price), face, "right")
-        before = letter.left if inset else letter.right - face.width(f"0{write.bare(9999)}0")
-        beside = inset or before - face.width(f"{name}00{much}") > letter.left
-        if counted and beside and letter.put(before, letter.top, much, face,
-                                             "left" if inset else "right"):  # fmt: skip
-            letter.ask("value", count, f"How many {name} are there?", f"quantity of {name}?",
-                       f"{name}: how many?", f"How many {name} were delivered?")  # fmt: skip
-        letter.ask("value", write.bare(price), f"How much is {name}?", f"price of {name}?",
-                   f"What does {name} cost?")  # fmt: skip
-        letter.top += face.line * 1.15
-        if ruled:
-            letter.canvas.line([(letter.left, letter.top - 2), (letter.right, letter.top - 2)], INK)
-    if not sums:
-        return
-    rows = [("Total", "total", sums)]
-    if rng.random() < 0.6:
-        tax = round(sums * rng.choice((0.07, 0.1, 0.19, 0.2)), 2)
-        rows = [("Net", "net amount", sums), ("Tax", "tax", tax), ("Total", "total", sums + tax)]
-    if rng.random() < 0.5:
-        paid = round(rows[-1][2] * rng.uniform(0.2, 0.8), 2)
-        rows += [("Paid", "amount paid", paid), ("Still due", "balance", rows[-1][2] - paid)]
-    for label, what, amount in rows:
-        text = write.full(amount) if what == "total" else write.bare(amount)
-        bold = letter.face(1.0, what == "total")
-        letter.put(letter.left + (letter.right - letter.left) * 0.5, letter.top, label, bold)
-        letter.put(letter.right, letter.top, text, bold, "right")
-        letter.ask("total" if what == "total" else "field", text, f"What is the {what}?",
-                   f"How much is the {what}?", f"{what}?")  # fmt: skip
-        letter.top += face.line * 1.1
 
 
 def _missing(letter: Letter) -> None:

@@ -105,7 +105,7 @@ def _switches(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) ->
     out = [
         ask(
             rng,
-            "lines",
+            "page",
             "\n".join(f"[{'x' if s else ' '}] {n}" for n, s in state),
             kind="transcribe",
         )
@@ -182,7 +182,7 @@ def _messages(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) ->
     )
     out.append(ask(rng, "list", ", ".join(r[0] for r in rows), n="senders"))
     out.append(
-        ask(rng, "lines", "\n".join(f"{a} ({b}): {c}" for a, b, c in rows), kind="transcribe")
+        ask(rng, "page", "\n".join(f"{a} ({b}): {c}" for a, b, c in rows), kind="transcribe")
     )
     other = words.person(rng)
     if all(other != r[0] for r in rows):
@@ -231,7 +231,7 @@ def _chat(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) -> lis
         side = rng.choice(said)[0]
         count = sum(s == side for s, _ in said)
         out.append(Question("count", f"How many messages are on the {side}?", str(count)))
-        out.append(ask(rng, "lines", "\n".join(text for _, text in said), kind="transcribe"))
+        out.append(ask(rng, "page", "\n".join(text for _, text in said), kind="transcribe"))
         out.append(yes_no(rng, "present", True, f=f'"{rng.choice(said)[1]}"'))
     out.append(yes_no(rng, "present", False, f=f'"{prose.sentence(rng, style.lang)}"'))
     out.append(Question("absent", f"What is {other}'s address?", "not in the image"))
@@ -279,7 +279,7 @@ def _tiles(rng: random.Random, canvas: Canvas, style: PageStyle, y: float) -> li
     out = [ask(rng, "count", str(len(tiles)), n=rng.choice(("tiles", "metrics", "figures")))]
     for name, value in rng.sample(tiles, min(5, len(tiles))):
         out.append(ask(rng, "value", value, f=name))
-    out.append(ask(rng, "lines", "\n".join(f"{k}: {v}" for k, v in tiles), kind="transcribe"))
+    out.append(ask(rng, "page", "\n".join(f"{k}: {v}" for k, v in tiles), kind="transcribe"))
     missing = rng.choice([x for x in words.METRICS if x not in dict(tiles)])
     out.append(absent(rng, "value", f=missing))
     out.append(yes_no(rng, "present", False, f=missing))
