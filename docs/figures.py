@@ -204,6 +204,15 @@ def serving() -> Named:
         for setting in ("dense", "RotateK k=d/4"):
             for name, value in both[setting].items():
                 yield f"cores {length}, {setting} {name}", times(value)
+    door = data("load")
+    for what, (median, last) in (("first", door["first_s"]), ("answer", door["whole_s"])):
+        yield f"load {what} s", measured(median)
+        yield f"load {what} p99 s", measured(last)
+    yield "load requests", f"{sum(door['told'].values()):,}"
+    yield "load refused", f"{door['told'].get('refused: full', 0):,}"
+    yield "load wrong", str(door["wrong"])
+    yield "load MB a request", f"{door['megabytes_a_request']:.4f}".replace("0.", ".", 1)
+    yield "load GB", measured(door["megabytes"] / 1e3)
 
 
 def full_size() -> Named:

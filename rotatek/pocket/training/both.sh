@@ -1,0 +1,32 @@
+#!/bin/sh
+# Both pockets trained on at once, on one machine of two H200 (16 cores each), in calls one right after
+# the other; the schedule of both ends with the last call, so nothing is left to be done alone.
+# usage, in the repository's root: both.sh LINK_MINUTES RESULT_FOLDER, as often as MINUTES asks for
+#
+#   MINUTES=22.6 (what all links have together): 8.8, 8.3 and 5.5 fit half an hour of machine time,
+#   of which starting it takes 95 s, and each call 30 s and as long again to carry 53 MB back. Leave
+#   the last call a minute more than it needs: a call that is cut off brings nothing back.
+#   On one GPU of an H200: 390 uses of pictures a second (first), 450 (second).
+#
+# What comes back: both.tar.a?, at most 16 MB each; `cat both.tar.* | tar xf -` gives the shards, glyph
+# head and log of each. Then as first.sh and second.sh say: .3 of the shipped weights into the first,
+#   python -m rotatek.pocket.training.averaging OUT first --all --beside assets/pocket 0.3
+# PAGES, START and the like as there; what is to be said to one of them alone: FIRST="RATE=7e-4 ..."
+# and SECOND="...".
+link=$1 result=$2
+here=$(dirname "$0")
+mkdir -p "$result"
+export GPUS=1 LINK="$link" MINUTES="${MINUTES:-22.6}"
+run() { # GPU NAME SETTINGS
+    # shellcheck disable=SC2086
+    env CUDA_VISIBLE_DEVICES="$1" RUN="/tmp/$2" $3 sh "$here/$2.sh" 1 "/tmp/both/$2" >"/tmp/$2.txt" 2>&1
+    echo "$2: $?"
+    tail -n 9 "/tmp/$2.txt" | cut -c1-400
+    grep -h '"step"' "/tmp/both/$2/train.log" | awk 'NR % 12 == 1' | cut -c1-200
+}
+mkdir -p /tmp/both
+run 0 first "${FIRST:-RATE=7e-4}" &
+one=$!
+run 1 second "$SECOND"
+wait "$one"
+tar cf - -C /tmp both | split -b 16000000 - "$result/both.tar."
