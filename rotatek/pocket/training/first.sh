@@ -114,5 +114,5 @@ case $link in
     head -n 12 "$run-scores"/*.md >"$result/mean.md"
     grep -hE "==>| all | short | transcription " "$result"/*.md
     ;;
-*) sed -n 2,46p "$0" ;;
+*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
 esac

@@ -85,5 +85,5 @@ smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
         --suite assets/handmade/questions.jsonl --settings assets/handmade/settings.json \
         --out "$result/handmade"
     ;;
-*) sed -n 2,24p "$0" ;;
+*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
 esac
