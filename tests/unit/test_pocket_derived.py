@@ -201,3 +201,20 @@ def test_rankings_are_in_the_order_of_their_figures() -> None:
     ties = grid.replace("31", "9")
     assert not derived.rankings(random.Random(1), ties)
     assert not derived.rankings(random.Random(1), grid.replace("| Rome | 4 | a |\n", ""))
+
+
+def asked_for(text: str, answer: str) -> list[str]:
+    """How a transcription is asked for in forty documents to train on."""
+    question = Question("transcribe", text, answer)
+    return [derived.revised(random.Random(seed), [question])[0].text.lower() for seed in range(40)]
+
+
+@pytest.mark.parametrize("text", ["Transcribe the page.", "ocr", "Hi, write out all the text"])
+def test_plain_lines_are_mostly_asked_for_line_by_line(text: str) -> None:
+    lined = sum("line" in asked for asked in asked_for(text, "one\ntwo"))
+    assert 24 <= lined < 40
+
+
+@pytest.mark.parametrize("answer", ["# A\n\nb", "## A\n- b", "| a |\n| --- |", "one\n\ntwo", "one"])
+def test_markdown_is_asked_for_as_a_page(answer: str) -> None:
+    assert set(asked_for("Transcribe the page.", answer)) == {"transcribe the page."}

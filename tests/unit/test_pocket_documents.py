@@ -13,10 +13,11 @@ from rotatek.pocket.content import formats, prose, words
 from rotatek.pocket.content.cards import Deck, Field
 from rotatek.pocket.content.charts import ranked
 from rotatek.pocket.content.fields import make_fields
+from rotatek.pocket.evaluation.questions import drawn
 from rotatek.pocket.generate import make_document, pick_size
 from rotatek.pocket.glyphs import GLYPHS, N_CLASSES
 from rotatek.pocket.layouts import fonts
-from rotatek.pocket.layouts.pillow import grids
+from rotatek.pocket.layouts.pillow import grids, leaflets
 from rotatek.pocket.layouts.registry import REGISTRY
 from rotatek.pocket.layouts.style import pick_style
 from rotatek.pocket.models import tokenizer
@@ -318,3 +319,24 @@ def test_some_tables_are_long_and_every_answer_has_room() -> None:
         long += max(counts) >= 12
         assert all(len(q.answer.encode()) <= text_length(560, 560) for q in document.questions)
     assert long >= 3
+
+
+def test_what_training_draws_is_measured_renderer_by_renderer() -> None:
+    pairs = drawn("336x448", ["train"], 2, 3, ["forms", "leaflets"])
+    assert {(item.split, item.renderer) for _, item in pairs} == {
+        ("train", "forms"),
+        ("train", "leaflets"),
+    }
+    assert len({image.tobytes() for image, _ in pairs}) == 4
+
+
+def test_tiers_are_not_transcribed_and_never_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = []
+    for tiered in (0.0, 1.0):
+        monkeypatch.setattr(leaflets, "TIERED", tiered)
+        found = [make_document(seed, 448, 448, renderers=["leaflets"]) for seed in range(30)]
+        kinds.append(sum(q.kind == "transcribe" for made in found for q in made.questions))
+        held = make_document(3, 448, 448, "topics").image.tobytes()
+        monkeypatch.setattr(leaflets, "TIERED", 0.5)
+        assert held == make_document(3, 448, 448, "topics").image.tobytes()
+    assert kinds[1] < kinds[0]

@@ -3,7 +3,8 @@
 Greedy answers of the plain transformers model to questions about freshly drawn documents, on six
 splits: own (the training's renderers and fonts, other seeds), fonts (families never trained on),
 renderers (renderers never trained on), topics (subjects never trained on), scanned (vouchers in
-type and by printers never trained on) and small (directories in small print). Writes Markdown to
+type and by printers never trained on) and small (directories in small print). With `--renderers`
+instead: what of the training's own mixture is weak and may be drawn more often. Writes Markdown to
 stdout. Under torchrun the processes share the questions.
 """
 
@@ -26,6 +27,7 @@ from rotatek.pocket.evaluation import llava_next, qwen2_5_vl
 from rotatek.pocket.evaluation.measures import Answered, Pair, markdown, report, summary
 from rotatek.pocket.evaluation.questions import SIZES, drawn, stored_items
 from rotatek.pocket.generate import SPLITS
+from rotatek.pocket.layouts.registry import REGISTRY
 
 ASSETS: Final = Path(__file__).parents[3] / "assets"
 
@@ -61,12 +63,19 @@ FAMILIES: Final = {
 }
 
 
+def trained() -> list[str]:
+    """The renderers that training draws."""
+    return [name for name, renderer in REGISTRY.items() if not renderer.held_out]
+
+
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line's options."""
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.evaluation", description=__doc__)
     p.add_argument("--family", choices=FAMILIES, default="qwen2_5_vl", help="of the two pockets")
     p.add_argument("--model", type=Path, help="weights, unless the family's own")
     p.add_argument("--splits", nargs="*", default=list(SPLITS))
+    kinds = "documents of these as training draws them, in place of the splits"
+    p.add_argument("--renderers", nargs="+", choices=trained(), metavar="NAME", help=kinds)
     p.add_argument("--documents", type=int, default=40, help="documents per split and size")
     p.add_argument("--questions", type=int, default=3, help="questions per document")
     p.add_argument("--sizes", nargs="+", help="as 448x336, unless the family's own")
@@ -108,8 +117,9 @@ class Measurement:
         if self.world > 1:
             dist.init_process_group("gloo")
         args, began = self.args, time.monotonic()
-        for name, splits in sizes(args.splits, args.sizes, self.family.sizes):
-            self.ask(drawn(name, splits, args.documents, args.questions))
+        wanted, kinds = (["train"], args.renderers) if args.renderers else (args.splits, ())
+        for name, splits in sizes(wanted, args.sizes, self.family.sizes):
+            self.ask(drawn(name, splits, args.documents, args.questions, kinds))
             said = f"{name}: {summary(self.items)} after {time.monotonic() - began:.0f} s"
             print(said, file=sys.stderr, flush=True)
         for pairs in by_shape(args.pages, args.questions) if args.pages else ():
@@ -157,7 +167,7 @@ def finish(items: list[Answered], args: argparse.Namespace, device: str | None =
     if args.items and not args.merge:
         rows = [asdict(i) for i in items]
         args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")
-    print(markdown({k: v for k, v in tables.items() if k in (*SPLITS, "browser")}))
+    print(markdown({k: v for k, v in tables.items() if k in (*SPLITS, "browser", "train")}))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,13 @@ SIZES: Final = {
 FIRST_SEED: Final = 1 << 60  # training draws 48-bit seeds
 
 
-def drawn(size: str, splits: list[str], documents: int, questions: int) -> list[Pair]:
+def drawn(
+    size: str,
+    splits: list[str],
+    documents: int,
+    questions: int,
+    renderers: Sequence[str] = (),
+) -> list[Pair]:
     """Every split's questions about documents of one size.
 
     Args:
@@ -28,20 +35,30 @@ def drawn(size: str, splits: list[str], documents: int, questions: int) -> list[
         splits: Which of `generate.SPLITS`.
         documents: How many of each split.
         questions: How many of each document, at most.
+        renderers: So many documents of each of these; of the split's mixture where none is named.
     """
     width, height = (int(v) for v in size.split("x"))
-    made = (draw_items(split, (width, height), documents, questions) for split in splits)
+    kinds: Sequence[list[str] | None] = [[name] for name in renderers] or [None]
+    made = (
+        draw_items(split, (width, height), documents, questions, names)
+        for split in splits
+        for names in kinds
+    )
     return [(image, item) for each in made for image, items in each for item in items]
 
 
 def draw_items(
-    split: str, size: tuple[int, int], documents: int, questions: int
+    split: str,
+    size: tuple[int, int],
+    documents: int,
+    questions: int,
+    renderers: Sequence[str] | None = None,
 ) -> list[tuple[np.ndarray, list[Answered]]]:
     """Documents of one split and size, each with up to `questions` of its questions."""
     out = []
     for i in range(documents):
         seed = FIRST_SEED + i
-        document = make_document(seed, *size, split=split)
+        document = make_document(seed, *size, split=split, renderers=renderers)
         rng = random.Random(seed)
         chosen = _choose(rng, document.questions, questions)
         items = [

@@ -21,8 +21,9 @@
 # next begins with less.
 # Another try from there, 17.6 minutes of one H200 at RATE=7e-4, was cut off before its rate had
 # fallen and left no weights: loss .065 at the first steps, .10 to .11 for ten minutes, .08 at the end.
-# Fresh documents of the kinds that are trained on say what to draw more of: right were letters 1.0,
-# panels .96, charts .93, tills .93, but listings and grids .80, leaflets .74 and printouts .72.
+# Fresh documents of the kinds that are trained on (`rotatek.pocket.evaluation --renderers NAME ...`)
+# say what to draw more of: right were letters 1.0, panels .96, charts .93, tills .93, but listings and
+# grids .80, leaflets .74 and printouts .72.
 #
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
 # took the loss from .123 to .075, the falling rate from .084 to .047. So links 1 and 2 stay near the
