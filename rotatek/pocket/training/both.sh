@@ -3,10 +3,10 @@
 # the other; the schedule of both ends with the last call, so nothing is left to be done alone.
 # usage, in the repository's root: both.sh LINK_MINUTES RESULT_FOLDER, as often as MINUTES asks for
 #
-#   MINUTES=22.6 (what all links have together): 8.8, 8.3 and 5.5 fit half an hour of machine time,
+#   MINUTES=23.3 (what all links have together): 8.8, 8.3 and 6.2 fit half an hour of machine time,
 #   of which starting it takes 95 s, and each call 30 s and as long again to carry 53 MB back. Leave
-#   the last call a minute more than it needs: a call that is cut off brings nothing back.
-#   On one GPU of an H200: 390 uses of pictures a second (first), 450 (second).
+#   the last call a minute more than it needs: a call that is cut off brings nothing back, and its
+#   limit may be 70 s less than what is left. 390 uses of pictures a second (first), 450 (second).
 #
 # What comes back: both.tar.a?, at most 16 MB each; `cat both.tar.* | tar xf -` gives the shards, glyph
 # head and log of each. Then as first.sh and second.sh say: .3 of the shipped weights into the first,
@@ -16,7 +16,7 @@
 link=$1 result=$2
 here=$(dirname "$0")
 mkdir -p "$result"
-export GPUS=1 LINK="$link" MINUTES="${MINUTES:-22.6}"
+export GPUS=1 LINK="$link" MINUTES="${MINUTES:-23.3}"
 run() { # GPU NAME SETTINGS
     # shellcheck disable=SC2086
     env CUDA_VISIBLE_DEVICES="$1" RUN="/tmp/$2" $3 sh "$here/$2.sh" 1 "/tmp/both/$2" >"/tmp/$2.txt" 2>&1
