@@ -11,6 +11,8 @@
 # What comes back: both.tar.a?, at most 16 MB each; `cat both.tar.* | tar xf -` gives the shards, glyph
 # head and log of each. Then as first.sh and second.sh say: .3 of the shipped weights into the first,
 #   python -m rotatek.pocket.training.averaging OUT first --all --beside assets/pocket 0.3
+# DEADLINE=seconds that the call may take: 20 s before, should training still go on, the weights of the
+# last checkpoint (one every four minutes) are packed as cut.tar.a?, so that a call cut off is not lost.
 # PAGES, START and the like as there; what is to be said to one of them alone: FIRST="RATE=7e-4 ..."
 # and SECOND="...".
 link=$1 result=$2
@@ -25,8 +27,16 @@ run() { # GPU NAME SETTINGS
     grep -h '"step"' "/tmp/both/$2/train.log" | awk 'NR % 12 == 1' | cut -c1-200
 }
 mkdir -p /tmp/both
+if [ -n "$DEADLINE" ]; then
+    (
+        sleep "$((DEADLINE - 20))"
+        tar cf - -C /tmp first/export second/export | split -b 16000000 - "$result/cut.tar."
+    ) >/dev/null 2>&1 &
+    watch=$!
+fi
 run 0 first "${FIRST:-RATE=7e-4}" &
 one=$!
 run 1 second "$SECOND"
 wait "$one"
+[ -z "$watch" ] || kill "$watch"
 tar cf - -C /tmp both | split -b 16000000 - "$result/both.tar."

@@ -40,7 +40,7 @@ together() { # RUN RESULT MORE_OPTIONS
     shift 2
     # shellcheck disable=SC2086
     GPUS=$gpus sh "$here/chain.sh" "$folder" "$back" $common $both ${HEAD:+--head "$HEAD"} \
-        --skip 0.4 --lr $rate --warm-up 120 --decay-from 0.1 --save-minutes 60 --seed 211 \
+        --skip 0.4 --lr $rate --warm-up 120 --decay-from 0.1 --seed 211 \
         --workers "$workers" --minutes "${MINUTES:-$minutes}" "$@"
 }
 alone() { # GPU, or what CUDA_VISIBLE_DEVICES says
