@@ -211,7 +211,7 @@ def serving() -> Named:
     yield "load requests", f"{sum(door['told'].values()):,}"
     yield "load refused", f"{door['told'].get('refused: full', 0):,}"
     yield "load wrong", str(door["wrong"])
-    yield "load MB a request", f"{door['megabytes_a_request']:.4f}".replace("0.", ".", 1)
+    yield "load MB a request", share(door["megabytes_a_request"], 4)
     yield "load GB", measured(door["megabytes"] / 1e3)
 
 

@@ -69,7 +69,7 @@ def make_document(
         document = shards.draw(rng, pages, width, height)
         if document is not None:
             return degrade(rng, document, severity, fast) if severity > 0 else document
-    names = list(renderers or _names(split))
+    names = list(renderers or renderers_of(split))
     fit = [n for n in names if REGISTRY[n].smallest <= min(width, height)] or ["forms"]
     weights = [_weight(n, split, width, height) for n in fit]
     for _ in range(20):
@@ -137,7 +137,8 @@ def _is_light(document: Document) -> bool:
     return sum(document.image.resize((8, 8)).convert("L").tobytes()) / 64 > LIGHT
 
 
-def _names(split: str) -> list[str]:
+def renderers_of(split: str) -> list[str]:
+    """The names of what draws a split, `train` for what training draws."""
     if split == "train":
         return [n for n, r in REGISTRY.items() if not r.held_out]
     return [n for n, r in REGISTRY.items() if split in r.splits]

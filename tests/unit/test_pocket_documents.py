@@ -340,3 +340,14 @@ def test_tiers_are_not_transcribed_and_never_measure(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(leaflets, "TIERED", 0.5)
         assert held == make_document(3, 448, 448, "topics").image.tobytes()
     assert kinds[1] < kinds[0]
+
+
+def test_a_letter_with_a_total_has_one_and_never_denies_it() -> None:
+    summed = 0
+    for seed in range(120):
+        asked = make_document(seed, 560, 700, renderers=["letters"], severity=0).questions
+        totals = {q.answer for q in asked if q.kind == "total"}
+        denied = [q for q in asked if q.answer == ABSENT and "total" in q.text.lower()]
+        assert len(totals) <= 1 and not (totals and denied)
+        summed += bool(totals)
+    assert summed >= 20

@@ -26,8 +26,7 @@ from transformers import LlavaNextForConditionalGeneration, Qwen2_5_VLForConditi
 from rotatek.pocket.evaluation import llava_next, qwen2_5_vl
 from rotatek.pocket.evaluation.measures import Answered, Pair, markdown, report, summary
 from rotatek.pocket.evaluation.questions import SIZES, drawn, stored_items
-from rotatek.pocket.generate import SPLITS
-from rotatek.pocket.layouts.registry import REGISTRY
+from rotatek.pocket.generate import SPLITS, renderers_of
 
 ASSETS: Final = Path(__file__).parents[3] / "assets"
 
@@ -63,19 +62,14 @@ FAMILIES: Final = {
 }
 
 
-def trained() -> list[str]:
-    """The renderers that training draws."""
-    return [name for name, renderer in REGISTRY.items() if not renderer.held_out]
-
-
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line's options."""
     p = argparse.ArgumentParser(prog="python -m rotatek.pocket.evaluation", description=__doc__)
     p.add_argument("--family", choices=FAMILIES, default="qwen2_5_vl", help="of the two pockets")
     p.add_argument("--model", type=Path, help="weights, unless the family's own")
     p.add_argument("--splits", nargs="*", default=list(SPLITS))
-    kinds = "documents of these as training draws them, in place of the splits"
-    p.add_argument("--renderers", nargs="+", choices=trained(), metavar="NAME", help=kinds)
+    kinds, what = renderers_of("train"), "documents of these, as training draws them, alone"
+    p.add_argument("--renderers", nargs="+", choices=kinds, metavar="NAME", help=what)
     p.add_argument("--documents", type=int, default=40, help="documents per split and size")
     p.add_argument("--questions", type=int, default=3, help="questions per document")
     p.add_argument("--sizes", nargs="+", help="as 448x336, unless the family's own")

@@ -32,7 +32,7 @@ def drawn(
 
     Args:
         size: Width and height in pixels, as "448x336".
-        splits: Which of `generate.SPLITS`.
+        splits: Which of `generate.SPLITS`, or `train`.
         documents: How many of each split.
         questions: How many of each document, at most.
         renderers: So many documents of each of these; of the split's mixture where none is named.

@@ -199,11 +199,11 @@ def _tiers(sheet: Sheet, made: Plan) -> None:
         for i, text in enumerate(group):
             face, ink = (loud, t.ink) if i == 0 else (quiet, rng.choice((t.muted, t.ink)))
             beside = i == 1 and not centred and rng.random() < 0.4
-            room = sheet.width - inset - loud.width(group[0]) - style.size
-            if beside and quiet.width(text) < room - pad:
-                sheet.y -= max(sheet.leading, loud.line * 1.02)
+            room = sheet.width - inset - loud.width(group[0]) - style.size - pad
+            if beside and quiet.width(text) < room:
+                below, sheet.y = sheet.y, sheet.y - max(sheet.leading, loud.line * 1.02)
                 sheet.put(style.width - m - pad * panels, text, quiet, ink, "right")
-                sheet.y += max(sheet.leading, loud.line * 1.02)
+                sheet.y = below
             else:
                 sheet.paragraph(text, face, ink, "centre" if centred else "left", inset)
         if inset:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from rotatek.pocket.content import shops, words
+from rotatek.pocket.layouts.fonts import Face
 from rotatek.pocket.layouts.pillow.letter import INK, Letter
 
 SUMS: Final = (
@@ -20,9 +21,8 @@ def goods(letter: Letter) -> None:
     unit, counted = rng.choice(UNITS), rng.choice(("", "", "before", "behind"))
     spot, summed = letter.top, rng.random() < SUMMED
     small, big = letter.face(0.8), letter.face(rng.uniform(1.0, 1.5), True)
-    high = small.line + big.line + 6
     if summed:
-        letter.top += high + face.line * 0.8
+        letter.top += small.line + big.line + 6 + face.line * 0.8
     for name in names:
         if letter.top + face.line * 7 > letter.foot:
             break
@@ -50,22 +50,14 @@ def goods(letter: Letter) -> None:
     if rng.random() < 0.6:
         tax = round(sums * rng.choice((0.07, 0.1, 0.19, 0.2)), 2)
         rows = [("Net", "net amount", sums), ("Tax", "tax", tax), ("Total", "total", sums + tax)]
-    if rng.random() < 0.5:
+    if not summed and rng.random() < 0.5:
         paid = round(rows[-1][2] * rng.uniform(0.2, 0.8), 2)
         rows += [("Paid", "amount paid", paid), ("Still due", "balance", rows[-1][2] - paid)]
     shown = write.bare if summed and rng.random() < 0.5 else write.full
     if summed:
-        total = next(amount for _, what, amount in rows if what == "total")
-        label, text = rng.choice(SUMS), shown(total)
-        wide = max(small.width(label), big.width(text)) + face.size * rng.uniform(1, 6)
-        left = rng.choice((letter.left, letter.right - wide))
-        letter.canvas.frame((left, spot, left + wide, spot + high), INK, 0, rng.choice((1, 2)))
-        letter.put(left + 4, spot + 2, rng.choice((label, label.upper())), small)
-        letter.put(left + wide - 4, spot + small.line + 2, text, big, "right")
-        letter.ask("total", text, "What is the total?", "How much is to be paid?", f"{label}?",
-                   "What is the amount to pay?", "amount to be paid")  # fmt: skip
+        _summed(letter, spot, shown(rows[-1][2]), (small, big))
         if rng.random() < 0.5:
-            rows = [row for row in rows if row[1] in ("net amount", "tax")]
+            rows.pop()  # the total is in the box alone
     for label, what, amount in rows:
         text = shown(amount) if what == "total" else write.bare(amount)
         bold = letter.face(1.0, what == "total")
@@ -74,3 +66,16 @@ def goods(letter: Letter) -> None:
         letter.ask("total" if what == "total" else "field", text, f"What is the {what}?",
                    f"How much is the {what}?", f"{what}?")  # fmt: skip
         letter.top += face.line * 1.1
+
+
+def _summed(letter: Letter, y: float, text: str, faces: tuple[Face, Face]) -> None:
+    """What is to be paid, large below a small label, in a box at the left or the right."""
+    rng, label, (small, big) = letter.rng, letter.rng.choice(SUMS), faces
+    wide = max(small.width(label), big.width(text)) + letter.face().size * rng.uniform(1, 6)
+    left = rng.choice((letter.left, letter.right - wide))
+    foot = y + small.line + big.line + 6
+    letter.canvas.frame((left, y, left + wide, foot), INK, 0, rng.choice((1, 2)))
+    letter.put(left + 4, y + 2, rng.choice((label, label.upper())), small)
+    letter.put(left + wide - 4, y + small.line + 2, text, big, "right")
+    letter.ask("total", text, "What is the total?", "How much is to be paid?", f"{label}?",
+               "What is the amount to pay?", "amount to be paid")  # fmt: skip

@@ -65,8 +65,8 @@ UNADDRESSED: Final = 0.3  # and of those that name nobody who gets them
 
 MISSING: Final = {  # and what would show that a sheet has it
     "email address": "@", "website": "www", "balance": "due", "amount paid": "paid",
-    "total": "total|due", "tax": "tax|net", "room": "room|hall", "carrier": "carr|forw|ship",
-    "vehicle": "vehicle|plate", "tip": "tip",
+    "total": "total|due|pay|sum", "tax": "tax|net", "room": "room|hall",
+    "carrier": "carr|forw|ship", "vehicle": "vehicle|plate", "tip": "tip",
 }  # fmt: skip
 
 
