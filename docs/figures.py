@@ -125,6 +125,7 @@ def model_speed() -> Named:
             yield f"{here} {other}", times(ms / row["ms"]["k=32"])
     for row in rows("kernels", "capacity"):
         yield f"capacity {row['model']}", times(row["gain"])
+        yield f"capacity {row['model']} 24 bytes", times(row["gain_digits"])
     found = rows("kernels", "prefill")
     for row in found:
         for kind in ("trained", "noise"):
