@@ -132,16 +132,23 @@ window.rotatekExport = (() => {
       box.focus({ preventScroll: true });
     }
   };
-  document.addEventListener("click", (event) => {
-    if (event.target.closest?.("#ask, #follow-ask")) bring(event.isTrusted);
-  });
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question")) bring(false);
-  });
 
   // A slider that has come to rest asks again, once. The number beside it counts when it is left.
+  // Whoever asks meanwhile has asked: what then came of its own would end his answer.
   const REST_MS = 400;
   let waiting = 0;
+  const asked = (moved) => {
+    clearTimeout(waiting);
+    bring(moved);
+  };
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#ask, #follow-ask")) asked(event.isTrusted);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey) return;
+    if (event.target.closest?.("#question")) asked(false);
+    else if (event.target.closest?.("#follow")) clearTimeout(waiting);
+  });
   const rest = (event) => {
     const again = document.querySelector("#again");
     if (!again || !event.target.matches?.("#sliders input")) return;

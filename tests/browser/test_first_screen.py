@@ -133,6 +133,22 @@ def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
     )
 
 
+def test_whoever_asks_before_a_slider_has_come_to_rest_is_asked_for_once(visit: Visit) -> None:
+    page = visit(1280, 720)
+    ask(page, "What is the total?")
+    watch(page)
+    page.evaluate(
+        "() => { window.renewed = 0;"
+        " document.querySelector('#again').addEventListener('click', () => renewed++);"
+        " const slider = document.querySelector('#token-sparsity input[type=range]');"
+        " slider.dispatchEvent(new Event('change', {bubbles: true}));"
+        " document.querySelector('#ask').click() }"
+    )
+    answered(page)
+    page.wait_for_timeout(600)
+    assert page.evaluate("renewed") == 0
+
+
 @pytest.mark.alone
 def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) -> None:
     page = visit(1280, 720)

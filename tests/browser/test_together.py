@@ -44,10 +44,15 @@ def held(page: Page, card: int) -> float:
     return kilobytes(page.locator(DONE).nth(card).locator(".rk-held b").first.inner_text())
 
 
-def follow(page: Page, question: str) -> None:
-    """Ask on, and wait for every column."""
+def may_follow(page: Page) -> None:
+    """Wait until a follow-up may be typed."""
     expect(page.locator("#follow")).to_be_visible()
     page.wait_for_timeout(250)  # Gradio sets a box once more just after it has appeared
+
+
+def follow(page: Page, question: str) -> None:
+    """Ask on, and wait for every column."""
+    may_follow(page)
     page.locator(FOLLOW).first.fill(question)
     watch(page)
     page.locator("#follow-ask").click()
@@ -239,6 +244,7 @@ def test_new_things_work_by_keyboard(visit: Visit) -> None:
     page.keyboard.press("Space")
     expect(page.locator("#value-reading")).to_contain_text("on this image")
     ask(page, "What is the total?")
+    may_follow(page)
     page.locator(FOLLOW).first.focus()
     page.keyboard.type("What is the time?")
     watch(page)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Both pockets trained on at once, on one machine of two H200 (16 cores each), in calls one right after
 # the other; the schedule of both ends with the last call, so nothing is left to be done alone.
-# usage, in the repository's root: both.sh LINK_MINUTES RESULT_FOLDER, as often as MINUTES asks for
+# usage, in the repository's root: both.sh LINK LINK_MINUTES RESULT_FOLDER, LINK 1 once and then 2 as
+# often as MINUTES asks for
 #
 #   MINUTES=23.3 (what all links have together): 8.8, 8.3 and 6.2 fit half an hour of machine time,
 #   of which starting it takes 95 s, and each call 30 s and as long again to carry 53 MB back. Leave
@@ -15,13 +16,13 @@
 # last checkpoint (one every four minutes) are packed as cut.tar.a?, so that a call cut off is not lost.
 # PAGES, START and the like as there; what is to be said to one of them alone: FIRST="RATE=7e-4 ..."
 # and SECOND="...".
-link=$1 result=$2
+number=$1 link=$2 result=$3
 here=$(dirname "$0")
 mkdir -p "$result"
 export GPUS=1 LINK="$link" MINUTES="${MINUTES:-23.3}"
 run() { # GPU NAME SETTINGS
     # shellcheck disable=SC2086
-    env CUDA_VISIBLE_DEVICES="$1" RUN="/tmp/$2" $3 sh "$here/$2.sh" 1 "/tmp/both/$2" >"/tmp/$2.txt" 2>&1
+    env CUDA_VISIBLE_DEVICES="$1" RUN="/tmp/$2" $3 sh "$here/$2.sh" "$number" "/tmp/both/$2" >"/tmp/$2.txt" 2>&1
     echo "$2: $?"
     tail -n 9 "/tmp/$2.txt" | cut -c1-400
     grep -h '"step"' "/tmp/both/$2/train.log" | awk 'NR % 12 == 1' | cut -c1-200

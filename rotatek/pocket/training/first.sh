@@ -82,6 +82,8 @@ measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
 }
 case $link in
 1 | 2)
+    # a machine left alone for half a minute is another one: say so, rather than begin anew
+    [ "$link" = 1 ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
     # shellcheck disable=SC2086
     GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr $rate \
         --warm-up 120 --decay-from 0.1 --workers "$((workers * gpus))"

@@ -12,8 +12,10 @@
 #         a GPU: RUN=a folder's name, what link 3 gave and the other files of assets/pocket-llava in
 #         the folder of that name with -mean behind it
 #
-# What 17.6 minutes of one H200 gave, of 24: loss .41 after 4.5 minutes, .27 after 10 (own .54 of 108
-# there, at the full rate: .51 of 96 before), .20 at the end, where it was cut off and left no weights.
+# What it took so far, one H200: from the shipped weights (own .51 of 96), 14.5 minutes with the rate
+# fallen to nothing: loss .48 when all is drawn, .31 at the full rate after nine, .25 at the end; own .64
+# of 72 and renderers .53 of 72. Another try was at .20 after 17.6 minutes and then cut off. Loaders never
+# waited, so ECHO=1 is to be had. On two GPUs: LINK=8.8, 8.3 and 6.2 with MINUTES=23.3, links 1, 2 and 2.
 # Loaders that wait for more than a tenth of the time: ECHO=3; for none of it: ECHO=1. chain.sh gives
 # up after 180 s without a small loss. A machine lost after link 1 or 2: put the shards and the head
 # that came back into a copy of the run's export (config.json as models.llava.llava_config() says),
@@ -54,7 +56,11 @@ alone() { # GPU, or what CUDA_VISIBLE_DEVICES says
 mkdir -p "$result"
 case $link in
 smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
-1 | 2) together "$run" "$result" --link-minutes "${LINK:-$link_minutes}" ;;
+1 | 2)
+    # a machine left alone for half a minute is another one: say so, rather than begin anew
+    [ "$link" = 1 ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
+    together "$run" "$result" --link-minutes "${LINK:-$link_minutes}"
+    ;;
 3)
     alone 0 &
     one=$! exports="$run/export $run-0/export"
