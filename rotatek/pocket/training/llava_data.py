@@ -18,7 +18,7 @@ from rotatek.pocket.training.told import told_places
 
 LONGEST_TEXT: Final = 640  # tokens: beyond, a picture's questions cost more than its tiles
 ROUND: Final = 128  # tokens: attention plans anew for every length of sequence, 110 ms each
-MEASURED: Final = 2.0  # times as often, what the project's own documents are measured on
+MEASURED: Final = 4.0  # times as often, what the project's own documents are measured on
 
 
 def lengths(visual: int, width: int, height: int) -> tuple[int, int]:
