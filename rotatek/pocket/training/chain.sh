@@ -1,9 +1,12 @@
 #!/bin/sh
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
 # usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
-# $GPUS: on the first so many only. With --family llava_next it trains the second pocket.
+# $GPUS: on the first so many only. $GO_ON: only from a checkpoint in RUN_FOLDER. With --family
+# llava_next it trains the second pocket.
 run=$1 result=$2
 shift 2
+# A machine left alone for half a minute is another one.
+[ -z "$GO_ON" ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
 export TORCHINDUCTOR_COMPILE_THREADS=4
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}

@@ -19,10 +19,10 @@
 # sections, counts with units and headings, turns apart in a third of the steps (a step with them takes
 # 195 ms, another 120): loss .10 at first, .16 at the full rate, .13 after link 1, .075 at the end. So the
 # next begins with less.
-# Another try from there, 17.6 minutes of one H200 at RATE=7e-4, was cut off before its rate had
-# fallen and left no weights: loss .065 at the first steps, .10 to .11 for ten minutes, .08 at the end.
+# The eleventh: 14.5 minutes at RATE=7e-4 (both.sh), loss .08 at first, .11 at the full rate, .07 at the
+# end.
 # Fresh documents of the kinds that are trained on (`rotatek.pocket.evaluation --renderers NAME ...`)
-# say what to draw more of: right were letters 1.0, panels .96, charts .93, tills .93, but listings and
+# say what to draw more of: of the tenth's answers right were letters 1.0, panels .96, charts .93, tills .93, but listings and
 # grids .80, leaflets .74 and printouts .72.
 #
 # A training of 23 minutes from an earlier mixture showed what pays: doubling the part at a high rate
@@ -82,8 +82,7 @@ measure() { # GPU NAME MODEL DOCUMENTS ARGUMENTS
 }
 case $link in
 1 | 2)
-    # a machine left alone for half a minute is another one: say so, rather than begin anew
-    [ "$link" = 1 ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
+    [ "$link" = 1 ] || export GO_ON=1
     # shellcheck disable=SC2086
     GPUS=$gpus sh "$here/chain.sh" "$run" "$result" $common $both $pair --seed 111 --lr $rate \
         --warm-up 120 --decay-from 0.1 --workers "$((workers * gpus))"

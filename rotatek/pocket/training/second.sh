@@ -15,7 +15,7 @@
 # What it took so far, one H200: from the shipped weights (own .51 of 96), 14.5 minutes with the rate
 # fallen to nothing: loss .48 when all is drawn, .31 at the full rate after nine, .25 at the end; own .64
 # of 72 and renderers .53 of 72. Another try was at .20 after 17.6 minutes and then cut off. Loaders never
-# waited, so ECHO=1 is to be had for nothing; one core draws 60 pictures a second.
+# waited (one core draws 60 pictures a second): so ECHO=1.
 # Loaders that wait for more than a tenth of the time: ECHO=3; for none of it: ECHO=1. chain.sh gives
 # up after 180 s without a small loss. A machine lost after link 1 or 2: put the shards and the head
 # that came back into a copy of the run's export (config.json as models.llava.llava_config() says),
@@ -57,8 +57,7 @@ mkdir -p "$result"
 case $link in
 smoke) together "$run-smoke" "$result" --link-minutes "${LINK:-2}" ;;
 1 | 2)
-    # a machine left alone for half a minute is another one: say so, rather than begin anew
-    [ "$link" = 1 ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
+    [ "$link" = 1 ] || export GO_ON=1
     together "$run" "$result" --link-minutes "${LINK:-$link_minutes}"
     ;;
 3)
