@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from rotatek.events import Token
 from rotatek.inputs import Request
 from rotatek.limits import Limits
 from rotatek.models import VisionLanguageModel
+from rotatek.serving.turns import Turns
 from rotatek.settings import BASELINE, Settings
 from tests.serving_speed import Run, requests, together, turns
 from tests.tiny import tiny_qwen
@@ -57,6 +59,34 @@ TABLE: Final = (
 )  # fmt: skip
 
 
+class Held(Turns):
+    """Turns at the device that remember how long each was: what a step may have waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = 0.0
+        self._who = ""
+        self._seconds = defaultdict[str, list[float]](list)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._who = sys._getframe(1).f_code.co_name
+        self._began = time.perf_counter()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._seconds[self._who].append(time.perf_counter() - self._began)
+        super().__exit__(*raised)
+
+    def told(self) -> dict[str, list[float]]:
+        """By who had it (`is_set` is a prefill that goes on): turns, and milliseconds in the
+        median, at the 99th percentile and at most."""
+        found: dict[str, list[float]] = {}
+        for who, held in self._seconds.items():
+            ms = [1e3 * seconds for seconds in sorted(held)]
+            found[who] = [len(ms), *(ms[int(q * (len(ms) - 1))] for q in (0.5, 0.99, 1))]
+        return found
+
+
 def spread(run: Run) -> dict[str, float]:
     """Milliseconds between a client's tokens."""
     gaps = sorted(run.gaps) or [0.0]
@@ -83,16 +113,18 @@ def vanished(engine: Engine, work: list[Request], settings: Settings) -> dict[st
 
 def crowd(
     engine: Engine, work: list[Request], settings: Settings | list[Settings], args: Any
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Everybody together: what is really held counts, room that nobody uses included."""
     engine.pictures.clear()
     before = engine.scheduler.counters.captures
+    engine.scheduler._turns = device = Held()
     run = together(engine, work, settings, args.over, args.limit)
-    held = max(run.held_bytes, run.bytes_a_row * run.peak_rows)
+    # A batch has places for 4, 16, 32 or 64 rows: one of them counts, whoever is in the others.
+    each = max(run.leased_bytes / max(1, run.peak_rows), run.bytes_a_place)
     return {
         "tokens_s": run.tokens / run.seconds,
-        "bytes_a_client": held / max(1, run.peak_rows),
-        "mb_client": held / max(1, run.peak_rows) / 1e6,
+        "bytes_a_client": each,
+        "mb_client": each / 1e6,
         "room_bytes_a_row": run.bytes_a_row,
         "rows": run.peak_rows,
         "steps": run.steps,
@@ -100,6 +132,7 @@ def crowd(
         "failed": run.failed,
         "cpu_s": run.cpu_s,
         "seconds": run.seconds,
+        "held_ms": device.told(),
     } | spread(run)
 
 
@@ -215,7 +248,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
             report["bars"] = verdicts(report["rows"])
             _write(report)
         said = ", ".join(f"{key} {row[key]:.4g}" for key in TABLE if key in row)
-        print(f"{name}: {said}", flush=True)  # noqa: T201
+        print(f"{name}: {said}; {row.get('held_ms')}", flush=True)  # noqa: T201
     for name, (found, wanted, held) in report["bars"].items():
         what = "not measured" if found is None else f"{found:.2f}"
         print(f"{name}: {what}, bar {wanted}: {'held' if held else 'missed'}")  # noqa: T201

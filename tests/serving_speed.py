@@ -50,7 +50,8 @@ class Run:
     said: dict[int, list[int]] = field(default_factory=dict)
     peak_rows: int = 0
     bytes_a_row: float = 0.0
-    held_bytes: int = 0
+    bytes_a_place: float = 0.0  # of those that the batch has, in use or not
+    leased_bytes: int = 0  # by those who answer
     steps: int = 0
     failed: int = 0
 
@@ -150,8 +151,10 @@ def together(
             stop.set()
         rows = engine.scheduler.running
         if rows > run.peak_rows:
-            run.peak_rows, run.bytes_a_row = rows, engine.scheduler.bytes / rows
-            run.held_bytes = engine.state().live_bytes
+            held, places = engine.scheduler.bytes, engine.scheduler.places
+            run.peak_rows, run.bytes_a_row = rows, held / rows
+            run.bytes_a_place = held / max(rows, places)
+            run.leased_bytes = engine.admission.leased
         time.sleep(0.02)
     for thread in threads:
         thread.join()

@@ -6,6 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from rotatek.serving.parts import Parts
 from rotatek.serving.pools import Copy, Pools, Shift, size_class
 from rotatek.serving.slots import SIZES, Piece, Slots, room_for
 
@@ -78,11 +79,20 @@ class Group:
             taken[start : start + count] = [0] * count
         parts = [[piece.parts for piece in own] for own in alike]
         moved = int(self.pools.fit(parts, max(self.size, room_for(len(taken), coarse))))
+        launched = self._launched(parts) if coarse else {}
         for index, slots in enumerate(self.slots):
             pieces = [own[index] for own in alike]
             text = max(max(piece.lengths) for piece in pieces) + room
-            moved += slots.fit(pieces, text, rows=len(taken), coarse=coarse)
+            moved += slots.fit(pieces, text, rows=len(taken), coarse=coarse, launched=launched)
         return moved
+
+    def _launched(self, caches: Sequence[Sequence[Parts | None]]) -> dict[str, int]:
+        """What the launches of every layer are sized by where a graph is captured for all of them:
+        which layer has the widest head differs from picture to picture, how wide it is hardly."""
+        each = [parts.numbers for own in caches for parts in own if parts is not None]
+        every = [*each, *(slots.launched for slots in self.slots)]
+        names = {name for numbers in every for name in numbers}
+        return {name: max(numbers.get(name, 0) for numbers in every) for name in names}
 
     def add(
         self, own: Sequence[Piece], seen: Sequence[Sequence[int]], numbers: Sequence[int]

@@ -163,6 +163,11 @@ class Scheduler:
         return len(self._seats)
 
     @property
+    def places(self) -> int:
+        """Rows that a step computes, those that wait for somebody included."""
+        return 0 if self._batch is None else len(self._batch.order)
+
+    @property
     def bytes(self) -> int:
         """Live bytes of the running batch."""
         with self._turns:

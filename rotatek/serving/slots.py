@@ -5,8 +5,9 @@ to the longest, and lengths on the device say what counts. What differs in size 
 lies in pools of all layers (`rotatek.serving.pools`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -170,6 +171,11 @@ class Slots:
         return [row.text + self._grown for row in self._rows]
 
     @property
+    def launched(self) -> Mapping[str, int]:
+        """What launches are sized by, by name."""
+        return self._numbers
+
+    @property
     def room(self) -> int:
         """Text tokens that each row has room for."""
         return room_in(self.keys, self.past)
@@ -179,7 +185,13 @@ class Slots:
         return tokens if self.reach is None else min(tokens, self.reach)
 
     def fit(
-        self, pieces: Sequence[Piece], room: int, *, rows: int = 0, coarse: bool = False
+        self,
+        pieces: Sequence[Piece],
+        room: int,
+        *,
+        rows: int = 0,
+        coarse: bool = False,
+        launched: Mapping[str, int] = MappingProxyType({}),
     ) -> bool:
         """Make room for more rows.
 
@@ -188,6 +200,7 @@ class Slots:
             room: text tokens of a row, at least.
             rows: places that will be taken then.
             coarse: leave room for others too, so that a graph need not be captured for each.
+            launched: what launches are to be sized by at least, by name.
 
         Returns:
             Whether anything moved, or launches take other sizes.
@@ -198,7 +211,7 @@ class Slots:
         shapes = {name: tuple(t.shape[1:]) for name, t in self._tensors.items()}
         own = [_shapes(each) for each in parts]
         shapes = self._rounded([shapes, *own], step)
-        numbers = _launched([self._numbers, *(each.numbers for each in parts)], step)
+        numbers = _launched([self._numbers, *(each.numbers for each in parts)], step, launched)
         step, room = COARSE_TEXT if coarse else TEXT_STEP, self._kept(room)
         room = self.room if room <= self.room else -(-room // step) * step
         changed = numbers != self._numbers
@@ -440,10 +453,12 @@ def _cut(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor[(slice(None), *(slice(size) for size in shape))]
 
 
-def _launched(numbers: Sequence[dict[str, int]], step: int) -> dict[str, int]:
-    """What launches for rows of all these numbers are sized by."""
+def _launched(
+    numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int]:
+    """What launches for rows of all these numbers are sized by, `least` at least."""
     names = {name: None for each in numbers for name in each}
-    most = {name: max(each.get(name, 0) for each in numbers) for name in names}
+    most = {name: max(each.get(name, 0) for each in (*numbers, least)) for name in names}
     for name, value in most.items():
         wider = next((size for size in WIDEST if size >= value), value)
         most[name] = -(-value // step) * step if name == "tokens" else wider

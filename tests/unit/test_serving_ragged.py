@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from PIL import Image
 from rotatek import decode
 from rotatek.attention import decoder_layers
 from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.compressed import RotateKCache
 from rotatek.conversation import Conversation
 from rotatek.engine import Engine
 from rotatek.events import Token
@@ -92,6 +94,31 @@ def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, ki
         assert left.count <= 2
         assert joined.count <= COPIES[kind] * len(batch.layers) + 4
     assert batch.moved == moved and len(batch.order) == width and len(batch) == 6
+
+
+def test_a_wider_head_moves_nobody_where_another_layer_has_one_as_wide(
+    vlm: VisionLanguageModel,
+) -> None:
+    """Pictures differ in which layer has the widest head: launches of a captured step are sized by
+    the widest of all layers."""
+
+    def cache_whose_widest_is_in(layer: int) -> RotateKCache:
+        cache = filled(vlm, KINDS["bits"], 3).cache
+        store = cache.layers[layer].store
+        planes = store.visual.key_planes._replace(widest=8)
+        visual = store.visual._replace(key_planes=planes)
+        cache.layers[layer].store = replace(store, visual=visual)
+        return cache
+
+    for frozen, moves in ((True, False), (False, True)):
+        batch = RunningBatch(len(decoder_layers(vlm.model)))
+        batch.static = frozen
+        caches = [cache_whose_widest_is_in(layer) for layer in (0, 1)]
+        others = [filled(vlm, KINDS["bits"], 3).cache for _ in range(2)]
+        batch.join([*others, caches[0]], ROOM)  # which leaves room for a fourth
+        before = batch.moved
+        batch.join([caches[1]], ROOM)
+        assert (batch.moved > before) == moves
 
 
 @pytest.mark.parametrize("kind", KINDS)
