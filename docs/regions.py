@@ -350,24 +350,24 @@ def read() -> str:
         "pocket-llava",
         "short answers",
         "pages",
+        "before",
     )
-    first, second = data("pocket"), data("pocket-llava")
-    before = first.get("earlier_weights", {})
-    body = []
-    for part, said in words.items():
-        old = [share(before[part]["all"]["exact"], 2) if part in before else ""]
-        body.append((said, *_read(first.get(part)), *old, *_read(second.get(part))))
+    models = data("pocket"), data("pocket-llava")
+    body = [(said, *(cell for found in models for cell in _read(found, part)))
+            for part, said in words.items()]  # fmt: skip
     return lines(heads, body, "python -m rotatek.pocket.evaluation")
 
 
-def _read(found: Mapping[str, Any] | None) -> list[str]:
-    """Three cells: all with its interval, short answers, whole pages."""
-    if found is None:
-        return ["not measured"] + [""] * 2
+def _read(model: Mapping[str, Any], split: str) -> list[str]:
+    """Four cells: all with its interval, short answers, whole pages, all with earlier weights."""
+    if split not in model:
+        return ["not measured"] + [""] * 3
+    found, before = model[split], model.get("earlier_weights", {})
     one, pages = found["all"], found["transcription"]
     exact = f"{share(one['exact'], 2)} ({share(one['low'], 2)} to {share(one['high'], 2)})"
     return [f"{exact} of {one['n']}", share(found["short"]["exact"], 2),
-            share(pages["exact"], 2) if pages["n"] else ""]  # fmt: skip
+            share(pages["exact"], 2) if pages["n"] else "",
+            share(before[split]["all"]["exact"], 2) if split in before else ""]  # fmt: skip
 
 
 def others() -> str:

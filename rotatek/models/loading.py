@@ -62,7 +62,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     c.name: c
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 33 M)", str(POCKET)),
-        Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 10 M)", str(POCKET_LLAVA)),
+        Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 18 M)", str(POCKET_LLAVA)),
         Checkpoint(
             "smolvlm-256m",
             "SmolVLM-256M (a download of 0.5 GB)",
