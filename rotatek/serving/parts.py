@@ -15,6 +15,7 @@ from rotatek.channels.widths import take_samples
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 PLANES: Final = ("key_planes", "value_planes")
+WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
 # Of planes: tensors of all heads, one behind the other, and what says where a head's begin.
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts", "axes": "starts"}
 # Beside heads of many widths: the dimension that is as wide as the widest head.
@@ -55,6 +56,11 @@ class Parts:
     lent: dict[str, Tensor]
     numbers: dict[str, int]
     free: dict[str, tuple[int, ...]]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the stacked tensors, without samples."""
+        return {name: tuple(tensor.shape[1:]) for name, tensor in self.stacked.items()}
 
     def form(self) -> Hashable:
         """Equal for stores whose rows can lie in the same tensors, up to the sizes of pools."""
@@ -151,3 +157,20 @@ def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
         planes = getattr(visual, name)
         parts[name] = None if planes is None else samples(planes, index)
     return visual._replace(**parts)
+
+
+def launched_by(
+    numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """What launches for rows of all these numbers are sized by, `least` at least."""
+    names = {name: None for each in numbers for name in each}
+    most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
+    for name, value in most.items():
+        wider = next((size for size in WIDEST if size >= value), value)
+        most[name] = -(-value // step) * step if name == "tokens" else wider
+    return most
+
+
+def corner(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The corner of that shape of every row."""
+    return tensor[(slice(None), *(slice(size) for size in shape))]

@@ -7,7 +7,6 @@ lies in pools of all layers (`rotatek.serving.pools`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -22,14 +21,22 @@ from rotatek.cache.text import TextBuffer, behind, room_in, write_tokens
 from rotatek.channels.store import Store
 from rotatek.errors import ModeUnsupported
 from rotatek.layout import TEXT_STEP
-from rotatek.serving.parts import TOKENS, Parts, emptied, put_together, samples_of, taken_apart
+from rotatek.serving.parts import (
+    TOKENS,
+    Parts,
+    corner,
+    emptied,
+    launched_by,
+    put_together,
+    samples_of,
+    taken_apart,
+)
 from rotatek.serving.pools import Copy, Pools, move_rows
 
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
 COARSE: Final = 64  # visual tokens that room grows by there ...
 COARSE_TEXT: Final = 128  # ... and tokens of text, which differ from question to question
-WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
 
 
 class Piece(NamedTuple):
@@ -191,7 +198,7 @@ class Slots:
         *,
         rows: int = 0,
         coarse: bool = False,
-        launched: Mapping[str, int] = MappingProxyType({}),
+        launched: Mapping[str, int] | None = None,
     ) -> bool:
         """Make room for more rows.
 
@@ -209,9 +216,9 @@ class Slots:
         step = COARSE if coarse else 1
         parts = [piece.parts for piece in pieces if piece.parts is not None]
         shapes = {name: tuple(t.shape[1:]) for name, t in self._tensors.items()}
-        own = [_shapes(each) for each in parts]
+        own = [each.shapes for each in parts]
         shapes = self._rounded([shapes, *own], step)
-        numbers = _launched([self._numbers, *(each.numbers for each in parts)], step, launched)
+        numbers = launched_by([self._numbers, *(each.numbers for each in parts)], step, launched)
         step, room = COARSE_TEXT if coarse else TEXT_STEP, self._kept(room)
         room = self.room if room <= self.room else -(-room // step) * step
         changed = numbers != self._numbers
@@ -260,7 +267,7 @@ class Slots:
     def _moved(self, old: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
         new = old.new_zeros(size, *shape)
         least = tuple(map(min, shape, old.shape[1:]))
-        _cut(new[: len(self._rows)], least).copy_(_cut(old[: len(self._rows)], least))
+        corner(new[: len(self._rows)], least).copy_(corner(old[: len(self._rows)], least))
         return new
 
     def add(self, piece: Piece, start: int, seen: Sequence[int]) -> list[Copy]:
@@ -275,11 +282,11 @@ class Slots:
             (to, from): what is still to be copied.
         """
         rows, copies = slice(start, start + len(piece.lengths)), []
-        shapes = {} if piece.parts is None else _shapes(piece.parts)
+        shapes = {} if piece.parts is None else piece.parts.shapes
         numbers = {} if piece.parts is None else piece.parts.numbers
         for name, tensor in {}.items() if piece.parts is None else piece.parts.stacked.items():
             if tensor.numel():
-                copies.append((_cut(self._tensors[name][rows], shapes[name]), tensor))
+                copies.append((corner(self._tensors[name][rows], shapes[name]), tensor))
         copies += [
             (mine[rows], new)
             for mine, new in zip(self.tables or (), piece.tables or (), strict=True)
@@ -327,7 +334,7 @@ class Slots:
         fixed = {name: self._fixed(name) for name in self._tensors}
         shapes = [row.shapes for row in self._rows if row.shapes]
         self._lay(size, self._rounded([fixed, *shapes], 1), room)
-        self._numbers = _launched([row.numbers for row in self._rows], 1)
+        self._numbers = launched_by([row.numbers for row in self._rows], 1)
 
     def _fixed(self, name: str) -> tuple[int, ...]:
         """A tensor's shape with nothing in what varies."""
@@ -417,7 +424,7 @@ class Slots:
         row, store, held = slice(place, place + 1), self.own, self._rows[place]
         if store is None and self.pattern is not None:
             taken = {
-                name: _cut(self._tensors[name][row], shape).clone(
+                name: corner(self._tensors[name][row], shape).clone(
                     memory_format=torch.contiguous_format
                 )
                 for name, shape in held.shapes.items()
@@ -441,25 +448,3 @@ class Slots:
         lengths = [self.lengths, self.alive, self.visual_lengths]
         text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
         return [*text, *lengths, *self._tensors.values(), *own]
-
-
-def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
-    """Shapes of the stacked tensors, without samples."""
-    return {name: tuple(tensor.shape[1:]) for name, tensor in parts.stacked.items()}
-
-
-def _cut(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The corner of that shape of every row."""
-    return tensor[(slice(None), *(slice(size) for size in shape))]
-
-
-def _launched(
-    numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] = MappingProxyType({})
-) -> dict[str, int]:
-    """What launches for rows of all these numbers are sized by, `least` at least."""
-    names = {name: None for each in numbers for name in each}
-    most = {name: max(each.get(name, 0) for each in (*numbers, least)) for name in names}
-    for name, value in most.items():
-        wider = next((size for size in WIDEST if size >= value), value)
-        most[name] = -(-value // step) * step if name == "tokens" else wider
-    return most
