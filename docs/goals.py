@@ -13,6 +13,8 @@ Row = tuple[str, str, str]
 STORED: Final = "python -m tests.stored_sizes --json assets/results/stored.json"
 SETTING: Final = ".75 bits"
 OPEN: Final = "open"
+BITS: Final = "python -m tests.bits_quality --suite suite --json assets/results/bits.json"
+JUDGED: Final = "short right", "wrong on pages"
 
 
 def goals() -> Iterator[Row]:
@@ -45,10 +47,17 @@ def _gap(model: str, arm: str) -> str:
     found = data("bits")[model]["figures"][arm]
     short, pages = found["short right"], found["wrong on pages"]
     return (
-        f"{short['gap']:+.1f} points ({short['interval'][0]:+.1f} to {short['interval'][1]:+.1f}), "
+        f"{short['gap']:+.2f} points ({short['interval'][0]:+.1f} to {short['interval'][1]:+.1f}), "
         f"{pages['gap']:+.2f} % of pages' tokens wrong ({pages['interval'][0]:+.2f} to "
         f"{pages['interval'][1]:+.2f})"
     )
+
+
+def _kept(model: str, arm: str, points: float, met: str) -> str:
+    """Whether an arm's mean loses at most so many points and one of pages' tokens."""
+    found = data("bits")[model]["figures"][arm]
+    kept = found["short right"]["gap"] >= -points and found["wrong on pages"]["gap"] <= 1
+    return met if kept else "no"
 
 
 def visual_share(one: dict[str, Any], setting: str = SETTING) -> float:
@@ -65,21 +74,64 @@ def answers() -> Iterator[Row]:
         "pocket: visual bytes 20 times fewer, at .5 points and 1 point of page error",
         f".75 bits, 21 times in the tokens, {held} with each prompt's bases: "
         + _gap("pocket", "own"),
-        "in the tokens",
+        _kept("pocket", "own", 0.5, "in the tokens"),
     )
     yield (
         "the same, 26 times (stretch)",
         f".5 bits, 32 times in the tokens: {_gap('pocket', 'own .5')}",
-        "no",
+        _kept("pocket", "own .5", 0.5, "in the tokens"),
     )
     yield (
         "pocket-llava: 8 times, at 1 point",
-        f"1 bit, 16 times in the tokens: {_gap('pocket-llava', 'own 1')}; 8 times not measured yet",
-        OPEN,
+        f"2 bits, 8 times in the tokens: {_gap('pocket-llava', 'own 2')}; "
+        f"1 bit, 16 times: {_gap('pocket-llava', 'own 1')}",
+        _kept("pocket-llava", "own 2", 1.0, "in the tokens"),
     )
     names = [table["name"] for built in frontier.committed() for table in built["tables"]]
     have = "[equal live bytes](#equal-live-bytes)" if "rivals" in names else "not measured yet"
     yield "better than every rival at equal live bytes, 2 to 32 times, both models", have, OPEN
+
+
+def bits_heads() -> list[str]:
+    """The heads of `bits_rows`, with how much was asked of which weights."""
+    heads = [""]
+    for model, found in data("bits").items():
+        plain = found["figures"]["plain"]
+        many = plain["short right"]["questions"], plain["wrong on pages"]["questions"]
+        heads += [
+            f"{model} (`{found['weights']}`): bytes",
+            f"right of {many[0]} short answers, in percent",
+            f"wrong tokens of {many[1]} pages, in percent",
+        ]
+    return heads
+
+
+def bits_rows() -> Iterator[tuple[str, ...]]:
+    """Every setting of bits, from many to few, own axes first: what it holds and what it costs."""
+    models = data("bits")
+    arms = {  # a model's arms by (how many bits, whether axes are lent)
+        model: {(-arm["bits"], name.startswith("cal")): name for name, arm in found["arms"].items()}
+        for model, found in models.items()
+    }
+    every = sorted({key for own in arms.values() for key in own})
+    for key in (None, *every):
+        words = "plain"
+        if key is not None:
+            words = f"{-key[0]:g} bits, {'calibrated' if key[1] else 'own'} axes"
+        cells = []
+        for model, found in models.items():
+            name = "plain" if key is None else arms[model].get(key)
+            row = found["figures"].get(name)
+            cells += ["", "", ""] if row is None else [
+                share(row["bytes"]), *(_paired(row[what], key is None) for what in JUDGED)
+            ]  # fmt: skip
+        yield words.replace("1 bits", "1 bit"), *cells
+
+
+def _paired(found: dict[str, Any], plain: bool) -> str:
+    """A mean and the interval of its difference from the plain cache's."""
+    low, high = found["interval"]
+    return f"{found['mean']:.2f}" + ("" if plain else f" ({low:+.2f} to {high:+.2f})")
 
 
 def live_bytes() -> Iterator[Row]:

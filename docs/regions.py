@@ -438,6 +438,7 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "efficiency": efficiency,
     "planes": planes,
     "goals-bits": lambda: lines(("goal", "measured", "met"), goals.goals()),
+    "bits-axes": lambda: lines(goals.bits_heads(), goals.bits_rows(), goals.BITS),
     "stored": lambda: lines(goals.stored_heads(), goals.stored_rows(), goals.STORED),
     "read": read,
     "others": others,

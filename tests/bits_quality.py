@@ -27,6 +27,7 @@ from transformers.cache_utils import Cache
 from rotatek.arguments import with_cache
 from rotatek.cache.compressed import cache_bytes, release
 from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import paired_interval
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import Item, StoredSuite
@@ -237,7 +238,8 @@ def main() -> None:
         arms = {
             name: {k: v for k, v in one.items() if k != "calibration"} for name, one in ARMS.items()
         }
-        held[args.model] = {"arms": arms, "figures": summary(rows)}
+        weights = weights_id(load(args.model, "cpu"))
+        held[args.model] = {"weights": weights, "arms": arms, "figures": summary(rows)}
         args.json.write_text(json.dumps(held, indent=1) + "\n")
 
 
