@@ -114,7 +114,7 @@ def bits_rows() -> Iterator[tuple[str, ...]]:
         for model, found in models.items()
     }
     every = sorted({key for own in arms.values() for key in own})
-    for key in (None, *every):
+    for key in (None, *every) if models else ():
         words = "plain"
         if key is not None:
             words = f"{-key[0]:g} bits, {'calibrated' if key[1] else 'own'} axes"
