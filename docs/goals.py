@@ -3,7 +3,9 @@
 Goals were set before anything was built. `stored_table` draws what caches weigh in files.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from docs import frontier
@@ -14,7 +16,7 @@ STORED: Final = "python -m tests.stored_sizes --json assets/results/stored.json"
 SETTING: Final = ".75 bits"
 OPEN: Final = "open"
 BITS: Final = "python -m tests.bits_quality --suite suite --json assets/results/bits.json"
-JUDGED: Final = "short right", "wrong on pages"
+PLAIN: Final = math.inf  # bits, of the cache that others are compared with
 
 
 def goals() -> Iterator[Row]:
@@ -53,11 +55,11 @@ def _gap(model: str, arm: str) -> str:
     )
 
 
-def _kept(model: str, arm: str, points: float, met: str) -> str:
-    """Whether an arm's mean loses at most so many points and one of pages' tokens."""
+def _kept(model: str, arm: str, points: float) -> str:
+    """Whether an arm loses at most so many points of short answers and one of pages' tokens."""
     found = data("bits")[model]["figures"][arm]
     kept = found["short right"]["gap"] >= -points and found["wrong on pages"]["gap"] <= 1
-    return met if kept else "no"
+    return "in the tokens" if kept else "no"
 
 
 def visual_share(one: dict[str, Any], setting: str = SETTING) -> float:
@@ -74,18 +76,18 @@ def answers() -> Iterator[Row]:
         "pocket: visual bytes 20 times fewer, at .5 points and 1 point of page error",
         f".75 bits, 21 times in the tokens, {held} with each prompt's bases: "
         + _gap("pocket", "own"),
-        _kept("pocket", "own", 0.5, "in the tokens"),
+        _kept("pocket", "own", 0.5),
     )
     yield (
         "the same, 26 times (stretch)",
         f".5 bits, 32 times in the tokens: {_gap('pocket', 'own .5')}",
-        _kept("pocket", "own .5", 0.5, "in the tokens"),
+        _kept("pocket", "own .5", 0.5),
     )
     yield (
         "pocket-llava: 8 times, at 1 point",
         f"2 bits, 8 times in the tokens: {_gap('pocket-llava', 'own 2')}; "
         f"1 bit, 16 times: {_gap('pocket-llava', 'own 1')}",
-        _kept("pocket-llava", "own 2", 1.0, "in the tokens"),
+        _kept("pocket-llava", "own 2", 1.0),
     )
     names = [table["name"] for built in frontier.committed() for table in built["tables"]]
     have = "[equal live bytes](#equal-live-bytes)" if "rivals" in names else "not measured yet"
@@ -108,30 +110,30 @@ def bits_heads() -> list[str]:
 
 def bits_rows() -> Iterator[tuple[str, ...]]:
     """Every setting of bits, from many to few, own axes first: what it holds and what it costs."""
-    models = data("bits")
-    arms = {  # a model's arms by (how many bits, whether axes are lent)
-        model: {(-arm["bits"], name.startswith("cal")): name for name, arm in found["arms"].items()}
-        for model, found in models.items()
-    }
-    every = sorted({key for own in arms.values() for key in own})
-    for key in (None, *every) if models else ():
-        words = "plain"
-        if key is not None:
-            words = f"{-key[0]:g} bits, {'calibrated' if key[1] else 'own'} axes"
-        cells = []
-        for model, found in models.items():
-            name = "plain" if key is None else arms[model].get(key)
-            row = found["figures"].get(name)
-            cells += ["", "", ""] if row is None else [
-                share(row["bytes"]), *(_paired(row[what], key is None) for what in JUDGED)
-            ]  # fmt: skip
-        yield words.replace("1 bits", "1 bit"), *cells
+    models = [_by_bits(found) for found in data("bits").values()]
+    for bits, lent in sorted(set().union(*models), key=lambda key: (-key[0], key[1])):
+        cells = [_cells(found.get((bits, lent)), bits < PLAIN) for found in models]
+        axes = f"{bits:g} bit{'s' * (bits != 1)}, {'calibrated' if lent else 'own'} axes"
+        words = axes.removeprefix("0") if bits < PLAIN else "plain"
+        yield words, *chain.from_iterable(cells)
 
 
-def _paired(found: dict[str, Any], plain: bool) -> str:
-    """A mean and the interval of its difference from the plain cache's."""
-    low, high = found["interval"]
-    return f"{found['mean']:.2f}" + ("" if plain else f" ({low:+.2f} to {high:+.2f})")
+def _by_bits(found: dict[str, Any]) -> dict[tuple[float, bool], dict[str, Any]]:
+    """A model's figures by how many bits a number has, and whether a calibration lends axes."""
+    figures = found["figures"]
+    arms = {(a["bits"], n.startswith("cal")): figures[n] for n, a in found["arms"].items()}
+    return {(PLAIN, False): figures["plain"]} | arms
+
+
+def _cells(row: dict[str, Any] | None, paired: bool) -> list[str]:
+    """Live bytes, short answers and pages, with the intervals of what is paired."""
+    if row is None:
+        return [""] * 3
+    cells = [share(row["bytes"])]
+    for what in ("short right", "wrong on pages"):
+        low, high = row[what]["interval"]
+        cells.append(f"{row[what]['mean']:.2f}" + f" ({low:+.2f} to {high:+.2f})" * paired)
+    return cells
 
 
 def live_bytes() -> Iterator[Row]:

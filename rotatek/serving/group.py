@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from rotatek.serving.parts import Parts
+from rotatek.serving.parts import Parts, launched_by
 from rotatek.serving.pools import Copy, Pools, Shift, size_class
 from rotatek.serving.slots import SIZES, Piece, Slots, room_for
 
@@ -90,9 +90,7 @@ class Group:
         """What the launches of every layer are sized by where a graph is captured for all of them:
         which layer has the widest head differs from picture to picture, how wide it is hardly."""
         each = [parts.numbers for own in caches for parts in own if parts is not None]
-        every = [*each, *(slots.launched for slots in self.slots)]
-        names = {name for numbers in every for name in numbers}
-        return {name: max(numbers.get(name, 0) for numbers in every) for name in names}
+        return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
         self, own: Sequence[Piece], seen: Sequence[Sequence[int]], numbers: Sequence[int]

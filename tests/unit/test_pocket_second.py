@@ -17,7 +17,7 @@ CHAIN = ROOT / "rotatek/pocket/training/second.sh"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # five processes start one after the other
+@pytest.mark.timeout(900)  # six processes start one after the other
 @pytest.mark.unversioned  # training is torch's; what is saved is read by a test of its own
 def test_every_link_of_the_chain_runs_and_the_next_goes_on_from_it(tmp_path: Path) -> None:
     save_llava(build_llava(llava_config(2, 2, 256, 128, 2, side=112)), tmp_path / "start")
