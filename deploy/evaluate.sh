@@ -21,6 +21,7 @@ graph=
 if [ "$device" = cuda ]; then
     gpus=$(nvidia-smi -L | wc -l)
     graph=--graph
+    export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # a machine's cores are the processes'
 fi
 jobs=${JOBS:-$((gpus > 0 ? 8 * gpus : 1))}
 handmade=assets/handmade/questions.jsonl
@@ -31,68 +32,109 @@ end=$(($(date +%s) + seconds))
 state=artifacts/evaluation
 mkdir -p "$out" "$state"
 
-evaluate() { # words
-    $python -m rotatek evaluate --model "$model" --suite "$suite" --tables "$tables" \
-        --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" ${EXTRA:-} "$@"
-}
-
-# The first process draws, solves budgets and compiles every kernel on a few pictures; then many share
-# what is left, so that no two of them compile the same.
-answer() { # until when
-    rc=0
-    first=$device
-    if [ "$gpus" -gt 0 ]; then first=cuda:0; fi
-    evaluate --device "$first" $graph --part 1/200 --limit-s $(($1 - $(date +%s))) \
-        --resume "artifacts/answers/$name.jsonl.xz" || return $?
-    number=0
-    pids=
-    while [ "$number" -lt "$jobs" ]; do
-        own=$device
-        if [ "$gpus" -gt 0 ]; then own=cuda:$((number % gpus)); fi
-        number=$((number + 1))
-        evaluate --device "$own" $graph --part "$number/$jobs" \
-            --limit-s $(($1 - $(date +%s))) 2>"$state/$name-$number.log" &
-        pids="$pids $!"
-    done
-    for pid in $pids; do
-        one=0
-        wait "$pid" || one=$?
-        if [ "$one" -ne 0 ] && [ "$rc" -ne 1 ]; then rc=$one; fi
-    done
-    return $rc
-}
-
-status=0
-count=$(echo "$runs" | wc -w)
-parts=$count # a main suite takes as long as three others
-for run in $runs; do case $run in *:all*) parts=$((parts + 2)) ;; esac done
-for run in $runs; do
-    name=${run%%=*}
-    rest=${run#*=}
+# Sets name, model, suite and tables from a run's words.
+read_run() {
+    name=${1%%=*}
+    rest=${1#*=}
     model=${rest%%:*}
     rest=${rest#*:}
     suite=${rest%%:*}
     tables=${rest#*:}
-    weight=1
-    case $tables in all*) weight=3 ;; esac
-    now=$(date +%s)
-    if [ ! -e "$state/$name.done" ] && [ "$now" -lt "$end" ]; then
-        rc=0
-        answer $((now + (end - now) * weight / parts)) || rc=$?
-        case $rc in
-        0) touch "$state/$name.done" ;;
-        3) status=$((status == 1 ? 1 : 3)) ;;
-        *)
-            echo "$name failed with $rc; see $state/$name-*.log" >&2
-            tail -n 5 "$state/$name"-*.log >&2 || true
-            status=1
-            ;;
+}
+
+# The evaluation of the run that was read, on the GPU of a job's number.
+evaluate() { # number words
+    gpu=
+    if [ "$gpus" -gt 0 ]; then gpu=CUDA_VISIBLE_DEVICES=$(($1 % gpus)); fi
+    shift
+    env $gpu $python -m rotatek evaluate --model "$model" --suite "$suite" --tables "$tables" \
+        --device "$device" --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" \
+        ${EXTRA:-} "$@"
+}
+
+# Waits for all of `pids`; fails with 1 if one failed, else with 3 if one has not answered all.
+wait_all() {
+    rc=0
+    for pid in $pids; do
+        one=0
+        wait "$pid" || one=$?
+        case $one in
+        0) ;;
+        3) rc=$((rc == 1 ? 1 : 3)) ;;
+        *) rc=1 ;;
         esac
-        evaluate --device "$device" --report --pack "$state/$name.jsonl.xz" || status=1
-    elif [ ! -e "$state/$name.done" ] && [ "$status" -ne 1 ]; then
-        status=3
+    done
+    pids=
+    return $rc
+}
+
+# One job's part of every run, one after the other: a run that is long gets three times the time of
+# another, and what one leaves of its time is the next one's.
+work() { # number
+    left=$parts
+    rc=0
+    for run in $runs; do
+        read_run "$run"
+        weight=$(weight_of "$tables")
+        now=$(date +%s)
+        mark=$state/$name/done-$(($1 + 1))-of-$jobs
+        if [ -e "$mark" ]; then
+            one=0
+        elif [ "$now" -ge "$end" ]; then
+            one=3
+        else
+            one=0
+            log=$state/$name-$(($1 + 1)).log
+            evaluate "$1" $graph --part "$(($1 + 1))/$jobs" \
+                --limit-s $(((end - now) * weight / left)) 2>"$log" || one=$?
+            case $one in
+            0) touch "$mark" ;;
+            3) ;;
+            *) tail -n 5 "$log" >&2 ;;
+            esac
+        fi
+        left=$((left - weight))
+        if [ "$one" -ne 0 ] && [ "$rc" -ne 1 ]; then rc=$((one == 3 ? 3 : 1)); fi
+    done
+    return $rc
+}
+
+weight_of() { # tables
+    case $1 in all*) echo 3 ;; *) echo 1 ;; esac
+}
+
+# Suites are drawn and budgets solved first, once a run and side by side.
+pids=
+number=0
+parts=0
+for run in $runs; do
+    read_run "$run"
+    parts=$((parts + $(weight_of "$tables")))
+    if [ ! -e "$state/$name/drawn" ]; then
+        (
+            evaluate "$number" --draw --resume "artifacts/answers/$name.jsonl.xz"
+            touch "$state/$name/drawn"
+        ) &
+        pids="$pids $!"
     fi
-    parts=$((parts - weight))
-    if [ -e "$state/$name.jsonl.xz" ]; then cp "$state/$name.jsonl.xz" "$out/"; fi
+    number=$((number + 1))
 done
+wait_all
+
+number=0
+while [ "$number" -lt "$jobs" ]; do
+    work "$number" &
+    pids="$pids $!"
+    number=$((number + 1))
+done
+status=0
+wait_all || status=$?
+for run in $runs; do
+    read_run "$run"
+    if ls "$state/$name"/journal* >/dev/null 2>&1; then
+        evaluate 0 --report --pack "$out/$name.jsonl.xz" &
+        pids="$pids $!"
+    fi
+done
+wait_all || status=1
 exit $status

@@ -16,7 +16,6 @@ from rotatek.evaluation.answers import SUFFIX
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.tables import tables
 from rotatek.models import load
-from rotatek.settings import Settings
 
 REGION: Final = re.compile(r"(<!-- data: (\w[\w-]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EVALUATE: Final = "sh deploy/evaluate.sh OUT 480"
@@ -87,42 +86,31 @@ def shipped(name: str) -> str:
     return weights_id(load(name, "cpu"))
 
 
-# Settings that README shows, by the words for them: uncompressed, the paper's, and beyond it.
-HEADLINE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "uncompressed": {"channels": "full"},
-    "RotateK, 32 of 128 Key channels, every token": {"keep_channels": 0.25},
-    "FastV alone": {"tokens": "fastv", "keep_tokens": 0.25, "channels": "full"},
-    **{
-        f"FastV + {label}": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 0.25, **own}
-        for label, own in {
-            "ThinK": {"channels": "think"},
-            "SparK (mean)": {"channels": "spark", "recovery": "mean"},
-            "SparK (signs)": {"channels": "spark"},
-            "RotateK": {},
-        }.items()
-    },
-    "beyond the paper: Keys 16, Values 32, adaptive widths, every token": {
-        "keep_channels": 0.125, "keep_values": 0.25, "widths": "adaptive",
-    },
-    "beyond the paper: .75 bits a number, every token": {"bits": 0.75},
-}  # fmt: skip
+# Rows of the table `core` that README shows: the paper's, the rivals people use, and beyond both.
+HEADLINE: Final = (
+    "Uncompressed", "ThinK, 32 Key channels", "SparK, 32 Key channels", "RotateK, 32 Key channels",
+    "FastV only (0.25)", "FastV + ThinK (0.25)", "FastV + SparK (0.25)", "FastV + RotateK (0.25)",
+    "Full Keys (fp8)", "KIVI (4 bits)", "TurboQuant (4 bits)", "RotateK (0.75 bits)",
+)  # fmt: skip
 
 
 def headline() -> str:
-    """A few settings on every model side by side: live bytes, then the score; the paper's count."""
-    models = frontier.committed()
-    found = [{Settings.from_dict(row["settings"]): row
-              for table in built["tables"] if table["questions"] == built["tables"][0]["questions"]
-              for row in table["rows"]} for built in models]  # fmt: skip
+    """A few settings on both models, side by side."""
+    return side_by_side("core", frontier.committed(), only=HEADLINE)
+
+
+def equal_bytes() -> str:
+    """Ours and the strongest rival of the same live bytes, at every budget."""
     body = []
-    for words, flat in HEADLINE.items():
-        settings = Settings.of(**flat)
-        cells = [cell for one in found for cell in _numbers(one.get(settings))]
-        if any(settings in one for one in found):
-            body.append((words, nominal(settings.nominal_kv), *cells))
-    made = lines(("", "nominal", *_heads(models)), body)
-    said = [f"{_name(built)}: {_asked(built['tables'][0])}" for built in models]
-    return f"{made}\n{'; '.join(said)}.\n" if body else made
+    for built in frontier.committed():
+        for one in goals.strongest(built):
+            cells = [
+                f"{label.rpartition(', ')[0]}: {100 * score:.1f}"
+                for label, score in ((one.ours, one.score), (one.rival, one.other))
+            ]
+            body.append((_name(built), one.times, *cells, one.said))  # fmt: skip
+    heads = "model", "times smaller", "RotateK: score", "strongest rival: score", "points (95 %)"
+    return lines(heads, body)
 
 
 def _heads(models: Sequence[Built]) -> list[str]:
@@ -140,14 +128,17 @@ def _numbers(row: Mapping[str, Any] | None) -> tuple[str, str]:
     return share(row["actual_kv"]), f"{100 * row['score']:.1f}"
 
 
-def side_by_side(name: str, models: Sequence[Built]) -> str:
-    """One table of an evaluation, a pair of columns a model that was asked it."""
+def side_by_side(
+    name: str, models: Sequence[Built], of_suite: str = "", only: Sequence[str] = ()
+) -> str:
+    """One table of an evaluation, a pair of columns a model that was asked it; `only` some rows."""
     found = {_name(built): table for built in models
              for table in built["tables"] if table["name"] == name}  # fmt: skip
     having = [built for built in models if _name(built) in found]
     missing = [_name(built) for built in models if _name(built) not in found]
-    title = titles()[name]
-    labels = dict.fromkeys(row["label"] for table in found.values() for row in table["rows"])
+    title = titles()[name] + of_suite
+    labels = dict.fromkeys(row["label"] for table in found.values() for row in table["rows"]
+                           if not only or row["label"] in only)  # fmt: skip
     of = [{row["label"]: row for row in table["rows"]} for table in found.values()]
     body = [(label, *(cell for one in of for cell in _numbers(one.get(label))),
              next(nominal(one[label]["nominal_kv"]) for one in of if label in one))
@@ -183,9 +174,16 @@ def drawn(*names: str) -> Callable[[], str]:
 
 
 def beside() -> str:
-    """The table `core` on the suites beside the main one."""
-    others = [built for name, built in every() if name not in map("{}.json".format, MAIN.values())]
-    return side_by_side("core", others)
+    """The table `core` on the suites beside the main one, a table a suite."""
+    suites: dict[str, list[Built]] = {}
+    for name, built in every():
+        if name.removesuffix(".json") not in MAIN.values():
+            suites.setdefault(built["suite"]["name"], []).append(built)
+    words = {"questions.jsonl": "handmade pages", "pocket-unseen (seed 0)": "unseen renderers"}
+    return "\n".join(
+        side_by_side("core", sorted(models, key=_name), f": {words.get(suite, suite)}")
+        for suite, models in suites.items()
+    )
 
 
 def status() -> str:
@@ -232,9 +230,7 @@ def _gaps(found: Sequence[Mapping[str, Any]], gaps: dict[str, list[float]]) -> N
 
 
 def _name(built: Built) -> str:
-    suite = built["suite"]["name"].partition(" (")[0].partition(".")[0]
-    model = built["model"]["name"]
-    return model if suite in ("pocket", "questions") else f"{model}, {suite}"
+    return str(built["model"]["name"])
 
 
 def _whose(built: Built) -> str:
@@ -419,6 +415,7 @@ REGIONS: Final[Mapping[str, Callable[[], str]]] = {
     "claims": claims,
     "runs": runs,
     "headline": headline,
+    "equal-bytes": equal_bytes,
     "status": status,
     "budgets": drawn("budget-fastv", "budget-visionzip"),
     "margins": margins,

@@ -38,6 +38,7 @@ FORMS: Final = {  # what has code of its own, and what is said where that code i
     PAST: "Text in 8 bits is read and written in plain PyTorch until a restart.",
     LOOKS: "What a prompt looks at is summed up in plain PyTorch until a restart.",
 }
+placed = torch.cuda.device  # Triton launches on the current device, wherever its tensors are
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 
 
@@ -80,9 +81,8 @@ class Dispatcher:
             launch = importlib.import_module(".launch", __package__)
             refusal = self._refusal(launch, q, visual, text)
             if not refusal and not self._fault:
-                return launch.attend_triton(q, visual, text, scale)
-        except torch.cuda.OutOfMemoryError:
-            raise
+                with placed(q.device):
+                    return launch.attend_triton(q, visual, text, scale)
         except Exception as error:
             self._fail_forms(forms, error)
         return attend_reference(q, visual, text, scale)
@@ -95,9 +95,8 @@ class Dispatcher:
             try:
                 if not self._faults[PAST] and not self._fault:
                     launch = importlib.import_module(".append", __package__)
-                    return launch.append_text(text, keys, values, added)
-            except torch.cuda.OutOfMemoryError:
-                raise
+                    with placed(keys.device):
+                        return launch.append_text(text, keys, values, added)
             except Exception as error:
                 self._fail_forms([PAST], error)
         return append_plain(text, keys, values, added)
@@ -109,9 +108,9 @@ class Dispatcher:
             self._check_form(LOOKS, seen.keys.device)
             try:
                 if self.sums_up(seen.keys):
-                    return importlib.import_module(".looks", __package__).look(seen)
-            except torch.cuda.OutOfMemoryError:
-                raise
+                    launch = importlib.import_module(".looks", __package__)
+                    with placed(seen.keys.device):
+                        return launch.look(seen)
             except Exception as error:
                 self._fail_forms([LOOKS], error)
         return look_plain(seen)
@@ -131,10 +130,11 @@ class Dispatcher:
         if first.device.type != "cuda" or self._fault or self._solver_fault:
             return None
         try:
-            return getattr(importlib.import_module(SOLVERS[work], __package__), work)(first, *rest)
-        except torch.cuda.OutOfMemoryError:
-            raise
+            launch = importlib.import_module(SOLVERS[work], __package__)
+            with placed(first.device):
+                return getattr(launch, work)(first, *rest)
         except Exception as error:
+            _pass_on_memory(error)
             self._solver_fault = (
                 f"The GPU solver failed ({type(error).__name__}): bases come from plain PyTorch."
             )
@@ -268,6 +268,7 @@ class Dispatcher:
 
     def _fail_forms(self, forms: Sequence[str], error: Exception) -> None:
         """Leave what failed to plain PyTorch: some forms, or all of attention where it was none."""
+        _pass_on_memory(error)
         sentence = f"The GPU kernel failed ({type(error).__name__})."
         self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
         if not forms:
@@ -276,6 +277,12 @@ class Dispatcher:
 
     def _fail(self, sentence: str) -> None:
         self._fault = f"{sentence} Attention runs in plain PyTorch until a restart."
+
+
+def _pass_on_memory(error: Exception) -> None:
+    """Raise what says that memory was missing, also in a driver's words: no kernel is at fault."""
+    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+        raise error
 
 
 def sample(

@@ -60,6 +60,8 @@ def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
     if q.shape[-1] > 256:
         return "head width above 256"
     packed = visual is not None and visual.key_planes is not None
+    if visual is not None and not packed and not all(_widths(visual)):
+        return "no channel left"
     if packed and max(visual.key_planes.widest, visual.value_planes.widest) > WIDEST:
         return "too many bits a token for planes"
     if packed and q.dtype == torch.float32:  # its sums of digits would err by up to 3e-4

@@ -96,7 +96,9 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--resume", type=Path, metavar="FILE", help="first lay a packed file's answers into --out"
     )
     parser.add_argument(
-        "--draw", action="store_true", help="only draw an embedded suite into --out, for later runs"
+        "--draw",
+        action="store_true",
+        help="only draw the suite, and solve budgets where a table has them, into --out",
     )
     parser.add_argument("--limit-s", type=float, metavar="S", help="stop, to go on later, after S")
     parser.add_argument(
@@ -136,9 +138,8 @@ def run(args: argparse.Namespace) -> int:
     if args.resume is not None and args.resume.exists() and not journals(args.out):
         restore(unpack(args.resume), args.out)
     suite = open_suite(args)
-    if args.draw:
-        return 0
-    return answer_all(args, evaluation_of(args, chosen + solved_table(args, suite), suite))
+    solved = solved_table(args, suite)
+    return 0 if args.draw else answer_all(args, evaluation_of(args, chosen + solved, suite))
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:

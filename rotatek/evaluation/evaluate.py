@@ -2,6 +2,7 @@
 
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -65,6 +66,7 @@ class Evaluation:
 
     def answer(self) -> Outcome:
         """Answer what is missing in this process."""
+        began = time.monotonic()
         vlm = load(self.model, self.device)
         header = describe_run(vlm, self.suite, self.options)
         journal = Journal(self.journal, header)
@@ -73,7 +75,8 @@ class Evaluation:
         journal.record(settings for settings, _ in chosen)
         runner = Runner(vlm, self.suite, journal, self.options, notice)
         units = runner.units(chosen, part=self.part)
-        return Outcome(_work(runner, units, self.limit_s), runner.refused)
+        end = None if self.limit_s is None else began + self.limit_s
+        return Outcome(_work(runner, units, end), runner.refused)
 
     @property
     def journal(self) -> Path:
@@ -125,13 +128,13 @@ class Evaluation:
         return header, read_journals(self.out, header)
 
 
-def _work(runner: Runner, units: list[Unit], limit_s: float | None) -> bool:
-    """Answer with a progress bar on stderr; False if the time was over first."""
+def _work(runner: Runner, units: list[Unit], end: float | None) -> bool:
+    """Answer with a progress bar on stderr, until the clock's `end`; False if that came first."""
     total = size(units)
     with tqdm(total=total, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
         for added in runner.run(units):
             bar.update(added)
-            if limit_s is not None and bar.format_dict["elapsed"] > limit_s:
+            if end is not None and time.monotonic() > end:
                 return bar.n >= total
     return True
 

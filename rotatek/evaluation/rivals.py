@@ -40,14 +40,11 @@ def stored(folder: Path) -> Table | None:
 
 def table_of(rows: Sequence[Row]) -> Table:
     """Solved rows, and what is expected of ours against every rival of the same bytes."""
-    ours, claims = {kind_of(Settings(channels=one)) for one in adapting()}, []
+    ours, claims = {kind_of(Settings(channels=one))[1] for one in adapting()}, []
     for first, second in product(rows, rows):
         same = first.label.rpartition(", ")[2] == second.label.rpartition(", ")[2]
-        if (
-            same
-            and kind_of(first.settings) in ours
-            and kind_of(second.settings)[1] not in {method for _, method in ours}
-        ):
+        mine, theirs = (kind_of(row.settings)[1] in ours for row in (first, second))
+        if same and mine and not theirs:
             claims.append(Claim(first.label, second.label, topic=NAME))
     return Table(NAME, TITLE, tuple(rows), tuple(claims))
 

@@ -88,6 +88,7 @@ class Runner:
         on_gpu = vlm.device.type == "cuda"
         self.batch = self.options.batch or (64 if on_gpu else 8)
         self.graph = self.options.graph and on_gpu
+        self.turn = 0.0  # where among a batch's groups of settings this process begins
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
 
@@ -100,6 +101,7 @@ class Runner:
             part: number and count of parts of the pictures; questions about others are left out.
         """
         mine = of_part(self.suite.items, *part)
+        self.turn = part[0] / part[1]
         todo = missing(self.suite.items, wanted, self.journal.answers)
         todo = [(item, owed) for item, owed in todo if item.document in mine]
         if not todo:
@@ -141,7 +143,8 @@ class Runner:
             chosen = [s for s in owed if (setting_id(s) in self.eager) == slow]
             ordered = [settings for alike in by_pruning(chosen) for settings in alike]
             groups += even(ordered, -(-len(ordered) // many))
-        return groups
+        first = int(self.turn * len(groups))  # each part compiles the kernels of others first
+        return groups[first:] + groups[:first]
 
     def _answer(self, batch: QuestionBatch, group: list[Settings]) -> None:
         """Write down what a group of settings answers; in halves where it does not go together."""

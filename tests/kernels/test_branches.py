@@ -10,6 +10,7 @@ import torch
 from kernels import launch
 from kernels.cases import WIDTHS, Case, branches, make, widths
 from kernels.check import errors, passes, sampled
+from kernels.dispatch import sample
 from kernels.launch import _merge_block, attend_triton
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
@@ -152,3 +153,11 @@ def test_gpus_without_8_bit_floats_leave_such_caches_to_pytorch(
         for stored in ("fp8", "int8", "rotated"):
             q, visual, text = make(replace(EIGHT, pack=stored), "cpu")
             assert bool(launch.supported(q, visual, text)) == (refused and stored == "fp8")
+
+
+def test_a_cache_without_a_channel_is_refused_and_one_with_planes_is_not() -> None:
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    assert launch.supported(q, visual, text) is None
+    assert visual.basis is not None
+    none = visual._replace(keys=visual.keys[..., :0], basis=visual.basis[..., :0])
+    assert "channel" in (launch.supported(q, none, text) or "")

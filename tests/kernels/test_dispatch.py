@@ -4,7 +4,8 @@ import importlib
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,8 @@ class OnGpu(torch.Tensor):
 
 def call(dispatcher: Dispatcher) -> torch.Tensor:
     q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
-    return dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1).as_subclass(torch.Tensor)
+    out = dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1)
+    return out.as_subclass(torch.Tensor)
 
 
 def kernel(
@@ -58,6 +60,7 @@ def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(dispatch, "attend_reference", honest)
     monkeypatch.setattr(dispatch, "append_plain", append)
+    monkeypatch.setattr(dispatch, "placed", lambda device: nullcontext())
 
 
 def test_the_first_failure_is_the_last(
@@ -81,15 +84,46 @@ def test_the_first_failure_is_the_last(
     assert caplog.records
 
 
-def test_out_of_memory_is_not_a_fault_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [torch.cuda.OutOfMemoryError("full"), RuntimeError("Triton Error [CUDA]: out of memory")],
+)
+def test_out_of_memory_is_not_a_fault_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def full(*args: object) -> None:
-        raise torch.cuda.OutOfMemoryError("full")
+        raise error
 
     kernel(monkeypatch, full)
+    monkeypatch.setattr(importlib.import_module("fake"), "covariance", full, raising=False)
     dispatcher = Dispatcher()
-    with pytest.raises(torch.cuda.OutOfMemoryError):
+    with pytest.raises(type(error)):
         call(dispatcher)
-    assert dispatcher.status("cuda").backend == "triton"
+    with pytest.raises(type(error)):
+        dispatcher.solve("covariance", torch.ones(1).as_subclass(OnGpu))
+    assert dispatcher.status("cuda") == Dispatcher().status("cuda")
+
+
+def test_kernels_are_launched_on_the_device_of_their_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered = []
+
+    @contextmanager
+    def placed(device: Any) -> Iterator[None]:
+        entered.append(device.index)
+        yield
+        entered.append("left")
+
+    def launched(q: torch.Tensor, *rest: object) -> torch.Tensor:
+        entered.append("launched")
+        return q
+
+    kernel(monkeypatch, launched)
+    monkeypatch.setattr(dispatch, "placed", placed)
+    monkeypatch.setattr(OnGpu, "device", SimpleNamespace(type="cuda", index=1))
+    call(Dispatcher())
+    assert entered == [1, "launched", "left"]
 
 
 def test_a_missing_triton_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
