@@ -78,8 +78,9 @@ def adapting() -> list[ChannelMethod]:
 def rows_of(scale: Scale) -> Iterator[Row]:
     """Every budget, heaviest first: tokens alone, the paper's methods, rivals, ours beyond it.
 
-    A method that cannot be made so light, not even by dropping tokens, has no row there; nor has
-    one that stays as it was at the budget before.
+    A method that has to drop tokens has a row with each of the paper's pruners. One that cannot be
+    made so light, not even so, has no row there; nor has one that stays as it was at the budget
+    before.
     """
     droppers = [kind() for kind in pruners() if kind.of_paper]
     forms: list[ChannelMethod] = [kind().at(QUARTER) for kind in reducers()]
@@ -88,7 +89,7 @@ def rows_of(scale: Scale) -> Iterator[Row]:
     for times in TIMES:
         target = scale.shape.budget(times)
         alone = [met(Full(), [pruner], target, scale) for pruner in droppers]
-        joint = [met(form, droppers, target, scale) for form in forms]
+        joint = [met(form, [pruner], target, scale) for form in forms for pruner in droppers]
         for settings in (*alone, *joint):
             if scale(settings) <= NEAR * target and settings not in seen:
                 seen.add(settings)

@@ -96,11 +96,55 @@ def test_tables_of_any_name_are_drawn() -> None:
     assert list(drawn) == ["rivals", "sparsity-x", "newest"]
 
 
-def test_whole_pages_are_a_kind_of_question(committed: dict) -> None:
-    assert "transcription" in files.categories(committed)
-    whole, pages = (figures(events.draw(committed, "score", c)) for c in ("all", "transcription"))
-    assert whole.keys() == pages.keys() and not any(name.endswith("-long") for name in whole)
-    assert whole["frontier-fastv"]["summary"] != pages["frontier-fastv"]["summary"]
+def test_the_opening_names_the_weights_that_it_is_of() -> None:
+    model = {"name": "m", "weights": "0123456789abcdef", "dtype": "bfloat16"}
+    found = {"results": EVALUATION | {"model": model, "ran_on": {"device": "a GPU"}}}
+    (_, drawing) = opening.opening(found)[1]["opening"]
+    assert drawing.reading.endswith(" Up to 15 questions; weights 01234567, bfloat16, on a GPU.")
+
+
+def test_whole_pages_are_a_kind_of_question() -> None:
+    kept: dict = EVALUATION
+    (table,) = kept["tables"]
+    kinds = {"charts": {"score": 0.9}, "transcription": {"score": 0.4}}
+    rows = [row | {"by_category": kinds} for row in table["rows"]]
+    both = [table | {"rows": rows}, table | {"name": "channels-long", "rows": rows}]
+    found = {
+        "results": kept
+        | {"tables": both, "suite": {"categories": {"charts": 1, "transcription": 3}}}
+    }
+    assert files.categories(found) == list(kinds)
+    whole, pages = (figures(events.draw(found, "score", c)) for c in ("all", "transcription"))
+    assert whole.keys() == pages.keys() == {"opening", "channels"}
+    assert whole["channels"]["summary"] != pages["channels"]["summary"]
+
+
+def test_rivals_are_a_line_a_method_and_the_better_pruner_of_a_budget() -> None:
+    kept: dict = EVALUATION
+    labels = {
+        "FastV + KIVI (2 bits), 8x": 0.5, "VisionZip + KIVI (2 bits), 8x": 0.6,
+        "KIVI (4 bits), 4x": 0.8, "RotateK (K + V, adaptive), 4x": 0.7,
+    }  # fmt: skip
+    rows = [ROW, *(ROW | {"label": label, "score": score} for label, score in labels.items())]
+    one = kept["tables"][0] | {"name": "rivals", "rows": rows}
+    found = {"results": kept | {"tables": [one]}}
+    (_, drawing) = answers.answers(found, files.Asked("score"))["rivals"]
+    lines = {line["name"]: line["y"].tolist() for line in drawing.figure.data if line.get("name")}
+    assert lines == {"KIVI (bits)": [60.0, 80.0], "RotateK (K + V, adaptive)": [70.0]}
+
+
+def test_pruners_share_a_row_for_what_joins_them() -> None:
+    kept: dict = EVALUATION
+    labels = "FastV only (0.25)", "Random only (0.25)", "Random + ThinK (0.25)"
+    rows = [ROW, *(ROW | {"label": label} for label in labels)]
+    one = kept["tables"][0] | {"name": "pruners", "rows": rows}
+    found = {"results": kept | {"tables": [one]}}
+    (_, drawing) = answers.answers(found, files.Asked("score"))["pruners"]
+    axis = drawing.figure.layout["yaxis"]
+    assert list(axis["ticktext"]) == ["tokens only (0.25)", "ThinK (0.25)"]
+    assert [(line["name"], list(line["y"])) for line in drawing.figure.data] == [
+        ("FastV", [0]), ("Random", [0, 1]),
+    ]  # fmt: skip
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Figures of an evaluation: frontiers, channels kept, fixed budgets, what is beyond the paper."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rotatek.channels.studies import HEAD
-from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.compare.columns import UNCOMPRESSED, pruners
 from rotatek.page.results.files import (
     EVERY,
     MEASURES,
@@ -25,6 +26,8 @@ from viz.theme import Style
 ORDER: Final = (
     "rivals", "frontier", "sparsity", "channels", "budget", "bits", "beyond", "pruners", "ablation"
 )  # fmt: skip
+# A row of rivals: what needs a pruner, the bits it has there, and how many times smaller it is.
+RIVAL: Final = re.compile(r"^(?:\w+ \+ )?(.*?)(?: \([0-9.]+ bits\))?(, \d+x)$")
 
 
 def answers(files: Files, asked: Asked) -> Drawings:
@@ -56,6 +59,10 @@ def _answers(built: Mapping[str, Any], asked: Asked) -> Drawings:
             continue
         if kind in ("frontier", "channels", "sparsity"):
             drawing = _lines(rows, kind != "frontier", MEASURES[asked.measure])
+        elif kind == "rivals":
+            drawing = _lines(_forms(rows), False, MEASURES[asked.measure])
+        elif kind == "pruners":
+            drawing = _pruners(rows, MEASURES[asked.measure])
         else:
             drawing = _rows(rows, MEASURES[asked.measure])
         title = table["title"].replace("Accuracy against the KV budget", "Answers against bytes")
@@ -123,6 +130,38 @@ def _lines(rows: Sequence[Measured], channels: bool, measure: str) -> Drawing:
     return frontier.draw(lines, whole, axes)
 
 
+def _forms(rows: Sequence[Measured]) -> list[Measured]:
+    """The better row of every method at every budget, where two pruners may get it there."""
+    best: dict[str, Measured] = {}
+    for row in rows:
+        label = _form(row.label)
+        if label not in best or row.value > best[label].value:
+            best[label] = row._replace(label=label)
+    return list(best.values())
+
+
+def _form(label: str) -> str:
+    """A rival's words without the pruner that it needs there, and without how many bits it has."""
+    found = RIVAL.match(label)
+    if found is None:
+        return label
+    few = " (bits)" if " bits), " in label else ""
+    return f"{found[1]}{few}{found[2]}"
+
+
+def _pruners(rows: Sequence[Measured], measure: str) -> Drawing:
+    """A row for what joins the pruners, and in it a dot for each of them."""
+    shown = []
+    for row in rows:
+        pruner = next((one for one in pruners() if row.label.startswith(one.label)), None)
+        if pruner is not None:
+            joined = row.label.removeprefix(pruner.label).strip().removeprefix("+ ")
+            words = f"tokens {joined}" if joined.startswith("only") else joined
+            values = 100 * row.value, 100 * row.low, 100 * row.high
+            shown.append(dots.Dot(words, *values, pruner.colour, pruner.label))
+    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), _rule(rows))
+
+
 def _points(measured: Sequence[tuple[float, Measured]]) -> frontier.Points:
     """A line's measurements, each with the share that it keeps."""
     return frontier.Points(
@@ -143,6 +182,10 @@ def _rows(rows: Sequence[Measured], measure: str) -> Drawing:
         for row in rows
         if row.label != UNCOMPRESSED
     ]  # fmt: skip
-    whole = next((row for row in rows if row.label == UNCOMPRESSED), None)
-    rule = None if whole is None else (100 * whole.value, "uncompressed")
-    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), rule)
+    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), _rule(rows))
+
+
+def _rule(rows: Sequence[Measured]) -> tuple[float, str] | None:
+    """The uncompressed score, that all rows are measured against."""
+    whole = next((row.value for row in rows if row.label == UNCOMPRESSED), None)
+    return None if whole is None else (100 * whole, "uncompressed")

@@ -50,10 +50,20 @@ def opening(files: Files) -> tuple[str, Drawings]:
         name = model_of(built) if len(models) > 1 else ""
         lines = [frontier.Line(best.name, best.style, _points(best.rows)) for best in found]
         axes = frontier.Axes("of the cache's live bytes", "score")
-        drawing = frontier.draw(lines, whole, axes)._replace(reading=READING)
+        drawing = frontier.draw(lines, whole, axes)._replace(reading=READING + _measured(built))
         said.append(f"{name}: {sentence(found, whole)}" if name else sentence(found, whole))
         drawn[f"{OPENING}{end}"] = f"{TITLE}: {name}" if name else TITLE, drawing
     return "\n".join(said), drawn
+
+
+def _measured(built: Mapping[str, Any]) -> str:
+    """On how many questions, with which weights, in what type and where."""
+    model, ran = built.get("model", {}), built.get("ran_on", {})
+    if "weights" not in model:
+        return ""
+    most = max(table["questions"] for table in tables_of(built))
+    where = f", on {ran['device']}" if "device" in ran else ""
+    return f" Up to {most:,} questions; weights {model['weights'][:8]}, {model['dtype']}{where}."
 
 
 def reference(built: Mapping[str, Any]) -> float | None:
