@@ -84,11 +84,10 @@ def _bits(made: Made) -> Study:
         "FastV 0.4, ": {"tokens": "fastv", "keep_tokens": 0.4},
         "VisionZip 0.4, ": {"tokens": "visionzip", "keep_tokens": 0.4},
     }
+    words = {bits: f"{bits:g} bit{'s' * (bits != 1)}" for bits in BITS}
     rows: Rows = {
-        f"{place}{bits:g} bits": (pruner, made(bits=bits))
+        place + words[bits]: (pruner, made(bits=bits))
         for (place, pruner), bits in product(places.items(), BITS)
     }
-    claims: list[Expected] = [
-        (f"{bits:g} bits", "Uncompressed", "about", "bits") for bits in BITS
-    ]  # fmt: skip
+    claims: list[Expected] = [(one, "Uncompressed", "about", "bits") for one in words.values()]
     return Study("bits", "Beyond the paper: the bits that channels earn", rows, tuple(claims))

@@ -26,12 +26,12 @@ from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
 from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, of_part
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.models.memory import free_bytes, is_out_of_memory
+from rotatek.models.memory import is_out_of_memory, share_bytes
 from rotatek.serving.rows import decode_caches
 from rotatek.settings import Settings
 
 ROWS: Final = 2560  # decoded side by side, at most: questions times settings
-MEMORY: Final = 8  # one part in eight of what is free is for them: processes share a GPU
+PROCESSES: Final = 10  # that share a GPU, or eight with room for their prefills
 TOKENS: Final = 1 << 16  # of a batch of questions, about
 
 
@@ -136,7 +136,7 @@ class Runner:
     def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
         tokens = batch.whole.valid.numel() + len(batch.items) * batch.limit
-        room = free_bytes(str(self.vlm.device)) // MEMORY // self.vlm.full_bytes(tokens)
+        room = share_bytes(self.vlm.device, PROCESSES) // self.vlm.full_bytes(tokens)
         many = max(1, min(ROWS // len(batch.items), room))
         groups = []
         for slow in (False, True):
