@@ -138,8 +138,9 @@ def test_the_table_of_rivals_is_solved_once_and_kept(
     kept = {one.settings.channels.name for one in table.rows}
     assert set(CHANNELS.own) <= kept
     assert len({one.settings for one in table.rows}) == len(table.rows)
+    labels = [one.label for one in table.rows]
     joined = {
-        pruner: {one.label.removeprefix(pruner) for one in table.rows if one.label.startswith(pruner)}
+        pruner: {label.removeprefix(pruner) for label in labels if label.startswith(pruner)}
         for pruner in ("FastV + ", "VisionZip + ")
     }
     assert joined["FastV + "] and joined["FastV + "] <= joined["VisionZip + "]  # who drops less?
