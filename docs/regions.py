@@ -100,17 +100,23 @@ def headline() -> str:
 
 
 def equal_bytes() -> str:
-    """Ours and the strongest rival of the same live bytes, at every budget."""
-    body = []
-    for built in frontier.committed():
-        for one in goals.strongest(built):
-            cells = [
-                f"{label.rpartition(', ')[0]}: {100 * score:.1f}"
-                for label, score in ((one.ours, one.score), (one.rival, one.other))
-            ]
-            body.append((_name(built), one.times, *cells, one.said))  # fmt: skip
-    heads = "model", "times smaller", "RotateK: score", "strongest rival: score", "points (95 %)"
+    """Ours and the strongest rival of the same live bytes, at every budget and for every model."""
+    models = frontier.committed()
+    found = [{one.times: one for one in goals.strongest(built)} for built in models]
+    heads = ["times smaller"]
+    for built in models:
+        heads += [f"{_name(built)}: RotateK", "strongest rival", "points (95 %)"]
+    body = [(times, *(cell for one in found for cell in _pair(one.get(times))))
+            for times in dict.fromkeys(times for one in found for times in one)]  # fmt: skip
     return lines(heads, body)
+
+
+def _pair(one: goals.Strongest | None) -> tuple[str, str, str]:
+    """Ours, the rival and the difference; empty cells for none."""
+    if one is None:
+        return "", "", ""
+    ours, rival = (label.rpartition(", ")[0] for label in (one.ours, one.rival))
+    return f"{100 * one.score:.1f}, {ours}", f"{100 * one.other:.1f}, {rival}", one.said
 
 
 def _heads(models: Sequence[Built]) -> list[str]:

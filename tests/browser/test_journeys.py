@@ -32,7 +32,7 @@ def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot)
     assert not page.evaluate("document.body.classList.contains('dark')")
     expect(page.locator(DONE)).to_have_count(2)
     masks = [f"mask-{name}" for name in ("think", "spark", "rotatek")]
-    for name in ("map", "raw", "rotated", *masks, "energy", "spectrum", "bits"):
+    for name in ("map", "raw", "rotated", *masks, "energy", "spectrum", "depths"):
         figure = page.locator(f"#{name}-plot .js-plotly-plot")
         expect(figure).to_be_visible()
         expect(figure).to_have_attribute("role", "img")

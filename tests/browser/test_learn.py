@@ -60,6 +60,8 @@ def test_results_are_drawn_when_their_group_is_opened(visit: Visit, shoot: Shoot
         "() => document.querySelectorAll('[id$=-results] .rk-plot').length >= 10"
     )
     expect(page.locator("[id$=-results] .rk-plot.js-plotly-plot")).to_have_count(frames.count())
+    names = page.evaluate("[...document.querySelectorAll('[id$=-plot]')].map(one => one.id)")
+    assert len(names) == len(set(names))  # else one figure is drawn into another's frame
     frontier = page.locator("#frontier-fastv-plot")
     shown = frontier.locator(".scatterlayer .trace:visible")
     before = shown.count()

@@ -15,7 +15,6 @@ from PIL import Image
 from rotatek.cli import evaluate
 from rotatek.engine import Engine
 from rotatek.errors import SettingError, UserError
-from rotatek.evaluation import runner as runners
 from rotatek.evaluation import suite as suites
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
@@ -182,22 +181,6 @@ def test_jobs_share_alike(
         assert len(alike) == count and max(alike) < 1.05 * min(alike) + max(
             len(unit.items) for unit in units
         )
-
-
-def test_parts_begin_with_different_settings_and_answer_all_of_them(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runners, "ROWS", 2)  # two settings a group
-    begun, answered = [], []
-    for number in range(2):
-        journal = Journal(tmp_path / f"journal-{number}.jsonl", {})
-        runner = Runner(vlm, suite, journal, RunOptions(1, limits=LIMITS))
-        units = runner.units(WANTED, part=(number, 2))
-        assert sum(runner.run(units)) == size(units)
-        answered += list(journal.answers)
-        begun.append(next(iter(journal.answers))[0])
-    assert len(answered) == len(set(answered)) == 26
-    assert begun[0] != begun[1]
 
 
 def settings_of(table: Table) -> list[Settings]:

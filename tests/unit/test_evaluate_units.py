@@ -1,9 +1,19 @@
 """Pieces of work: a run that the clock ends has asked every kind of question alike."""
 
-from rotatek.evaluation.suite import Item
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from rotatek.evaluation import runner as runners
+from rotatek.evaluation.journal import Journal
+from rotatek.evaluation.runner import Runner, RunOptions
+from rotatek.evaluation.suite import FileSuite, Item
 from rotatek.evaluation.tables import Scope
 from rotatek.evaluation.units import Unit, batches, missing, of_part, size
 from rotatek.settings import BASELINE, Settings
+from tests.tiny import tiny_qwen
 
 WANTED: list[tuple[Settings, Scope]] = [
     (BASELINE, "all"),
@@ -62,3 +72,26 @@ def test_a_batch_has_pictures_of_a_size_and_the_middle_ones_come_first() -> None
     means = [sum(area[i.document] for i in unit.items) / 40 for unit in sorted_ones]
     assert all(60 < mean < 100 for mean in (sum(means[:2]) / 2, sum(means[4:6]) / 2))
     assert len({item.name for unit in sorted_ones for item in unit.items}) == 320
+
+
+def test_parts_begin_with_different_settings_and_answer_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "ROWS", 1)  # a setting a group
+    rows = []
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (224, 224)).save(tmp_path / name)
+        rows.append({"image": name, "question": "what?", "answer": "1"})
+    (tmp_path / "suite.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    vlm, suite = tiny_qwen(), FileSuite(tmp_path / "suite.jsonl")
+    wanted: list[tuple[Settings, Scope]] = [(settings, "all") for settings, _ in WANTED]
+    begun, answered = [], []
+    for number in range(2):
+        journal = Journal(tmp_path / f"journal-{number}.jsonl", {})
+        runner = Runner(vlm, suite, journal, RunOptions(1, limits=(2, 2)))
+        units = runner.units(wanted, part=(number, 2))
+        assert sum(runner.run(units)) == size(units)
+        answered += list(journal.answers)
+        begun.append(next(iter(journal.answers))[0])
+    assert len(answered) == len(set(answered)) == 6
+    assert begun[0] != begun[1]

@@ -80,7 +80,7 @@ def bit_drawings(view: View, shares: np.ndarray, k: int) -> Drawings:
     at, energies = view.at, spectra(view.run, view.trace, view.method)
     level = analysis.water_level(view.method, energies, at.layer, at.head)
     depths = analysis.key_bits(view.trace, view.method, energies)[at.layer, at.head]
-    return {"spectrum": spectrum.draw(shares, k, level=level), "bits": bits.draw(depths)}
+    return {"spectrum": spectrum.draw(shares, k, level=level), "depths": bits.draw(depths)}
 
 
 def mask_drawings(view: View, k: int, tokens: int) -> Drawings:

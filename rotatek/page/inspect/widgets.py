@@ -16,7 +16,7 @@ TITLES: Final = {  # beside the masks', which the methods bring
     "rotated": "The same Keys, rotated",
     "energy": "What k channels hold",
     "spectrum": "How fast it falls off",
-    "bits": "Bits of every rotated channel",
+    "depths": "Bits of every rotated channel",
     "scores": "Attention scores, exact and compressed",
     "kept": "What the model still sees",
     "attention": "Where this head looks",
@@ -67,7 +67,7 @@ def frame_rows() -> list[list[str]]:
         ["map"],
         ["raw", "rotated"],
         *figures.rows_of(list(mask_frames())),
-        ["spectrum", "bits"],
+        ["spectrum", "depths"],
         ["energy", "scores"],
     ]
 
