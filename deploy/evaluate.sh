@@ -52,17 +52,22 @@ evaluate() { # number words
         ${EXTRA:-} "$@"
 }
 
+# The status of two: 1 if one failed, else 3 if one has not answered all.
+worse() { # status status
+    case $2 in
+    0) echo "$1" ;;
+    3) echo $(($1 == 1 ? 1 : 3)) ;;
+    *) echo 1 ;;
+    esac
+}
+
 # Waits for all of `pids`; fails with 1 if one failed, else with 3 if one has not answered all.
 wait_all() {
     rc=0
     for pid in $pids; do
         one=0
         wait "$pid" || one=$?
-        case $one in
-        0) ;;
-        3) rc=$((rc == 1 ? 1 : 3)) ;;
-        *) rc=1 ;;
-        esac
+        rc=$(worse "$rc" "$one")
     done
     pids=
     return $rc
@@ -78,12 +83,10 @@ work() { # number
         weight=$(weight_of "$tables")
         now=$(date +%s)
         mark=$state/$name/done-$(($1 + 1))-of-$jobs
-        if [ -e "$mark" ]; then
-            one=0
-        elif [ "$now" -ge "$end" ]; then
+        one=0
+        if [ ! -e "$mark" ] && [ "$now" -ge "$end" ]; then
             one=3
-        else
-            one=0
+        elif [ ! -e "$mark" ]; then
             log=$state/$name-$(($1 + 1)).log
             evaluate "$1" $graph --part "$(($1 + 1))/$jobs" \
                 --limit-s $(((end - now) * weight / left)) 2>"$log" || one=$?
@@ -94,7 +97,7 @@ work() { # number
             esac
         fi
         left=$((left - weight))
-        if [ "$one" -ne 0 ] && [ "$rc" -ne 1 ]; then rc=$((one == 3 ? 3 : 1)); fi
+        rc=$(worse "$rc" "$one")
     done
     return $rc
 }

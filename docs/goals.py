@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from docs import frontier
 from docs.figures import data, measured, rows, share, times
+from rotatek.evaluation.metrics import points
 
 Row = tuple[str, str, str]
 STORED: Final = "python -m tests.stored_sizes --json assets/results/stored.json"
@@ -122,8 +123,7 @@ class Strongest(NamedTuple):
     @property
     def said(self) -> str:
         """The difference in points, with its interval."""
-        low, high = self.interval
-        return f"{100 * self.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        return points(self.difference, self.interval)
 
 
 def strongest(built: Mapping[str, Any]) -> Iterator[Strongest]:

@@ -86,7 +86,7 @@ def shipped(name: str) -> str:
     return weights_id(load(name, "cpu"))
 
 
-# Rows of the table `core` that README shows: the paper's, the rivals people use, and beyond both.
+# Rows of the table `core` that a card shows: the paper's, the rivals people use, and beyond both.
 HEADLINE: Final = (
     "Uncompressed", "ThinK, 32 Key channels", "SparK, 32 Key channels", "RotateK, 32 Key channels",
     "FastV only (0.25)", "FastV + ThinK (0.25)", "FastV + SparK (0.25)", "FastV + RotateK (0.25)",
@@ -237,11 +237,6 @@ def _gaps(found: Sequence[Mapping[str, Any]], gaps: dict[str, list[float]]) -> N
 
 def _name(built: Built) -> str:
     return str(built["model"]["name"])
-
-
-def _whose(built: Built) -> str:
-    model = built["model"]
-    return f"{model['name']} (weights {model['weights']}, {report.type_of(built)})"
 
 
 # --- speed and memory ---------------------------------------------------------------------------

@@ -280,9 +280,12 @@ class Dispatcher:
 
 
 def _pass_on_memory(error: Exception) -> None:
-    """Raise what says that memory was missing, also in a driver's words: no kernel is at fault."""
-    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+    """Raise what says that memory was missing, by its one name also where it is in a driver's
+    words: no kernel is at fault, and callers know what to do."""
+    if isinstance(error, torch.OutOfMemoryError):
         raise error
+    if "out of memory" in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
 
 
 def sample(

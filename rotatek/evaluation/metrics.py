@@ -203,3 +203,11 @@ def _strip_punctuation(text: str) -> str:
         beside_space = f"{mark} " in text or f" {mark}" in text
         out = out.replace(mark, "" if beside_space or grouped else " ")
     return re.sub(r"\.(?!\d)", "", out)
+
+
+def points(difference: float, pair: Sequence[float]) -> str:
+    """A difference of scores in [0, 1] in points, with its interval."""
+    low, high = pair
+    # Adding zero turns -0.0 into 0.0.
+    one, two, three = (round(100 * value, 1) + 0.0 for value in (difference, low, high))
+    return f"{one:+.1f} ({two:+.1f} to {three:+.1f})"

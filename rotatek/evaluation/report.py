@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rotatek.evaluation.claims import CLAIMS, Judge, Pair, Scored
 from rotatek.evaluation.journal import Answer, setting_id
-from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval
+from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval, points
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.evaluation.tables import asked as asked_of
@@ -337,7 +337,7 @@ def _judged(found: Mapping[str, Any] | None) -> str:
     """Two cells: a difference, and what it says."""
     if found is None:
         return " | open: nothing so light"
-    return f"{_points(found['difference'], found['interval'])} | {found['verdict']}"
+    return f"{points(found['difference'], found['interval'])} | {found['verdict']}"
 
 
 def _markdown_rows(table: Mapping[str, Any], kind: str) -> list[str]:
@@ -356,17 +356,9 @@ def _markdown_rows(table: Mapping[str, Any], kind: str) -> list[str]:
             f"{100 * row['score']:.1f} ({100 * low:.1f} to {100 * high:.1f})",
         ]
         difference = row.get("difference")
-        cells.append("" if difference is None else _points(difference, row["difference_interval"]))
+        cells.append("" if difference is None else points(difference, row["difference_interval"]))
         cells.append("" if difference is None else f"{100 * row['agreement']:.1f} %")
         cells += [f"{100 * row['by_category'][name]['score']:.1f}" for name in shown]
         cells += [f"{100 * row['error_rate']:.1f} %"] if errors else []
         lines.append("| " + " | ".join(cells) + " |")
     return lines
-
-
-def _points(difference: float, pair: Sequence[float]) -> str:
-    """A difference in points with its interval."""
-    low, high = pair
-    # Adding zero turns -0.0 into 0.0.
-    one, two, three = (round(100 * value, 1) + 0.0 for value in (difference, low, high))
-    return f"{one:+.1f} ({two:+.1f} to {three:+.1f})"

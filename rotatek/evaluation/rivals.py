@@ -83,14 +83,13 @@ def rows_of(scale: Scale) -> Iterator[Row]:
     before.
     """
     droppers = [kind() for kind in pruners() if kind.of_paper]
-    forms: list[ChannelMethod] = [kind().at(QUARTER) for kind in reducers()]
+    forms: list[ChannelMethod] = [Full(), *(kind().at(QUARTER) for kind in reducers())]
     forms += [one.within(0.0) for one in rivals().values()] + adapting()
     seen: set[Settings] = set()
     for times in TIMES:
         target = scale.shape.budget(times)
-        alone = [met(Full(), [pruner], target, scale) for pruner in droppers]
-        joint = [met(form, [pruner], target, scale) for form in forms for pruner in droppers]
-        for settings in (*alone, *joint):
+        for form, pruner in product(forms, droppers):
+            settings = met(form, [pruner], target, scale)
             if scale(settings) <= NEAR * target and settings not in seen:
                 seen.add(settings)
                 yield Row(f"{title_of(settings)}, {times}x", settings)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from rotatek.evaluation import speed
 from rotatek.evaluation.claims import CLAIMS, OPEN, UNASKED
+from rotatek.evaluation.metrics import points
 
 Built = Mapping[str, Any]
 
@@ -44,11 +45,7 @@ def verdict(found: Mapping[str, Any] | None) -> str:
     """What was found, and the difference in points with its interval."""
     if found is None:
         return f"{OPEN}: nothing as light to compare with"
-    # Adding zero turns -0.0 into 0.0.
-    one, low, high = (
-        f"{round(100 * value, 1) + 0.0:+.1f}" for value in (found["difference"], *found["interval"])
-    )
-    return f"{found['verdict']}, {one} ({low} to {high})"
+    return f"{found['verdict']}, {points(found['difference'], found['interval'])}"
 
 
 def of_speed(files: speed.Files) -> Lines:

@@ -27,7 +27,7 @@ ORDER: Final = (
     "rivals", "frontier", "sparsity", "channels", "budget", "bits", "beyond", "pruners", "ablation"
 )  # fmt: skip
 # A row of rivals: what needs a pruner, the bits it has there, and how many times smaller it is.
-RIVAL: Final = re.compile(r"^(?:\w+ \+ )?(.*?)(?: \([0-9.]+ bits\))?(, \d+x)$")
+RIVAL: Final = re.compile(r"^(?:\w+ \+ )?(.*?)( \([0-9.]+ bits\))?(, \d+x)$")
 
 
 def answers(files: Files, asked: Asked) -> Drawings:
@@ -142,11 +142,7 @@ def _forms(rows: Sequence[Measured]) -> list[Measured]:
 
 def _form(label: str) -> str:
     """A rival's words without the pruner that it needs there, and without how many bits it has."""
-    found = RIVAL.match(label)
-    if found is None:
-        return label
-    few = " (bits)" if " bits), " in label else ""
-    return f"{found[1]}{few}{found[2]}"
+    return RIVAL.sub(lambda row: f"{row[1]}{' (bits)' * bool(row[2])}{row[3]}", label)
 
 
 def _pruners(rows: Sequence[Measured], measure: str) -> Drawing:
