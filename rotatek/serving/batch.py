@@ -229,7 +229,10 @@ class RunningBatch(RewindableCache):
 
     @torch.inference_mode()
     def shrink(self) -> None:
-        """Give back the room of rows that have left."""
+        """Give back the room of rows that have left, under a graph too; text keeps its own there."""
+        for group in self._groups.values():
+            group.thin(set(), True)
+        self._drop_empty()
         for group in self._groups.values():
             group.shrink()
         self.moved += 1

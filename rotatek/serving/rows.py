@@ -20,6 +20,7 @@ from rotatek.serving.batch import RunningBatch
 
 BLOCK: Final = 8  # replays of a graph between two looks at its tokens
 WORTH: Final = 4 * BLOCK  # steps that pay for another capture
+COMPILED: Final = 8 * WORTH  # steps that pay for the kernels of other numbers of rows, too
 
 
 class _Greedy:
@@ -91,9 +92,9 @@ class _Greedy:
         share = 0.5 if self.graphs else 0.75
         if len(here) - len(gone) > share * len(here) or (self.graphs and left < WORTH):
             return
-        for place, number in enumerate(self.batch.order):
-            if number is not None:
-                self.tokens[number], self.position[number] = self.next[place], self.place[place]
+        places = [place for place, number in enumerate(self.batch.order) if number is not None]
+        numbers, used = (torch.tensor(one, device=self.vlm.device) for one in (here, places))
+        self.tokens[numbers], self.position[numbers] = self.next[used], self.place[used]
         self.batch.leave(gone)
         self.batch.shrink()
         self._lay()
@@ -136,14 +137,14 @@ def decode_caches(
             waiting.remove(part)
             yield part, [list(takewhile(lambda t: t not in stops, said[r])) for r in parts[part]]
         if waiting:
-            greedy.thin(_over(parts, alive, whole=graph), left)
+            greedy.thin(_over(parts, alive, whole=graph and left < COMPILED), left)
             for row, tokens in greedy.advance(min(left, BLOCK if graph else 1)).items():
                 said[row] += tokens if alive[row] else []
                 alive[row] = alive[row] and stops.isdisjoint(tokens)
 
 
 def _over(parts: Sequence[Sequence[int]], alive: Sequence[bool], whole: bool) -> list[int]:
-    """Rows that have ended; with `whole` those of caches that have ended: under a graph other
-    numbers of rows would be other kernels."""
+    """Rows that have ended; with `whole` only those of caches that have, whose other rows would
+    take other kernels."""
     ended = [part for part in parts if not whole or not any(alive[row] for row in part)]
     return [row for part in ended for row in part if not alive[row]]

@@ -61,16 +61,27 @@ def run(vlm: VisionLanguageModel, batch: Embedded, chosen: list[Settings], graph
     return [said[part] for part in range(len(chosen))]
 
 
+@pytest.mark.parametrize("compiled", [0, LIMIT], ids=["rows leave", "caches leave"])
 def test_a_captured_step_says_the_same(
-    vlm: VisionLanguageModel, batch: Embedded, monkeypatch: pytest.MonkeyPatch
+    vlm: VisionLanguageModel, batch: Embedded, monkeypatch: pytest.MonkeyPatch, compiled: int
 ) -> None:
-    """Blocks of replays, a limit inside a block, whole parts that leave, static buffers."""
+    """Blocks of replays, a limit inside a block, static buffers, and rows or whole caches that
+    leave, which the captured steps then no longer compute."""
     Trial.made = []
+    computed: list[int] = []
+    lay = rows._Greedy._lay
+    monkeypatch.setattr(
+        rows._Greedy, "_lay", lambda self: (lay(self), computed.append(len(self.batch.order)))
+    )
     monkeypatch.setattr(rows, "captured", Trial)
     monkeypatch.setattr(rows, "WORTH", 0)
+    monkeypatch.setattr(rows, "COMPILED", compiled)
     alone = [run(vlm, batch, [settings], False)[0] for settings in STORED]
-    assert run(vlm, batch, STORED, True) == run(vlm, batch, STORED, False) == alone
-    assert len(Trial.made) > 1 and len({len(tokens) for part in alone for tokens in part}) > 3
+    computed.clear()
+    assert run(vlm, batch, STORED, True) == alone
+    assert len(Trial.made) > 1 and computed[-1] < computed[0]
+    assert run(vlm, batch, STORED, False) == alone
+    assert len({len(tokens) for part in alone for tokens in part}) > 3
 
 
 @pytest.mark.parametrize(("text", "copies"), [({}, 6), ({"text_dtype": "int8"}, 9)], ids=str)
