@@ -8,7 +8,7 @@
 # artifacts/answers are gone on from where that is empty. A run that is cut short has asked every kind
 # of question alike. Exit status 3: not all is answered yet.
 #
-# RUNS are "name=model:suite:tables"; JOBS processes at once (8 for each GPU); DEVICE; QUESTIONS of a
+# RUNS are "name=model:suite:tables"; JOBS processes at once (12 for each GPU); DEVICE; QUESTIONS of a
 # drawn suite; EXTRA words for the command; PYTHON.
 set -eu
 out=${1:?usage: sh deploy/evaluate.sh OUT SECONDS}
@@ -23,7 +23,7 @@ if [ "$device" = cuda ]; then
     graph=--graph
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # a machine's cores are the processes'
 fi
-jobs=${JOBS:-$((gpus > 0 ? 8 * gpus : 1))}
+jobs=${JOBS:-$((gpus > 0 ? 12 * gpus : 1))}
 handmade=assets/handmade/questions.jsonl
 runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-llava=pocket-llava:pocket:all,rivals
     pocket-unseen=pocket:pocket-unseen:core pocket-llava-unseen=pocket-llava:pocket-unseen:core

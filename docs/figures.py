@@ -198,7 +198,9 @@ def serving() -> Named:
         yield f"serving {name} captures", str(row["captures"])
         yield f"serving {name} ms", measured(row["median_ms"])
         yield f"serving {name} p99 ms", measured(row["p99_ms"])
-        yield f"serving {name} MB a row", measured(row["room_bytes_a_row"] / 1e6)
+        yield f"serving {name} MB a place", measured(row["mb_client"])
+        for what in ("seconds", "pixels_ms", "tower_ms", "first_token_ms"):
+            yield f"serving {name} {what}", measured(row[what])
     for bar, (value, *_) in found["bars"].items():
         yield f"serving {bar}", times(value)
     for length, both in data("serving-cores").items():

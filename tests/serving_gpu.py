@@ -114,18 +114,16 @@ def vanished(engine: Engine, work: list[Request], settings: Settings) -> dict[st
 def crowd(
     engine: Engine, work: list[Request], settings: Settings | list[Settings], args: Any
 ) -> dict[str, Any]:
-    """Everybody together: what is really held counts, room that nobody uses included."""
+    """Everybody together. A client's bytes are those of a place in the batch: what is really held,
+    padding included."""
     engine.pictures.clear()
     before = engine.scheduler.counters.captures
     engine.scheduler._turns = device = Held()
     run = together(engine, work, settings, args.over, args.limit)
-    # A batch has places for 4, 16, 32 or 64 rows: one of them counts, whoever is in the others.
-    each = max(run.leased_bytes / max(1, run.peak_rows), run.bytes_a_place)
     return {
         "tokens_s": run.tokens / run.seconds,
-        "bytes_a_client": each,
-        "mb_client": each / 1e6,
-        "room_bytes_a_row": run.bytes_a_row,
+        "bytes_a_client": run.bytes_a_place,
+        "mb_client": run.bytes_a_place / 1e6,
         "rows": run.peak_rows,
         "steps": run.steps,
         "captures": engine.scheduler.counters.captures - before,

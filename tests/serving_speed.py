@@ -50,8 +50,7 @@ class Run:
     said: dict[int, list[int]] = field(default_factory=dict)
     peak_rows: int = 0
     bytes_a_row: float = 0.0
-    bytes_a_place: float = 0.0  # of those that the batch has, in use or not
-    leased_bytes: int = 0  # by those who answer
+    bytes_a_place: float = 0.0  # of those that the batch has (4, 16, 32 or 64), in use or not
     steps: int = 0
     failed: int = 0
 
@@ -154,7 +153,6 @@ def together(
             held, places = engine.scheduler.bytes, engine.scheduler.places
             run.peak_rows, run.bytes_a_row = rows, held / rows
             run.bytes_a_place = held / max(rows, places)
-            run.leased_bytes = engine.admission.leased
         time.sleep(0.02)
     for thread in threads:
         thread.join()

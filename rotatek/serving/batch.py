@@ -229,7 +229,7 @@ class RunningBatch(RewindableCache):
 
     @torch.inference_mode()
     def shrink(self) -> None:
-        """Give back the room of rows that have left, under a graph too; text keeps its own there."""
+        """Give back the room of rows that have left; under a graph text keeps its own."""
         for group in self._groups.values():
             group.thin(set(), True)
         self._drop_empty()

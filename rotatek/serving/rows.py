@@ -20,7 +20,7 @@ from rotatek.serving.batch import RunningBatch
 
 BLOCK: Final = 8  # replays of a graph between two looks at its tokens
 WORTH: Final = 4 * BLOCK  # steps that pay for another capture
-COMPILED: Final = 8 * WORTH  # steps that pay for the kernels of other numbers of rows, too
+COMPILED: Final = 2 * WORTH  # steps that pay for the kernels of other numbers of rows, too
 
 
 class _Greedy:
