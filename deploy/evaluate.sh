@@ -28,7 +28,8 @@ handmade=assets/handmade/questions.jsonl
 runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-llava=pocket-llava:pocket:all,rivals
     pocket-unseen=pocket:pocket-unseen:core pocket-llava-unseen=pocket-llava:pocket-unseen:core
     pocket-handmade=pocket:$handmade:core pocket-llava-handmade=pocket-llava:$handmade:core"}
-end=$(($(date +%s) + seconds))
+began=$(date +%s)
+end=$((began + seconds))
 state=artifacts/evaluation
 mkdir -p "$out" "$state"
 
@@ -140,4 +141,7 @@ for run in $runs; do
     fi
 done
 wait_all || status=1
+spent=$(($(cat "$state/spent" 2>/dev/null || echo 0) + ($(date +%s) - began) * (gpus > 0 ? gpus : 1)))
+echo "$spent" >"$state/spent"
+echo "$((spent / 60)).$((spent % 60 / 6)) minutes so far"
 exit $status
