@@ -91,7 +91,7 @@ class Engine:
         self.vlm = model if isinstance(model, VisionLanguageModel) else load(model, device)
         self.limits = limits or Limits()
         self.graphs = graphs
-        self.scheduler = Scheduler(self.vlm, graphs=graphs)
+        self.scheduler = Scheduler(self.vlm, graphs=graphs, expected=lambda: self.admission.running)
         self.admission = Admission(self._room, lambda: self.scheduler.batch_bytes)
         self.pictures = Pictures(self.vlm, self.limits.warm_bytes)
         self._lost = False  # the accelerator, for the rest of this process

@@ -16,6 +16,7 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.compressed import RotateKCache
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.text import TextBuffer
+from rotatek.models.memory import is_out_of_memory
 from rotatek.serving.group import Group, key_of
 from rotatek.serving.pools import Copy, Shift
 from rotatek.serving.slots import Piece, Slots, piece_of
@@ -94,6 +95,7 @@ class RunningBatch(RewindableCache):
         watchers: Sequence[Sequence[Watcher]] = (),
         *,
         reserve: bool = True,
+        growth: float = 1.0,
     ) -> list[list[int]]:
         """Take over filled caches, which hold nothing afterwards.
 
@@ -104,6 +106,8 @@ class RunningBatch(RewindableCache):
             tokens: that each row may add.
             watchers: what sees each cache's queries.
             reserve: whether to have room for them from the first.
+            growth: how many times as many rows are expected soon. Under a graph, places are made
+                for these too where memory allows, so that the batch moves seldom.
 
         Returns:
             The numbers of each cache's rows.
@@ -116,7 +120,7 @@ class RunningBatch(RewindableCache):
         try:
             for key in dict.fromkeys(keys):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
-                self._fit(key, alike, tokens if reserve else 0)
+                self._fit(key, alike, tokens if reserve else 0, growth if self.static else 1.0)
         except BaseException:
             self.moved += 1
             self._drop_empty()
@@ -130,10 +134,17 @@ class RunningBatch(RewindableCache):
         self._order()
         return numbers
 
-    def _fit(self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int) -> None:
+    def _fit(
+        self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int, growth: float
+    ) -> None:
         """Room in every layer for the pieces of caches of one form."""
         group = self._groups.get(key) or Group(alike[0])
-        self.moved += group.fit(alike, room, self.static)
+        try:
+            self.moved += group.fit(alike, room, self.static, growth)
+        except RuntimeError as error:
+            if growth == 1.0 or not is_out_of_memory(error):
+                raise
+            self.moved += 1 + group.fit(alike, room, self.static)
         if key not in self._groups:
             self._groups[key] = group
             for layer, slots in zip(self.layers, group.slots, strict=True):

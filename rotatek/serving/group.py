@@ -1,5 +1,6 @@
 """Rows of one storage form in every layer of the running batch."""
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Final
 
@@ -62,13 +63,17 @@ class Group:
         """Everything that is held."""
         return [*self.pools.tensors(), *(t for slots in self.slots for t in slots.tensors())]
 
-    def fit(self, alike: Sequence[Sequence[Piece]], room: int, coarse: bool) -> int:
+    def fit(
+        self, alike: Sequence[Sequence[Piece]], room: int, coarse: bool, growth: float = 1.0
+    ) -> int:
         """Make room for caches.
 
         Args:
             alike: every layer's pieces of each.
             room: tokens that each row may add.
             coarse: leave room for others, too.
+            growth: how many times as many rows are expected soon; where places are made, there
+                are enough for these.
 
         Returns:
             How many layers' addresses have changed.
@@ -77,13 +82,14 @@ class Group:
         for own in alike:
             start, count = first_free(taken, len(own[0].lengths)), len(own[0].lengths)
             taken[start : start + count] = [0] * count
+        rows = math.ceil(growth * len(taken)) if len(taken) > self.size else len(taken)
         parts = [[piece.parts for piece in own] for own in alike]
-        moved = int(self.pools.fit(parts, max(self.size, room_for(len(taken), coarse))))
+        moved = int(self.pools.fit(parts, max(self.size, room_for(rows, coarse))))
         launched = self._launched(parts) if coarse else {}
         for index, slots in enumerate(self.slots):
             pieces = [own[index] for own in alike]
             text = max(max(piece.lengths) for piece in pieces) + room
-            moved += slots.fit(pieces, text, rows=len(taken), coarse=coarse, launched=launched)
+            moved += slots.fit(pieces, text, rows=rows, coarse=coarse, launched=launched)
         return moved
 
     def _launched(self, caches: Sequence[Sequence[Parts | None]]) -> dict[str, int]:

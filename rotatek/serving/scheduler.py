@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -46,13 +46,20 @@ class Scheduler:
     Args:
         vlm: the model.
         graphs: replay steps as CUDA graphs, where there is a GPU.
+        expected: requests that are being answered or soon will be, if somebody knows.
     """
 
-    def __init__(self, vlm: VisionLanguageModel, *, graphs: bool = False) -> None:
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        *,
+        graphs: bool = False,
+        expected: Callable[[], int] = int,
+    ) -> None:
         self.vlm, self.device = vlm, vlm.device  # asked for once: a model looks for it
         self._stops = vlm.stop_ids
         self.graphs = graphs and vlm.device.type == "cuda"
-        self.counters = Counters()
+        self.counters, self._expected = Counters(), expected
         self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = Turns(), Turns()
@@ -190,7 +197,9 @@ class Scheduler:
         limit = max(seat.limit for seat in seats)
         watchers = [() if seat.blind else seat.watchers for seat in seats]
         caches = [seat.cache for seat in seats]
-        rows = self._batch.join(caches, limit, watchers, reserve=self.graphs)
+        here = len({seat.request for seat in (*self._seats.values(), *seats)})
+        growth = max(1.0, self._expected() / here)
+        rows = self._batch.join(caches, limit, watchers, reserve=self.graphs, growth=growth)
         for seat, (row,) in zip(seats, rows, strict=True):
             seat.row = row
             self._seats[row] = seat

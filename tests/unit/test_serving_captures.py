@@ -3,6 +3,7 @@ them all. Steps are recorded in place of CUDA graphs (`tests.recorded`)."""
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
+from rotatek.attention import decoder_layers
 from rotatek.cache.compressed import RotateKCache
 from rotatek.compare.prefill import empty_cache, fill, plan_for
 from rotatek.decode import forward_one
 from rotatek.inputs import make_request
 from rotatek.models import VisionLanguageModel
+from rotatek.serving.batch import RunningBatch
+from rotatek.serving.group import Group
 from rotatek.serving.scheduler import Scheduler
 from rotatek.serving.seats import Seat
 from rotatek.settings import BASELINE, Settings
@@ -31,6 +35,7 @@ MIXED = [
 ]
 # Sizes are 4, 16, 32 and 64 places; pictures of 20 to 60 tokens and two lengths of text.
 MOST = {"one setting": 5, "bits": 5, "mixed": 10}
+EXPECTED = {"one setting": 3, "bits": 3, "mixed": 10}  # where places are made for a dozen at once
 
 
 class Counted:
@@ -89,8 +94,11 @@ def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
     return said
 
 
+@pytest.mark.parametrize(("expected", "most"), [(0, MOST), (12, EXPECTED)], ids=["0", "12"])
 @pytest.mark.parametrize("kind", MOST)
-def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captures_are_few_and_serve_everybody(
+    kind: str, expected: int, most: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """64 clients with pictures, questions and answers of mixed lengths, up to a dozen at a time."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     monkeypatch.setattr("rotatek.cache.graphs.capture", RecordedGraph)
@@ -99,17 +107,44 @@ def test_captures_are_few_and_serve_everybody(kind: str, monkeypatch: pytest.Mon
     vlm = tiny_qwen()
     settings = {"one setting": MIXED[1:2], "bits": MIXED[2:3], "mixed": MIXED}[kind]
     chosen = [settings[number % len(settings)] for number in range(CLIENTS)]
-    scheduler = Scheduler(vlm)
+    scheduler = Scheduler(vlm, expected=lambda: expected)
     scheduler.graphs = True
     said = served(scheduler, [seat(vlm, n, one) for n, one in enumerate(chosen)])
     done = scheduler.counters
-    assert done.captures == len(RecordedGraph.made) <= MOST[kind]
+    assert done.captures == len(RecordedGraph.made) <= most[kind]
     assert counted.calls == done.captures  # a step is recorded, and not run once more before
     assert sum(graph.replays for graph in RecordedGraph.made) > 0.6 * done.steps
     assert done.failed == done.shed == scheduler.running == scheduler.bytes == 0
     for number in range(0, CLIENTS, 7):
         alone = Scheduler(vlm)
         assert served(alone, [seat(vlm, number, chosen[number])])[0] == said[number]
+
+
+def test_places_for_those_who_are_expected_cost_nobody_his_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dozen are on their way: places for all at once, or where memory is missing for who is here,
+    who says the same."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    vlm, fit = tiny_qwen(), Group.fit
+
+    def full(self: Group, alike: Any, room: int, coarse: bool, growth: float = 1.0) -> int:
+        if growth > 1.0:
+            fit(self, alike[:1], room, coarse)  # some layers have moved by then
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return fit(self, alike, room, coarse, growth)
+
+    answers = []
+    for there, places in ((Group.fit, 16), (full, 4)):
+        monkeypatch.setattr(Group, "fit", there)
+        scheduler = Scheduler(vlm, expected=lambda: 12)
+        batch = scheduler._batch = RunningBatch(len(decoder_layers(vlm.model)))
+        batch.freeze()
+        one = seat(vlm, 0, MIXED[1])
+        scheduler.join([one])
+        assert len(batch.order) == places
+        answers.append(list(iter(partial(scheduler.next, one), None)))
+    assert [pick.token for pick in answers[0]] == [pick.token for pick in answers[1]]
 
 
 @pytest.mark.parametrize("rows", [1, 12])

@@ -70,9 +70,12 @@ def test_a_captured_step_says_the_same(
     Trial.made = []
     computed: list[int] = []
     lay = rows._Greedy._lay
-    monkeypatch.setattr(
-        rows._Greedy, "_lay", lambda self: (lay(self), computed.append(len(self.batch.order)))
-    )
+
+    def counted(greedy: rows._Greedy) -> None:
+        lay(greedy)
+        computed.append(len(greedy.batch.order))
+
+    monkeypatch.setattr(rows._Greedy, "_lay", counted)
     monkeypatch.setattr(rows, "captured", Trial)
     monkeypatch.setattr(rows, "WORTH", 0)
     monkeypatch.setattr(rows, "COMPILED", compiled)
