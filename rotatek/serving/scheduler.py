@@ -74,7 +74,7 @@ class Scheduler:
         self._seats: dict[int, Seat] = {}  # by row
         self._requests = 0
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
-        self._step_s = self._stepped = 0.0  # how long the last one took, and when it was over
+        self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
         self._graph: BatchGraph | None = None
         self._flight: Flight | None = None  # a step that was launched and not yet waited for
         self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
@@ -260,9 +260,13 @@ class Scheduler:
         if self._flight is None:
             self._launch()
         self._land()
-        batch, graph = self._batch, self._graph
-        if batch is not None and graph is not None and graph.fits and self._moved == batch.moved:
+        if self._batch is not None and self._replays(self._batch):
             self._launch()
+
+    def _replays(self, batch: RunningBatch) -> bool:
+        """Whether the next step is one that was captured before."""
+        graph = self._graph
+        return graph is not None and graph.fits and self._moved == batch.moved
 
     def _launch(self) -> None:
         """Begin a step of all rows; failures are the rows', not the leader's."""
@@ -294,7 +298,8 @@ class Scheduler:
         if failure is not None:
             self._undo(flight.counters, failure)
             return
-        self._step_s = seconds
+        if flight.usual or not self._step_s:
+            self._step_s = seconds
         self._batch.stepped()
         self.counters.steps += 1
         for seat in flight.seats:
@@ -313,11 +318,12 @@ class Scheduler:
         rows = [None if number is None else self._seats[number] for number in batch.order]
         fed = [(0, 0) if seat is None else (seat.token, seat.position) for seat in rows]
         tokens, position = torch.tensor(fed, device=self.device).T
+        usual = not self.graphs or self._replays(batch)
         with Stopwatch(self.device) as watch:
             logits = self._logits(batch, tokens, position)
         places = [place for place, seat in enumerate(rows) if seat is not None]
         seats = [seat for seat in rows if seat is not None]
-        return Flight(seats, places, logits, counters, watch)
+        return Flight(seats, places, logits, counters, watch, usual)
 
     def _logits(self, batch: RunningBatch, tokens: Tensor, position: Tensor) -> Tensor:
         """A step: replayed where nothing has moved since the last one, else launched."""

@@ -16,7 +16,8 @@ class Flight:
     """A step that has been launched.
 
     seats: its rows; places: theirs among the logits [rows, vocabulary] that it will leave;
-    counters: for `RunningBatch.rewind`; watch: over its work.
+    counters: for `RunningBatch.rewind`; watch: over its work; usual: whether steps mostly take as
+    long, unlike one that is launched kernel by kernel or captured where others are replayed.
     """
 
     seats: Sequence[Seat]
@@ -24,6 +25,7 @@ class Flight:
     logits: Tensor
     counters: list[Any]
     watch: Stopwatch
+    usual: bool
 
 
 @torch.inference_mode()

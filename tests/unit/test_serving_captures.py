@@ -147,6 +147,49 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
     assert [pick.token for pick in answers[0]] == [pick.token for pick in answers[1]]
 
 
+def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefill takes three times what a step takes before it gives way: a replayed one, however
+    long one takes that is launched kernel by kernel, or captured, because a row has joined."""
+    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
+    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Idle)
+
+    class Watch:
+        launched = 0
+
+        def __init__(self, _: Any) -> None:
+            self.seconds = 0.01
+
+        def __enter__(self) -> "Watch":
+            self.before = Watch.launched
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.seconds = 0.01 if Watch.launched == self.before else 1.0
+
+    def forward(*given: Any) -> Any:
+        Watch.launched += 1
+        return forward_one(*given)
+
+    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
+    monkeypatch.setattr("rotatek.serving.scheduler.Stopwatch", Watch)
+    monkeypatch.setattr("rotatek.serving.graphs.forward_one", forward)
+    monkeypatch.setattr("rotatek.decode.forward_one", forward)
+    vlm = tiny_qwen()
+    scheduler = Scheduler(vlm)
+    scheduler.graphs = True
+    seats = [seat(vlm, 0, MIXED[1]) for _ in range(5)]
+    patience = []
+    for one in seats:
+        one.limit = 100
+        scheduler.join([one])
+        for _ in range(4):
+            scheduler.next(seats[0])
+            patience.append(scheduler._patience())
+    assert Watch.launched == 2 * scheduler.counters.captures == 4  # four places, then more
+    assert max(patience[:4]) > 3.0 and max(patience[4:]) == pytest.approx(0.04)
+    scheduler.leave(seats)
+
+
 @pytest.mark.parametrize("rows", [1, 12])
 def test_beside_the_graph_a_step_is_a_few_operations(
     rows: int, monkeypatch: pytest.MonkeyPatch
