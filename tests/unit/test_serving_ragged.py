@@ -96,6 +96,28 @@ def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, ki
     assert batch.moved == moved and len(batch.order) == width and len(batch) == 6
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_room_that_is_given_back_is_nobodys(vlm: VisionLanguageModel, kind: str) -> None:
+    """Under a graph, too: rows move together, say what they say alone, and are all that a step
+    computes, up to the next size of a group."""
+    batch, rows = RunningBatch(len(decoder_layers(vlm.model))), dict[int, Alone]()
+    batch.freeze()
+    joined = batch.join([filled(vlm, KINDS[kind], 3 * n).cache for n in range(7)], ROOM)
+    for number, (row,) in enumerate(joined):
+        rows[row] = filled(vlm, KINDS[kind], 3 * number)
+    step(vlm, batch, rows)
+    width, held = len(batch.order), batch.bytes
+    gone = [row for number, row in enumerate(rows) if number not in (1, 4, 6)]
+    for row in gone:
+        del rows[row]
+    batch.leave(gone)
+    assert len(batch.order) == width
+    batch.shrink()
+    assert len(batch.order) <= 4 < width and batch.bytes < 0.6 * held
+    for _ in range(3):
+        step(vlm, batch, rows)
+
+
 def test_a_wider_head_moves_nobody_where_another_layer_has_one_as_wide(
     vlm: VisionLanguageModel,
 ) -> None:
