@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rotatek.serving.parts import Parts, launched_by
 from rotatek.serving.pools import Copy, Pools, Shift, size_class
-from rotatek.serving.slots import SIZES, Piece, Slots, room_for
+from rotatek.serving.slots import COARSE_SIZES, SIZES, Piece, Slots, room_for
 
 SPARSE: Final = 4  # a group a quarter full is laid again
 
@@ -72,8 +72,9 @@ class Group:
             alike: every layer's pieces of each.
             room: tokens that each row may add.
             coarse: leave room for others, too.
-            growth: how many times as many rows are expected soon; where places are made, there
-                are enough for these.
+            growth: how many times as many rows are expected soon. Where places are made, there
+                are enough for these, up to the largest size that is named: some of many will have
+                left before the last ones come.
 
         Returns:
             How many layers' addresses have changed.
@@ -82,7 +83,9 @@ class Group:
         for own in alike:
             start, count = first_free(taken, len(own[0].lengths)), len(own[0].lengths)
             taken[start : start + count] = [0] * count
-        rows = math.ceil(growth * len(taken)) if len(taken) > self.size else len(taken)
+        rows = len(taken)
+        if rows > self.size:
+            rows = max(rows, min(math.ceil(growth * rows), COARSE_SIZES[-1]))
         parts = [[piece.parts for piece in own] for own in alike]
         moved = int(self.pools.fit(parts, max(self.size, room_for(rows, coarse))))
         launched = self._launched(parts) if coarse else {}

@@ -123,8 +123,8 @@ def test_captures_are_few_and_serve_everybody(
 def test_places_for_those_who_are_expected_cost_nobody_his_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A dozen are on their way: places for all at once, or where memory is missing for who is here,
-    who says the same."""
+    """Many are on their way: places for all at once, 64 at most, or where memory is missing for who
+    is here, who says the same."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     vlm, fit = tiny_qwen(), Group.fit
 
@@ -135,16 +135,16 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
         return fit(self, alike, room, coarse, growth)
 
     answers = []
-    for there, places in ((Group.fit, 16), (full, 4)):
+    for there, expected, places in ((fit, 12, 16), (fit, 200, 64), (full, 200, 4)):
         monkeypatch.setattr(Group, "fit", there)
-        scheduler = Scheduler(vlm, expected=lambda: 12)
+        scheduler = Scheduler(vlm, expected=partial(int, expected))
         batch = scheduler._batch = RunningBatch(len(decoder_layers(vlm.model)))
         batch.freeze()
         one = seat(vlm, 0, MIXED[1])
         scheduler.join([one])
         assert len(batch.order) == places
-        answers.append(list(iter(partial(scheduler.next, one), None)))
-    assert [pick.token for pick in answers[0]] == [pick.token for pick in answers[1]]
+        answers.append([pick.token for pick in iter(partial(scheduler.next, one), None)])
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.MonkeyPatch) -> None:
