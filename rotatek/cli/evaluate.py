@@ -78,7 +78,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--part", metavar="I/N", default="1/1",
-        help="answer about every N-th picture only: N processes share --out, without Ray",
+        help="ask one part of N only: N processes share --out, without Ray",
     )  # fmt: skip
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"

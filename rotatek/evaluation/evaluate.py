@@ -51,8 +51,8 @@ class Evaluation:
         device: cpu, cuda, cuda:N, auto, or the best there is.
         options: how questions are asked.
         limit_s: seconds after which to stop, to go on another time.
-        part: of the pictures, which this process alone asks about: the part's number from 0, and
-            how many parts there are. Each has a journal of its own in the same folder.
+        part: of what is asked, which this process alone asks: the part's number from 0, and how
+            many parts there are. Each has a journal of its own in the same folder.
     """
 
     model: str

@@ -98,12 +98,11 @@ class Runner:
         Args:
             wanted: settings, and which questions they are asked.
             jobs: that will share the batches.
-            part: number and count of parts of the pictures; questions about others are left out.
+            part: number and count of parts (`of_part`); what others ask is left out.
         """
-        mine = of_part(self.suite.items, *part)
         self.turn = part[0] / part[1]
         todo = missing(self.suite.items, wanted, self.journal.answers)
-        todo = [(item, owed) for item, owed in todo if item.document in mine]
+        todo = of_part(todo, self.suite.items, wanted, *part)
         if not todo:
             return []
         documents = {item.document for item, _ in todo}  # each is opened once

@@ -31,6 +31,7 @@ class Unit(NamedTuple):
 
 
 Wanted = Sequence[tuple[Settings, Scope]]
+Todo = Sequence[tuple[Item, list[Settings]]]  # each question with the settings that owe an answer
 
 
 def size(units: Iterable[Unit]) -> int:
@@ -38,9 +39,7 @@ def size(units: Iterable[Unit]) -> int:
     return sum(unit.answers for unit in units)
 
 
-def missing(
-    items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[str, str]]
-) -> list[tuple[Item, list[Settings]]]:
+def missing(items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[str, str]]) -> Todo:
     """Unanswered questions, every category alike, each with the settings that still owe an answer.
 
     Args:
@@ -48,7 +47,8 @@ def missing(
         wanted: settings, and which questions they are asked.
         answered: (setting, item) that a journal holds.
     """
-    todo, every = [], list(items)
+    todo: list[tuple[Item, list[Settings]]] = []
+    every = list(items)
     takes = {scope: {item.name for item in asked(scope, every)} for _, scope in wanted}
     for item in _by_turns(every):
         owed = dict.fromkeys(
@@ -61,15 +61,37 @@ def missing(
     return todo
 
 
-def of_part(items: Sequence[Item], number: int, parts: int) -> set[int]:
-    """The pictures of one of some parts, which have as many of each kind of question."""
+def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, parts: int) -> Todo:
+    """What one of some parts asks, whatever has been answered before.
+
+    Short questions are its own pictures', as many of each kind as another's, so that a picture is
+    prepared once. Whole pages are everybody's, under settings of its own: a step costs a launch for
+    every setting and hardly more for more pages, and their answers take hundreds of steps.
+
+    Args:
+        todo: of `missing`.
+        items: every question.
+        wanted: settings, and which questions they are asked.
+        number: of the part, from 0.
+        parts: how many there are.
+    """
     alike = sorted(items, key=lambda item: item.category)
-    documents = list(dict.fromkeys(item.document for item in alike))
-    return set(documents[number::parts])
+    pictures = set(list(dict.fromkeys(item.document for item in alike))[number::parts])
+    settings = dict.fromkeys(one for one, _ in sorted(wanted, key=lambda pair: pair[1]))
+    under = set(list(settings)[number::parts])
+    mine = []
+    for item, owed in todo:
+        if item.long:
+            owed = [one for one in owed if one in under]
+        elif item.document not in pictures:
+            continue
+        if owed:
+            mine.append((item, owed))
+    return mine
 
 
 def batches(
-    todo: Iterable[tuple[Item, list[Settings]]],
+    todo: Todo,
     batch: int,
     parts: int,
     size: Callable[[Item], Any] | None = None,
@@ -110,7 +132,7 @@ def _by_turns(items: Sequence[Item]) -> list[Item]:
     return [items[number] for number in order]
 
 
-def _alike(todo: Iterable[tuple[Item, list[Settings]]]) -> list[Unit]:
+def _alike(todo: Todo) -> list[Unit]:
     """Questions of one length that owe the same settings; short ones first."""
     found: dict[tuple[bool, tuple[Settings, ...]], Unit] = {}
     for item, owed in todo:
@@ -121,14 +143,16 @@ def _alike(todo: Iterable[tuple[Item, list[Settings]]]) -> list[Unit]:
 def _cut(
     unit: Unit, batch: int, parts: int, size: Callable[[Item], Any] | None = None
 ) -> list[Unit]:
-    """Batches of at most `batch`, as many for each part; of the settings, if questions are few."""
+    """Batches of at most `batch`, as many for each part; of the settings, if questions are few, or
+    whole pages (`of_part`)."""
     items, owed = unit
     many = -(-len(items) // batch)
-    if len(items) >= parts:
+    if len(items) >= parts and not unit.long:
         many = min(len(items), -(-many // parts) * parts)
         return [Unit(some, owed) for some in _alike_in_size(items, many, size)]
-    shares = even(owed, min(parts, len(owed)))
-    return [Unit(some, share) for some in even(items, many) for share in shares]
+    shares = even(owed, min(-(-parts // many) if unit.long else parts, len(owed)))
+    cut = _alike_in_size(items, many, size) if unit.long else even(items, many)
+    return [Unit(some, share) for some in cut for share in shares]
 
 
 def _alike_in_size(

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from rotatek.evaluation import runner as runners
-from rotatek.evaluation.journal import Journal
+from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import FileSuite, Item
 from rotatek.evaluation.tables import Scope
@@ -46,11 +46,38 @@ def test_parts_share_the_pictures() -> None:
         for kind in "ab"
         for n in range(80)
     ]
-    parts = [of_part(items, number, 4) for number in range(4)]
+    todo = missing(items, WANTED[:2], {})
+    parts = [
+        {item.document for item, _ in of_part(todo, items, WANTED, number, 4)}
+        for number in range(4)
+    ]
     assert set().union(*parts) == {item.document for item in items}
     assert sum(map(len, parts)) == 80
     for part in parts:
         assert sum(document >= 1000 for document in part) == len(part) / 2 == 10
+
+
+def test_parts_share_the_settings_of_whole_pages() -> None:
+    """All pages in every part, under its own settings: full batches, whatever was answered."""
+    pages = [Item(f"p{n}", n, "pages", "?", ("x",), "transcription", True) for n in range(40)]
+    kept = [Settings.of(keep_channels=k / 128) for k in range(8, 128, 8)]
+    wanted: list[tuple[Settings, Scope]] = [(one, "all") for one in kept]
+    wanted.insert(3, (Settings.of(channels="think"), "part"))
+    answered = {(setting_id(kept[0]), page.name) for page in pages[::2]}
+    for done in (set(), answered):
+        todo, seen = missing(pages, wanted, done), list[tuple[str, Settings]]()
+        for number in range(4):
+            part = of_part(todo, pages, wanted, number, 4)
+            seen += [(item.name, one) for item, owed in part for one in owed]
+            assert {item.name for item, _ in part} == {page.name for page in pages}
+            under = {one for _, owed in part for one in owed}
+            assert under <= set([*kept, wanted[3][0]][number::4])
+            full = [unit for unit in batches(part, 16, 1) if len(unit.items) > 8]
+            assert size(full) >= 0.7 * sum(len(owed) for _, owed in part)
+        assert len(seen) == len(set(seen)) == sum(len(owed) for _, owed in todo)
+    for_jobs = list(batches(todo, 16, 8))
+    assert size(for_jobs) == len(seen) and len(for_jobs) >= 8
+    assert max(len(unit.items) for unit in for_jobs) > 8
 
 
 def test_a_batch_has_pictures_of_a_size_and_the_middle_ones_come_first() -> None:
