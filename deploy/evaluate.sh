@@ -6,7 +6,8 @@
 # OUT takes a packed file of answers for each run, which `make results` makes every table from (in
 # assets/results/answers). Work is kept in artifacts/evaluation; packed files that lie in
 # artifacts/answers are gone on from where that is empty. A run that is cut short has asked every kind
-# of question alike. Exit status 3: not all is answered yet.
+# of question alike. It says how many seconds all of it has taken so far, those of every GPU counted.
+# Exit status 3: not all is answered yet.
 #
 # RUNS are "name=model:suite:tables"; JOBS processes at once (12 for each GPU); DEVICE; QUESTIONS of a
 # drawn suite; EXTRA words for the command; PYTHON.
@@ -143,5 +144,5 @@ done
 wait_all || status=1
 spent=$(($(cat "$state/spent" 2>/dev/null || echo 0) + ($(date +%s) - began) * (gpus > 0 ? gpus : 1)))
 echo "$spent" >"$state/spent"
-echo "$((spent / 60)).$((spent % 60 / 6)) minutes so far"
+echo "$spent seconds so far"
 exit $status
