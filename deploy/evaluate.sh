@@ -9,7 +9,7 @@
 # of question alike. It says how many seconds all of it has taken so far, those of every GPU counted.
 # Exit status 3: not all is answered yet.
 #
-# RUNS are "name=model:suite:tables"; JOBS processes at once (12 for each GPU); DEVICE; QUESTIONS of a
+# RUNS are "name=model:suite:tables"; JOBS processes at once (10 for each GPU); DEVICE; QUESTIONS of a
 # drawn suite; EXTRA words for the command; PYTHON.
 set -eu
 out=${1:?usage: sh deploy/evaluate.sh OUT SECONDS}
@@ -24,7 +24,7 @@ if [ "$device" = cuda ]; then
     graph=--graph
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # a machine's cores are the processes'
 fi
-jobs=${JOBS:-$((gpus > 0 ? 12 * gpus : 1))}
+jobs=${JOBS:-$((gpus > 0 ? 10 * gpus : 1))}
 handmade=assets/handmade/questions.jsonl
 runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-llava=pocket-llava:pocket:all,rivals
     pocket-unseen=pocket:pocket-unseen:core pocket-llava-unseen=pocket-llava:pocket-unseen:core

@@ -31,7 +31,7 @@ from rotatek.serving.rows import decode_caches
 from rotatek.settings import Settings
 
 ROWS: Final = 2560  # decoded side by side, at most: questions times settings
-PROCESSES: Final = 14  # that share a GPU, or twelve with room for their prefills
+PROCESSES: Final = 12  # that share a GPU, or ten with room for pictures and prefills
 TOKENS: Final = 1 << 16  # of a batch of questions, about
 
 
