@@ -143,15 +143,15 @@ def _alike(todo: Todo) -> list[Unit]:
 def _cut(
     unit: Unit, batch: int, parts: int, size: Callable[[Item], Any] | None = None
 ) -> list[Unit]:
-    """Batches of at most `batch`, as many for each part; of the settings, if questions are few, or
-    whole pages (`of_part`)."""
+    """Batches of at most `batch`, as many for each part; or of settings, too, where questions are
+    few, or whole pages (`of_part`)."""
     items, owed = unit
     many = -(-len(items) // batch)
     if len(items) >= parts and not unit.long:
         many = min(len(items), -(-many // parts) * parts)
         return [Unit(some, owed) for some in _alike_in_size(items, many, size)]
-    shares = even(owed, min(-(-parts // many) if unit.long else parts, len(owed)))
-    cut = _alike_in_size(items, many, size) if unit.long else even(items, many)
+    shares = even(owed, min(-(-parts // many), len(owed)))
+    cut = _alike_in_size(items, many, size)
     return [Unit(some, share) for some in cut for share in shares]
 
 

@@ -138,13 +138,16 @@ class RunningBatch(RewindableCache):
         self, key: Hashable, alike: Sequence[Sequence[Piece]], room: int, growth: float
     ) -> None:
         """Room in every layer for the pieces of caches of one form."""
-        group = self._groups.get(key) or Group(alike[0])
-        try:
-            self.moved += group.fit(alike, room, self.static, growth)
-        except RuntimeError as error:
-            if growth == 1.0 or not is_out_of_memory(error):
-                raise
-            self.moved += 1 + group.fit(alike, room, self.static)
+        for factor in dict.fromkeys((growth, 1.0)):
+            group = self._groups.get(key) or Group(alike[0])
+            try:
+                self.moved += group.fit(alike, room, self.static, factor)
+                break
+            except RuntimeError as error:
+                if factor == 1.0 or not is_out_of_memory(error):
+                    raise
+            self.moved += 1  # outside the handler: the error held what did not fit
+            group.shrink()
         if key not in self._groups:
             self._groups[key] = group
             for layer, slots in zip(self.layers, group.slots, strict=True):

@@ -144,7 +144,7 @@ def decode_caches(
 
 
 def _over(parts: Sequence[Sequence[int]], alive: Sequence[bool], whole: bool) -> list[int]:
-    """Rows that have ended; with `whole` only those of caches that have, whose other rows would
-    take other kernels."""
+    """Rows that have ended; with `whole` only those whose whole cache has: under a graph fewer rows
+    of a cache would take other kernels."""
     ended = [part for part in parts if not whole or not any(alive[row] for row in part)]
     return [row for part in ended for row in part if not alive[row]]
