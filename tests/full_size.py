@@ -108,7 +108,9 @@ def qwen() -> VisionLanguageModel:
         vision_end_token_id=number("<|vision_end|>"),
     )  # fmt: skip
     model = _build(Qwen2_5_VLForConditionalGeneration, config, number("<|im_end|>"))
-    return Qwen25VL(model, tokenizer, Qwen2VLImageProcessorPil(), "qwen2.5-vl-7b (random)")
+    vlm = Qwen25VL(model, tokenizer, Qwen2VLImageProcessorPil(), "qwen2.5-vl-7b (random)")
+    vlm.align()  # as `load` does on a GPU
+    return vlm
 
 
 def llava() -> VisionLanguageModel:

@@ -100,6 +100,10 @@ class VisionLanguageModel:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
         self.metrics = OutputMetrics()
 
+    def align(self) -> None:
+        """Bring weights into shapes that a GPU multiplies fast, where a family's are not; for models
+        of our own loading, since their `state_dict` is another one then."""
+
     @property
     def device(self) -> torch.device:
         """Where prompts go."""

@@ -169,7 +169,10 @@ def load(
     except (OSError, ValueError) as exc:
         raise incomplete(checkpoint.name) from exc
     _find_template(tokenizer, Path(source))
-    return family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    if vlm.device.type == "cuda":
+        vlm.align()
+    return vlm
 
 
 def _checkpoint(model: str) -> Checkpoint:
