@@ -101,8 +101,8 @@ class VisionLanguageModel:
         self.metrics = OutputMetrics()
 
     def align(self) -> None:
-        """Bring weights into shapes that a GPU multiplies fast, where a family's are not; for models
-        of our own loading, since their `state_dict` is another one then."""
+        """Bring weights into shapes that a GPU multiplies fast; for models of our own loading only,
+        since their `state_dict` is another one then."""
 
     @property
     def device(self) -> torch.device:

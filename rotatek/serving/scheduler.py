@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -36,7 +35,6 @@ from rotatek.serving.turns import GivingWay, Turns
 log = logging.getLogger("rotatek")
 
 SHARE: Final = 3.0  # of a step's time: what a prefill takes before it gives way
-CROWDED: Final = 8.0  # at most, where as many requests wait for their prompts
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.2}  # at least; fewer and fuller steps suit processors
 # Requests whose pictures are made into pixels at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
@@ -93,23 +91,16 @@ class Scheduler:
                 yield
         else:
             with self._prefills, self._turns:
-                patience = partial(self._patience, self._share())
-                flag = GivingWay(self._turns, patience, Pace(self.device), stop)
+                flag = GivingWay(self._turns, self._patience, Pace(self.device), stop)
                 with stoppable(flag):
                     yield
                 synchronise(self.device)
         if self.device.type == "cpu":
             self._unused.give_back()
 
-    def _share(self) -> float:
-        """Steps' time of a prefill: the more requests wait for theirs, the fewer steps come between,
-        and the fuller these are."""
-        waiting = self._expected() - len({seat.request for seat in list(self._seats.values())})
-        return min(CROWDED, max(SHARE, waiting))
-
-    def _patience(self, share: float = SHARE) -> float:
+    def _patience(self) -> float:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""
-        own = max(LEAST_S.get(self.device.type, 0.0), share * self._step_s)
+        own = max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
         return own if self._flight is None else own + self._step_s
 
     def request(self) -> int:

@@ -230,17 +230,3 @@ def test_others_go_ahead_while_layers_are_compressed(
             fill(vlm, embedded, plan, [empty_cache(vlm, embedded, kind, plan)])
         found.append(looks[0])
     assert found == [plan.layers, plan.layers + len(settings) + ("bits" in settings)]
-
-
-@pytest.mark.parametrize(
-    ("admitted", "share"), [(0, 3.0), (3, 3.0), (5, 5.0), (8, 8.0), (64, scheduler.CROWDED)]
-)
-def test_a_prompt_gets_more_time_where_more_wait_for_theirs(admitted: int, share: float) -> None:
-    """Of the admitted, those that answer do not wait."""
-    waiting = scheduler.Scheduler(tiny_qwen(), expected=lambda: admitted)
-    assert waiting._share() == share
-    for row in range(6):  # three requests of two rows
-        waiting._seats[row] = SimpleNamespace(request=row // 2)  # type: ignore[assignment]
-    assert waiting._share() == min(scheduler.CROWDED, max(scheduler.SHARE, admitted - 3))
-    waiting._step_s = 0.5
-    assert waiting._patience(share) == share * 0.5
