@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from . import passes
 from .planes import Planes, granules, pack
 from .reference import Past, Text, Visual, append_plain, attend_reference, opened_text
 from .window import Window, look_plain, sample_window
@@ -149,7 +150,7 @@ class Dispatcher:
             return Status(REFERENCE, self._fault)
         if importlib.util.find_spec("triton") is None:
             return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
-        found = (self._solver_fault, *self._faults.values(), self._bypass)
+        found = (self._solver_fault, *self._faults.values(), self._bypass, passes.shared().fault)
         return Status(TRITON, next(filter(None, found), "GPU kernels are in use."))
 
     def self_test(self, device: torch.device | str) -> Status:

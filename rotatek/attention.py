@@ -235,14 +235,15 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
     for module in set(model.modules()) - set(decoder.modules()):
         multiply_patches(module)
-        if hasattr(module, "scaling") and "cu_seqlens" in _arguments(module):
+        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
             module.register_forward_pre_hook(_together, with_kwargs=True)
     if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
         model.forward = _RunByCache(model)
     return model
 
 
-def _arguments(module: nn.Module) -> Collection[str]:
+def arguments(module: nn.Module) -> Collection[str]:
+    """Names of what a layer's forward takes, `self` among them."""
     return inspect.signature(type(module).forward).parameters
 
 

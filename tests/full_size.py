@@ -41,6 +41,7 @@ from rotatek.channels import rotatek
 from rotatek.decode import decode, prefill
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.models.fused import fuse
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.settings import Settings
@@ -80,7 +81,9 @@ def _build(kind: type, config: Any, eos: int) -> Any:
     finally:
         torch.set_default_dtype(torch.float32)
     model.generation_config = GenerationConfig(eos_token_id=eos)
-    return prepare(model.eval())
+    prepare(model.eval())
+    fuse(model)  # as `load` does on a GPU
+    return model
 
 
 def qwen() -> VisionLanguageModel:

@@ -16,7 +16,7 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, launch, launch_planes, looks, moments, packing
+from kernels import append, launch, launch_planes, layers, looks, moments, packing, passes
 from kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
@@ -29,6 +29,9 @@ compile_only(packing, arch, "pack_kernel", "steps_kernel")
 compile_only(moments, arch, "covariance_kernel", "join_kernel")
 compile_only(append, arch, "append_kernel")
 compile_only(looks, arch, "rows_kernel", "tokens_kernel")
+compile_only(layers, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
+for work in passes.WORKS:
+    getattr(layers, work)(*passes.sample(work, torch.device("cpu"), torch.bfloat16))
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
     launch_planes.attend_planes(q, visual, text, 0.1)
@@ -79,9 +82,16 @@ def compiled(script: str, *args: object) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
-    names = ["append_kernel", "covariance_kernel", *["digits_kernel"] * 3, "join_kernel"]
-    names += [*["joined_kernel"] * 2, *["merge_kernel"] * 7, "pack_kernel"]
-    names += ["rows_kernel", *["split_kernel"] * 2, "steps_kernel", "tokens_kernel"]
+    names = ["append_kernel", "covariance_kernel", *["digits_kernel"] * 3, "gate_kernel"]
+    names += ["join_kernel", *["joined_kernel"] * 2, *["merge_kernel"] * 7, "norm_kernel"]
+    names += [
+        "pack_kernel",
+        "rotate_kernel",
+        "rows_kernel",
+        *["split_kernel"] * 2,
+        "steps_kernel",
+        "tokens_kernel",
+    ]
     assert compiled(EVERY, arch) == names
 
 

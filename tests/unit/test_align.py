@@ -57,8 +57,9 @@ def test_loading_aligns_what_a_gpu_multiplies(
     """On a processor weights stay as they are in the checkpoint."""
     aligned: list[str] = []
     where = SimpleNamespace(device=torch.device(device), align=lambda: aligned.append(device))
-    kind = loading.family_of(loading._config(loading.CHECKPOINTS["pocket"]))
-    family = kind._replace(adapter=lambda *_: where)
+    images = SimpleNamespace(from_pretrained=lambda *_, **__: None)
+    family = SimpleNamespace(adapter=lambda *_: where, images=images)
     monkeypatch.setattr(loading, "family_of", lambda _: family)
-    assert loading.load("pocket", "cpu") is where  # type: ignore[comparison-overlap]
-    assert len(aligned) == times
+    monkeypatch.setattr(loading, "fuse", lambda _: aligned.append("fused"))
+    assert loading.load("pocket", "cpu") is where
+    assert aligned == times * ["fused", device]

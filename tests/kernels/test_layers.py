@@ -1,0 +1,154 @@
+"""A layer's element-wise work in one pass, against plain PyTorch, and who does it when."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import layers, passes
+from kernels.passes import CLOSE, WORKS, Passes, sample
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TYPES = [torch.bfloat16, torch.float16, torch.float32]
+
+
+def drawn(*shape: int, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+
+def steps_off(got: Tensor, want: Tensor) -> float:
+    """Share of the numbers that differ, each by a few steps of its type at most."""
+    assert got.shape == want.shape and got.dtype == want.dtype
+    step = torch.finfo(want.dtype).eps * want.float().abs().clamp_min(1e-3)
+    gap = (got.float() - want.float()).abs()
+    assert bool((gap <= 4 * step).all()), float((gap / step).max())
+    return float((gap > 0).float().mean())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(3, 1), (2, 5, 80), (1, 3, 4, 128), (2, 1280), (0, 64)])
+def test_rows_are_normed(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, weight = 3 * drawn(*shape, dtype=dtype), drawn(shape[-1], dtype=dtype)
+    given = x, weight, 1e-6
+    off = steps_off(layers.norm(*given), passes.norm_plain(*given))
+    if x.numel() and (DEVICE == "cuda" or dtype == torch.float16):
+        assert off < 0.05  # Triton's interpreter cuts bfloat16 off
+
+
+def test_rows_of_a_larger_tensor_are_normed() -> None:
+    """Queries before their positions are a transposed part of one projection."""
+    x = drawn(2, 3, 4, 96, dtype=torch.bfloat16).transpose(1, 2)[..., 16:80]
+    weight = drawn(64, dtype=torch.bfloat16)
+    steps_off(layers.norm(x, weight, 1e-5), passes.norm_plain(x, weight, 1e-5))
+
+
+def test_a_row_too_wide_for_a_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        layers.norm(torch.ones(1, layers.WIDEST + 1), torch.ones(layers.WIDEST + 1), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1,), (3, 70), (2, 3, 2048), (0, 8)])
+def test_gates_are_multiplied(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    gate, up = 4 * drawn(*shape, dtype=dtype), drawn(*shape, dtype=dtype)
+    steps_off(layers.gate(gate, up), passes.gate_plain(gate, up))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("n", "H", "d"), [(1, 1, 2), (9, 3, 80), (5, 16, 64), (0, 2, 8)])
+def test_queries_and_keys_are_rotated(n: int, H: int, d: int, dtype: torch.dtype) -> None:
+    qkv, angle = drawn(n, 3, H, d, dtype=dtype), drawn(n, d, dtype=torch.float32)
+    given = qkv, angle.cos(), angle.sin()
+    got, want = layers.rotate(*given).float(), passes.rotate_plain(*given).float()
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(got, want, rtol=eps, atol=eps)  # of a difference of two products
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor that says it is on a GPU."""
+
+    device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A GPU whose kernels are plain PyTorch; what was launched."""
+    launched: list[str] = []
+
+    def launch(self: Passes, work: str, *given: Any) -> Tensor:
+        launched.append(work)
+        return WORKS[work](*given)
+
+    monkeypatch.setattr(Passes, "_launch", launch)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(
+        passes, "sample", lambda work, _, dtype: sample(work, torch.device("cpu"), dtype)
+    )
+    return launched
+
+
+def asked(work: str = "gate", dtype: torch.dtype = torch.bfloat16) -> list[Any]:
+    first, *rest = sample(work, torch.device("cpu"), dtype)
+    return [first.as_subclass(OnGpu), *rest]
+
+
+@pytest.mark.parametrize("work", WORKS)
+@torch.no_grad()
+def test_each_is_proved_once(work: str, gpu: list[str]) -> None:
+    both = Passes()
+    for _ in range(2):
+        made = both.run(work, *asked(work))
+        assert made is not None
+        assert torch.equal(made.as_subclass(Tensor), WORKS[work](*asked(work)))
+    assert gpu == 4 * [work] and not both.fault  # two types, then two calls
+
+
+@torch.no_grad()
+def test_the_caller_does_what_is_not_for_a_pass(gpu: list[str]) -> None:
+    """On a processor, in float32, and where gradients are wanted."""
+    every = Passes()
+    assert every.run("gate", *sample("gate", torch.device("cpu"), torch.bfloat16)) is None
+    assert every.run("gate", *asked(dtype=torch.float32)) is None
+    with torch.enable_grad():
+        assert every.run("gate", *asked()) is None
+    assert gpu == []
+
+
+@torch.no_grad()
+def test_a_wrong_pass_is_left_to_the_caller(
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And no other with it."""
+    right = WORKS["gate"]
+    monkeypatch.setitem(WORKS, "gate", lambda *given: (1 + 3 * CLOSE) * right(*given))
+    monkeypatch.setattr(Passes, "_launch", lambda self, work, *given: right(*given))
+    some = Passes()
+    with caplog.at_level(logging.ERROR):
+        assert some.run("gate", *asked()) is None
+    assert "disagreed" in some.fault and "gate" in some.fault and "self-test" in caplog.text
+    monkeypatch.undo()
+    assert some.run("gate", *asked()) is None
+
+
+@torch.no_grad()
+def test_a_failing_pass_is_left_to_the_caller(
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Passes, work: str, *given: Any) -> Tensor:
+        gpu.append(work)
+        raise RuntimeError("no image for this device")
+
+    monkeypatch.setattr(Passes, "_launch", fails)
+    some = Passes()
+    for _ in range(2):
+        assert some.run("norm", *asked("norm")) is None
+    assert gpu == ["norm"] and "RuntimeError" in some.fault
+    monkeypatch.setattr(
+        Passes, "_launch", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory"))
+    )
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Passes(check_first=False).run("norm", *asked("norm"))

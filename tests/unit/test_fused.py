@@ -1,0 +1,94 @@
+"""Layers whose element-wise work is one pass: the same numbers, and their own way elsewhere."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.passes import WORKS
+from rotatek.inputs import make_request
+from rotatek.models import fused
+from rotatek.models.fused import fuse
+from tests.families import EVERY
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+PASSES = {
+    "qwen2_5_vl": {"norm", "gate", "rotate"},
+    "qwen2_vl": {"norm", "gate", "rotate"},
+    "qwen3_vl": {"norm", "gate", "rotate"},
+    "gemma3": set(),  # norms and gates of another formula
+}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ran in one pass, by plain PyTorch."""
+    found: list[str] = []
+
+    def run(work: str, *given: Any) -> Tensor:
+        found.append(work)
+        return WORKS[work](*given)
+
+    monkeypatch.setattr(fused, "run", run)
+    return found
+
+
+def logits(vlm: Any, picture: Picture) -> list[Tensor]:
+    """Of a prompt, and what the tower says."""
+    request = make_request(picture(120, 90, seed=3), "what is it?", 1)
+    with torch.inference_mode():
+        prompt = vlm.prompt(request)
+        inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
+        kinds = prompt.visual.int()
+        if "qwen" in vlm.family:
+            inputs["mm_token_type_ids"] = kinds
+        if vlm.family == "gemma3":
+            inputs["token_type_ids"] = kinds
+        return [vlm.model(**inputs).logits, vlm.features(prompt.pixels)]
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_a_fused_model_says_the_same(family: str, picture: Picture, ran: list[str]) -> None:
+    vlm = EVERY[family]()
+    want = logits(vlm, picture)
+    fuse(vlm.model)
+    torch.testing.assert_close(logits(vlm, picture), want)
+    assert set(ran) == PASSES.get(family, {"norm", "gate"})
+
+
+def test_where_no_pass_is_done_a_layer_goes_its_own_way(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit."""
+    monkeypatch.setattr(fused, "run", lambda *_: None)
+    vlm = tiny_qwen()
+    want = logits(vlm, picture)
+    fuse(vlm.model)
+    for got, own in zip(logits(vlm, picture), want, strict=True):
+        assert torch.equal(got, own)
+
+
+def test_a_fused_model_keeps_its_names_and_weights(picture: Picture, ran: list[str]) -> None:
+    vlm = tiny_qwen()
+    names = [type(module).__name__ for module in vlm.model.modules()]
+    weights = {name: one.data_ptr() for name, one in vlm.model.state_dict().items()}
+    fuse(vlm.model)
+    kinds = [type(module) for module in vlm.model.modules()]
+    fuse(vlm.model)  # again changes nothing
+    assert [type(module) for module in vlm.model.modules()] == kinds
+    assert [kind.__name__ for kind in kinds] == names
+    assert {name: one.data_ptr() for name, one in vlm.model.state_dict().items()} == weights
+    vlm.model = copy.deepcopy(vlm.model)
+    logits(vlm, picture)
+    assert set(ran) == {"norm", "gate", "rotate"}
+
+
+def test_a_tower_with_another_attention_is_left_alone(picture: Picture, ran: list[str]) -> None:
+    vlm = tiny_qwen()
+    fuse(vlm.model)
+    vlm.model.model.visual.config._attn_implementation = "eager"
+    logits(vlm, picture)
+    assert set(ran) == {"norm", "gate"}
