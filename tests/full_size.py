@@ -41,7 +41,6 @@ from rotatek.channels import rotatek
 from rotatek.decode import decode, prefill
 from rotatek.inputs import make_request
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from rotatek.models.fused import fuse
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.settings import Settings
@@ -81,9 +80,7 @@ def _build(kind: type, config: Any, eos: int) -> Any:
     finally:
         torch.set_default_dtype(torch.float32)
     model.generation_config = GenerationConfig(eos_token_id=eos)
-    prepare(model.eval())
-    fuse(model)  # as `load` does on a GPU
-    return model
+    return prepare(model.eval())
 
 
 def qwen() -> VisionLanguageModel:
@@ -112,7 +109,7 @@ def qwen() -> VisionLanguageModel:
     )  # fmt: skip
     model = _build(Qwen2_5_VLForConditionalGeneration, config, number("<|im_end|>"))
     vlm = Qwen25VL(model, tokenizer, Qwen2VLImageProcessorPil(), "qwen2.5-vl-7b (random)")
-    vlm.align()  # as `load` does on a GPU
+    vlm.suit_gpu()  # as `load` does
     return vlm
 
 
@@ -139,7 +136,9 @@ def llava() -> VisionLanguageModel:
         size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336},
         image_grid_pinpoints=pinpoints,
     )  # fmt: skip
-    return LlavaNext(model, tokenizer, images, "llava-next-8b (random)")
+    vlm = LlavaNext(model, tokenizer, images, "llava-next-8b (random)")
+    vlm.suit_gpu()
+    return vlm
 
 
 def _timed(work: Callable[[], Any], repeats: int = 5) -> tuple[float, float, Any]:

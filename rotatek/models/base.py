@@ -18,6 +18,7 @@ from rotatek.cache.plan import visual_ids
 from rotatek.errors import ModeUnsupported, RequestTooLong
 from rotatek.grids import Grid
 from rotatek.inputs import Clip, Request
+from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
 from rotatek.prompt import encode_chat, encode_text, expand_images
 from rotatek.tokens.base import TokenPruner, View
@@ -100,9 +101,10 @@ class VisionLanguageModel:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
         self.metrics = OutputMetrics()
 
-    def align(self) -> None:
-        """Bring weights into shapes that a GPU multiplies fast; for models of our own loading only,
-        since their `state_dict` is another one then."""
+    def suit_gpu(self) -> None:
+        """Give layers what a GPU does faster (`rotatek.models.fused`); a family's weights may be
+        padded, so it is for models of our own loading only."""
+        fuse(self.model)
 
     @property
     def device(self) -> torch.device:

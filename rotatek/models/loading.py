@@ -31,7 +31,6 @@ from rotatek.errors import (
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.download import fetch, incomplete, missing, shown
 from rotatek.models.families import family_of
-from rotatek.models.fused import fuse
 from rotatek.models.memory import (
     GB,
     HEADROOM,
@@ -172,8 +171,7 @@ def load(
     _find_template(tokenizer, Path(source))
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
     if vlm.device.type == "cuda":
-        fuse(network)
-        vlm.align()
+        vlm.suit_gpu()
     return vlm
 
 

@@ -75,6 +75,7 @@ class LentEngine(Engine):
 
     def __init__(self, source: str, lent: Callable[..., Iterator[Event]]) -> None:
         vlm = load(source, "cpu", torch.bfloat16)
+        vlm.suit_gpu()
         vlm.model.to("cuda")
         super().__init__(vlm)
         self.source, self._lent = source, lent

@@ -28,12 +28,12 @@ def test_columns_are_padded_to_whole_tiles(columns: int, padded: int, picture: P
     vlm, mlps = _narrowed(columns)
     pixels = vlm.look(make_request(picture(90, 120, seed=1), "what?", 1))
     before = vlm.features(pixels)
-    vlm.align()
+    vlm.suit_gpu()
     assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
     assert {tuple(mlp.down_proj.weight.shape) for mlp in mlps} == {(64, padded)}
     assert {mlp.up_proj.bias.numel() for mlp in mlps} == {padded}
     torch.testing.assert_close(vlm.features(pixels), before)
-    vlm.align()  # again changes nothing
+    vlm.suit_gpu()  # again changes nothing
     assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
 
 
@@ -46,20 +46,17 @@ def test_layers_of_another_kind_stay() -> None:
 
     for mlp in mlps:
         mlp.up_proj = FourBit(64, 44)
-    vlm.align()
+    vlm.suit_gpu()
     assert {mlp.gate_proj.out_features for mlp in mlps} == {44}
 
 
 @pytest.mark.parametrize(("device", "times"), [("cpu", 0), ("cuda", 1)])
-def test_loading_aligns_what_a_gpu_multiplies(
-    device: str, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a processor weights stay as they are in the checkpoint."""
-    aligned: list[str] = []
-    where = SimpleNamespace(device=torch.device(device), align=lambda: aligned.append(device))
+def test_loading_suits_a_gpu(device: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor layers and weights stay as they are in the checkpoint."""
+    suited: list[str] = []
+    where = SimpleNamespace(device=torch.device(device), suit_gpu=lambda: suited.append(device))
     images = SimpleNamespace(from_pretrained=lambda *_, **__: None)
     family = SimpleNamespace(adapter=lambda *_: where, images=images)
     monkeypatch.setattr(loading, "family_of", lambda _: family)
-    monkeypatch.setattr(loading, "fuse", lambda _: aligned.append("fused"))
     assert loading.load("pocket", "cpu") is where
-    assert aligned == times * ["fused", device]
+    assert suited == times * [device]
