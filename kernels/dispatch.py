@@ -135,7 +135,7 @@ class Dispatcher:
             with placed(first.device):
                 return getattr(launch, work)(first, *rest)
         except Exception as error:
-            _pass_on_memory(error)
+            passes.pass_on_memory(error)
             self._solver_fault = (
                 f"The GPU solver failed ({type(error).__name__}): bases come from plain PyTorch."
             )
@@ -269,7 +269,7 @@ class Dispatcher:
 
     def _fail_forms(self, forms: Sequence[str], error: Exception) -> None:
         """Leave what failed to plain PyTorch: some forms, or all of attention where it was none."""
-        _pass_on_memory(error)
+        passes.pass_on_memory(error)
         sentence = f"The GPU kernel failed ({type(error).__name__})."
         self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
         if not forms:
@@ -278,15 +278,6 @@ class Dispatcher:
 
     def _fail(self, sentence: str) -> None:
         self._fault = f"{sentence} Attention runs in plain PyTorch until a restart."
-
-
-def _pass_on_memory(error: Exception) -> None:
-    """Raise what says that memory was missing, by its one name also where it is in a driver's
-    words: no kernel is at fault, and callers know what to do."""
-    if isinstance(error, torch.OutOfMemoryError):
-        raise error
-    if "out of memory" in str(error):
-        raise torch.OutOfMemoryError(str(error)) from error
 
 
 def sample(

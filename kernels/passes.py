@@ -88,8 +88,7 @@ class Passes:
                 return None
             return self._launch(work, first, *rest)
         except Exception as error:
-            if "out of memory" in str(error):
-                raise
+            pass_on_memory(error)
             self._faults[work] = (
                 f"A GPU kernel failed ({type(error).__name__}): {work}s come from plain PyTorch."
             )
@@ -114,6 +113,15 @@ class Passes:
                     f"A GPU kernel disagreed with plain PyTorch: {work}s come from there."
                 )
                 log.error("self-test: error %g for a layer's %s in %s", float(error), work, dtype)
+
+
+def pass_on_memory(error: Exception) -> None:
+    """Raise what says that memory was missing, by its one name also where it is in a driver's
+    words: no kernel is at fault, and callers know what to do."""
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    if "out of memory" in str(error):
+        raise torch.OutOfMemoryError(str(error)) from error
 
 
 @lru_cache(maxsize=1)

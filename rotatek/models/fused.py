@@ -1,7 +1,7 @@
 """Layers of a loaded model whose element-wise work is done in one pass on a GPU (`kernels.passes`).
 
-A layer keeps its weights, its name and its own forward, which takes over wherever a pass is not for
-it: only its class becomes a subclass.
+A layer keeps its weights and its name; only its class becomes a subclass. Wherever a pass is not
+for it, its own forward or the same in plain PyTorch takes over.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from kernels.passes import run
+from kernels.passes import rotate_plain, run
 from rotatek.attention import NAME, arguments
 
 
@@ -56,15 +56,16 @@ class _Vision(nn.Module):
         max_seqlen: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        tokens, turned = hidden_states.shape[0], None
-        if position_embeddings is not None and self.config._attn_implementation == NAME:
-            qkv = self.qkv(hidden_states).view(tokens, 3, self.num_heads, -1)
-            turned = run("rotate", qkv, *position_embeddings)
-        if turned is None:
+        if position_embeddings is None or self.config._attn_implementation != NAME:
             own: Tensor = super().forward(
                 hidden_states, cu_seqlens, position_embeddings, max_seqlen, **kwargs
             )
             return own
+        tokens = hidden_states.shape[0]
+        qkv = self.qkv(hidden_states).view(tokens, 3, self.num_heads, -1)
+        turned = run("rotate", qkv, *position_embeddings)
+        if turned is None:
+            turned = rotate_plain(qkv, *position_embeddings)
         query, key = turned.transpose(1, 2)[:, None]  # [1, H, N, d] each
         value = qkv[:, 2].transpose(0, 1)[None]
         seen, _ = ALL_ATTENTION_FUNCTIONS[NAME](
