@@ -52,6 +52,7 @@ BARS: Final = {
     "k=d/4, clients": 1.5,
     "bits 0.75, clients": 4.0,
 }
+COMPILING_MS: Final = 1000.0  # a turn at the device as long as this one compiled a kernel
 TABLE: Final = (
     "tokens_s", "turns_tokens_s", "median_ms", "p99_ms", "ratio", "pixels_ms", "tower_ms",
     "first_token_ms", "mb_client", "rows", "steps",
@@ -170,14 +171,18 @@ def one_by_one(
 def measurements(
     vlm: VisionLanguageModel, name: str, work: list[Request], args: argparse.Namespace
 ) -> Mapping[str, Callable[[], dict[str, float]]]:
-    """What is measured of one setting, part by part. Everybody comes twice: the first time compiles
-    the kernels, and its figures are kept under another name."""
+    """What is measured of one setting, part by part. Everybody comes until no kernel is left to be
+    compiled, three times at most, and once more: the first time is kept under another name."""
     cuda = vlm.device.type == "cuda"
     engine = Engine(vlm, limits=Limits(), graphs=cuda)
     settings = list(SETTINGS.values()) if name == MIXED else SETTINGS[name]
 
     def first() -> dict[str, float]:
-        found = crowd(engine, work, settings, args)
+        found = again = crowd(engine, work, settings, args)
+        for _ in range(2):
+            if max(held[-1] for held in again["held_ms"].values()) < COMPILING_MS:
+                break
+            again = crowd(engine, work, settings, args)
         return {f"first_{key}": found[key] for key in ("tokens_s", "captures", "seconds", "cpu_s")}
 
     parts: dict[str, Callable[[], dict[str, float]]] = {}

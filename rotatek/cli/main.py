@@ -5,10 +5,14 @@ Answers go to stdout, everything else to stderr.
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Final, NoReturn
 
 from rotatek.errors import public_message
@@ -22,6 +26,8 @@ COMMANDS: Final = {
     "serve": "serve the OpenAI chat API, on one machine or many",
     "info": "versions, device, methods and models, for bug reports",
 }
+INTERRUPTED: Final = 130  # exit status after Ctrl-C
+CLEANUP_S = 4.0  # that a command may take to put things in order then
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,16 +51,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser_for(words).parse_args(words)
-        return args.run(args) or 0
+        with interruptible() if argv is None else nullcontext():
+            args = parser_for(words).parse_args(words)
+            return args.run(args) or 0
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         print(public_message(error), file=sys.stderr)
         return 2
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process even where cleaning up never ends: an interrupt between two lines
+    may leave a lock to nobody, for which others wait. A second one ends it at once."""
+    usual = signal.default_int_handler
+    if signal.getsignal(signal.SIGINT) is not usual or (
+        threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        watch = threading.Timer(CLEANUP_S, os._exit, (INTERRUPTED,))
+        watch.daemon = True
+        watch.start()
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, usual)
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:

@@ -5,10 +5,12 @@ and the caches of all settings are decoded side by side (`rotatek.serving.rows`)
 answered is in a journal, so an interrupted run continues where it stopped.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +35,8 @@ from rotatek.settings import Settings
 ROWS: Final = 2560  # decoded side by side, at most: questions times settings
 PROCESSES: Final = 12  # that share a GPU, or ten with room for pictures and prefills
 TOKENS: Final = 1 << 16  # of a batch of questions, about
+WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0)  # for memory of a GPU that other processes hold
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,27 @@ class Runner:
         """Answer `units`; yields how many answers each step added or gave up."""
         for unit in units:
             limit = self.options.limits[unit.long]
-            batch = QuestionBatch(self.vlm, self.suite, unit.items, self.options.suffix, limit)
+            suffix = self.options.suffix
+            batch = self._patient(
+                partial(QuestionBatch, self.vlm, self.suite, unit.items, suffix, limit)
+            )
             for group in self._groups(batch, unit.owed):
                 self._answer(batch, group)
                 yield Unit(unit.items, group).answers
+            if self.vlm.device.type == "cuda":
+                failures.free(self.vlm.device)  # for other processes' pictures and prefills
+
+    def _patient(self, work: Callable[[], T]) -> T:
+        """What `work` makes; again, a little later, where others have a GPU's memory now."""
+        for seconds in WAITS_S if self.vlm.device.type == "cuda" else ():
+            try:
+                return work()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            failures.free(self.vlm.device)  # outside the handler: the error held what did not fit
+            time.sleep(seconds)
+        return work()
 
     def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
@@ -148,13 +169,17 @@ class Runner:
     def _answer(self, batch: QuestionBatch, group: list[Settings]) -> None:
         """Write down what a group of settings answers; in halves where it does not go together."""
         group = [settings for settings in group if self._is_owed(settings, batch.items)]
+        ask = partial(self._answer_group, batch, group)
         try:
-            self._answer_group(batch, group)
+            if len(group) > 1:
+                ask()
+            else:
+                self._patient(ask)
             return
         except Exception as error:
             if not self._is_worth_another_try(error, group):
                 raise
-        failures.free(self.vlm.device)  # outside the handler: the error held what did not fit
+        failures.free(self.vlm.device)
         left = [settings for settings in group if self._is_owed(settings, batch.items)]
         for half in even(left, min(2, len(left))):
             self._answer(batch, half)

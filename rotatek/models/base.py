@@ -103,8 +103,14 @@ class VisionLanguageModel:
 
     def suit_gpu(self) -> None:
         """Give layers what a GPU does faster (`rotatek.models.fused`); a family's weights may be
-        padded, so it is for models of our own loading only."""
+        padded, so it is for models of our own loading only.
+
+        PyTorch prefers cuDNN's attention on an H100, which is planned anew for every length and in
+        every thread: some 60 ms of a vision tower and 30 of a prompt, where flash attention, which
+        this leaves the process, takes 4 and 5 longer (`docs/kernels.md`).
+        """
         fuse(self.model)
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     @property
     def device(self) -> torch.device:

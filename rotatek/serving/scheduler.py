@@ -34,7 +34,7 @@ from rotatek.serving.turns import GivingWay, Turns
 
 log = logging.getLogger("rotatek")
 
-SHARE: Final = 3.0  # of a step's time: what a prefill takes before it gives way
+SHARE: Final = 2.0  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.2}  # at least; fewer and fuller steps suit processors
 # Requests whose pictures are made into pixels at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)

@@ -21,11 +21,13 @@ def drawn(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def steps_off(got: Tensor, want: Tensor) -> float:
-    """Share of the numbers that differ, each by a few steps of its type at most."""
+    """Share of the numbers that differ, each by a few steps of its type at most; of float32, where
+    a GPU's exponentials and sums differ more, by 64."""
     assert got.shape == want.shape and got.dtype == want.dtype
+    steps = 64 if want.dtype == torch.float32 and DEVICE == "cuda" else 4
     step = torch.finfo(want.dtype).eps * want.float().abs().clamp_min(1e-3)
     gap = (got.float() - want.float()).abs()
-    assert bool((gap <= 4 * step).all()), float((gap / step).max())
+    assert bool((gap <= steps * step).all()), float((gap / step).max())
     return float((gap > 0).float().mean())
 
 
