@@ -14,6 +14,7 @@ from typing import Any, Final
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "assets" / "results"
 MARK: Final = re.compile(r"([-+]?[\d.,/]*\d(?:e-?\d+)?)?(<!--= ([^>]+?)-->)")
+CLIENTS: Final = 64  # of `tests.serving_gpu`
 MODELS: Final = {"qwen2.5-vl-7b": "Qwen", "llava-next-8b": "LLaVA"}
 Named = Iterator[tuple[str, str]]
 
@@ -35,7 +36,7 @@ def figures() -> Mapping[str, str]:
     """Every figure by its name."""
     made: dict[str, str] = {}
     parts = (attention, narrow, baselines, model_speed, checks, full_size, reading, asked)
-    for part in (*parts, gpu_check, bits_prefill, serving):
+    for part in (*parts, gpu_check, bits_prefill, serving, layers, again):
         for name, figure in part():
             assert made.setdefault(name, figure) == figure, name
     return made
@@ -188,6 +189,30 @@ def bits_prefill() -> Named:
         yield f"launches {name}", f"{found[name]['traffic']['bits 0.75']['launches']:,}"
 
 
+def layers() -> Named:
+    """A picture's tower and prompt on a GPU: in one pass each, and by whose attention."""
+    found = data("layers")
+    for name, row in found["passes"].items():
+        for way, ms in row.items():
+            yield f"{name}, {way} ms", measured(ms)
+    for kind, row in found["attention"].items():
+        for name, ms in row.items():
+            yield f"{name} with {kind} ms", measured(ms)
+
+
+def again() -> Named:
+    """A second whole run of the first model's evaluation."""
+    found = data("again")
+    yield "again answers", f"{found['answers']:,}"
+    yield "again s", f"{found['seconds']}"
+    yield "again minutes", f"{found['seconds'] / 60:.1f}"
+    for kind in ("short", "long"):
+        row = found[kind]
+        yield f"again {kind} same, percent", f"{100 * row['same']:.0f}"
+        yield f"again {kind} mean", f"{row['mean']:+.2f}".replace("0.", ".")
+        yield f"again {kind} within a point, percent", f"{100 * row['within a point']:.0f}"
+
+
 def serving() -> Named:
     """64 clients on a GPU."""
     found = data("serving")
@@ -203,6 +228,9 @@ def serving() -> Named:
             yield f"serving {name} {what}", measured(row[what])
     for bar, (value, *_) in found["bars"].items():
         yield f"serving {bar}", times(value)
+    a_client = found["rows"]["k=d/4"]["seconds"] / CLIENTS
+    yield "serving s a client", share(a_client, 2)
+    yield "serving clients a minute", f"{60 / a_client:.0f}"
     for length, both in data("serving-cores").items():
         for setting in ("dense", "RotateK k=d/4"):
             for name, value in both[setting].items():
