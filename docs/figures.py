@@ -235,6 +235,12 @@ def serving() -> Named:
         for setting in ("dense", "RotateK k=d/4"):
             for name, value in both[setting].items():
                 yield f"cores {length}, {setting} {name}", times(value)
+    usual, half = (data(name)["as they end"] for name in ("serving-cores", "serving-cores-bf16"))
+    for setting in ("dense", "RotateK k=d/4"):
+        gained = half[setting]["together"] / usual[setting]["turns"]
+        yield f"cores bf16, {setting} answers", measured(half[setting]["together"])
+        yield f"cores as they end, {setting} answers in turns", measured(usual[setting]["turns"])
+        yield f"cores bf16, {setting} over float32 in turns", times(gained)
     door = data("load")
     for what, (median, last) in (("first", door["first_s"]), ("answer", door["whole_s"])):
         yield f"load {what} s", measured(median)

@@ -43,6 +43,8 @@ from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
 POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
+DTYPES: Final = {str(one).removeprefix("torch."): one for one in
+                 (torch.float32, torch.bfloat16, torch.float16)}  # fmt: skip
 CPU_GIGABYTES: Final = 3.0  # a larger model answers too slowly without a GPU to be offered there
 
 
@@ -130,7 +132,8 @@ def load(
     Args:
         model: a name in `CHECKPOINTS`, a folder, or a hub id.
         device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
-        dtype: bfloat16 on a GPU, float32 on a CPU.
+        dtype: what the environment's `ROTATEK_DTYPE` names; else bfloat16 on a GPU, float32 on a
+            CPU.
         four_bit: NF4 weights, where bitsandbytes is installed; Keys, Values and the compression
             stay in `dtype`.
 
@@ -188,8 +191,17 @@ def _find_template(tokenizer: Any, folder: Path) -> None:
 
 
 def _dtype(device: str) -> torch.dtype:
-    """What a model computes in where nothing is said."""
-    return torch.float32 if device == "cpu" else torch.bfloat16
+    """What a model computes in where nothing is said: what `ROTATEK_DTYPE` names, if anything.
+
+    Raises:
+        SettingError: where it names no type that models compute in.
+    """
+    name = os.environ.get("ROTATEK_DTYPE", "")
+    if not name:
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    if name not in DTYPES:
+        raise SettingError("ROTATEK_DTYPE", " or ".join(DTYPES), name)
+    return DTYPES[name]
 
 
 def _config(checkpoint: Checkpoint) -> Any:

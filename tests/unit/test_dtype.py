@@ -1,0 +1,60 @@
+"""`ROTATEK_DTYPE`: what models compute in where nothing else is said."""
+
+import pytest
+import torch
+
+from rotatek.engine import Engine
+from rotatek.errors import SettingError
+from rotatek.events import Finished
+from rotatek.inputs import make_request
+from rotatek.models import load
+from rotatek.models.loading import DTYPES
+from rotatek.settings import BASELINE, Settings
+from tests.fixtures import Picture
+
+FORMS = {
+    "baseline": BASELINE,
+    "k = 1/4": Settings.of(keep_channels=0.25),
+    "rotated Values": Settings.of(
+        keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.25
+    ),
+    "int8": Settings.of(keep_channels=0.25, cache_dtype="int8"),
+    ".75 bits": Settings.of(bits=0.75),
+    "SparK": Settings.of(channels="spark", keep_channels=0.5),
+    "FastV": Settings.of(tokens="fastv", keep_tokens=0.5, channels="think"),
+}
+
+
+@pytest.mark.parametrize("name", [*DTYPES, ""])
+def test_the_environment_names_the_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTATEK_DTYPE", name)
+    wanted = DTYPES.get(name, torch.float32)
+    assert load(device="cpu").model.dtype == wanted
+    assert load(device="cpu", dtype=torch.float32).model.dtype == torch.float32
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTATEK_DTYPE", "int3")
+    with pytest.raises(SettingError, match="ROTATEK_DTYPE must be float32 or bfloat16"):
+        load(device="cpu")
+
+
+def test_every_form_answers_in_bfloat16_on_a_processor(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And holds half the bytes."""
+    monkeypatch.setenv("ROTATEK_DTYPE", "bfloat16")
+    engine, request = Engine(device="cpu"), make_request(picture(224, 224, seed=1), "What?", 6)
+    found = {
+        event.column: event.metrics
+        for event in engine.compare(request, FORMS, trace=False)
+        if isinstance(event, Finished)
+    }
+    assert found.keys() == FORMS.keys()
+    monkeypatch.setenv("ROTATEK_DTYPE", "float32")
+    exact = next(
+        event
+        for event in Engine(device="cpu").answer(request, BASELINE)
+        if isinstance(event, Finished)
+    )
+    assert 2 * found["baseline"]["kv_bytes_full"] == exact.metrics["kv_bytes_full"]
