@@ -14,7 +14,6 @@ from typing import Any, Final
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "assets" / "results"
 MARK: Final = re.compile(r"([-+]?[\d.,/]*\d(?:e-?\d+)?)?(<!--= ([^>]+?)-->)")
-CLIENTS: Final = 64  # of `tests.serving_gpu`
 MODELS: Final = {"qwen2.5-vl-7b": "Qwen", "llava-next-8b": "LLaVA"}
 Named = Iterator[tuple[str, str]]
 
@@ -205,7 +204,6 @@ def again() -> Named:
     found = data("again")
     yield "again answers", f"{found['answers']:,}"
     yield "again s", f"{found['seconds']}"
-    yield "again minutes", f"{found['seconds'] / 60:.1f}"
     for kind in ("short", "long"):
         row = found[kind]
         yield f"again {kind} same, percent", f"{100 * row['same']:.0f}"
@@ -228,7 +226,7 @@ def serving() -> Named:
             yield f"serving {name} {what}", measured(row[what])
     for bar, (value, *_) in found["bars"].items():
         yield f"serving {bar}", times(value)
-    a_client = found["rows"]["k=d/4"]["seconds"] / CLIENTS
+    a_client = found["rows"]["k=d/4"]["seconds"] / found["clients"]
     yield "serving s a client", share(a_client, 2)
     yield "serving clients a minute", f"{60 / a_client:.0f}"
     for length, both in data("serving-cores").items():
@@ -239,7 +237,6 @@ def serving() -> Named:
     for setting in ("dense", "RotateK k=d/4"):
         gained = half[setting]["together"] / usual[setting]["turns"]
         yield f"cores bf16, {setting} answers", measured(half[setting]["together"])
-        yield f"cores as they end, {setting} answers in turns", measured(usual[setting]["turns"])
         yield f"cores bf16, {setting} over float32 in turns", times(gained)
     door = data("load")
     for what, (median, last) in (("first", door["first_s"]), ("answer", door["whole_s"])):
@@ -268,7 +265,6 @@ def _question(name: str, found: Mapping[str, Mapping[str, Any]]) -> Named:
     """GPU-seconds of a question of two columns, 64 tokens each: tower, prefill, every step."""
     whole, ours = found["full width, our cache"], found["RotateK k=32"]
     shown = (ours["encode_ms"] + ours["prefill_ms"]) / 1e3
-    yield f"{name} picture s", share(shown, 2)
     for kind in ("decode_ms", "graph_ms"):
         steps = 64 * (whole[kind] + ours[kind]) / 1e3
         yield f"{name} question s, {kind.removesuffix('_ms')}", f"{shown + steps:.1f}"

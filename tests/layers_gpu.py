@@ -21,9 +21,8 @@ import torch
 from kernels.passes import Passes
 from rotatek.cache.clock import synchronise
 from rotatek.models import VisionLanguageModel
-from tests.serving_gpu import SIDES
+from tests.serving_gpu import model
 from tests.serving_speed import requests
-from tests.tiny import tiny_qwen
 
 REPEATS = 8
 PROMPTS = 2950, 2963  # tokens: one that has run before, and one that has not
@@ -93,16 +92,10 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="random tiny weights")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(words)
-    if args.tiny:
-        vlm = tiny_qwen()
-    else:
-        from tests.full_size import qwen  # noqa: PLC0415
-
-        vlm = qwen()
-        vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": SIDES[0] * SIDES[1]}
+    vlm, side = model(args.tiny)
     where = torch.cuda.get_device_name() if vlm.device.type == "cuda" else "cpu"
     report = {"device": where, "torch": torch.__version__}
-    report |= measured(vlm, (224, 168) if args.tiny else SIDES)
+    report |= measured(vlm, side)
     said = json.dumps(report, indent=1)
     print(said)  # noqa: T201
     if args.json:

@@ -212,6 +212,17 @@ def verdicts(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Any]]:
     return verdict
 
 
+def model(tiny: bool) -> tuple[VisionLanguageModel, tuple[int, int]]:
+    """Random weights of Qwen2.5-VL-7B's shapes, or tiny ones, and the sides of its pictures."""
+    if tiny:
+        return tiny_qwen(), (224, 168)
+    from tests.full_size import qwen  # noqa: PLC0415
+
+    vlm = qwen()
+    vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": SIDES[0] * SIDES[1]}
+    return vlm, SIDES
+
+
 def parsed(words: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.serving_gpu", description=__doc__)
@@ -229,17 +240,11 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> dict[str, Any]:
     """Print a table and the bars; with OUT set, write `serving_gpu.json` after every part."""
     args, started = parsed(words), time.perf_counter()
-    if args.tiny:
-        vlm = tiny_qwen()
-    else:
-        from tests.full_size import qwen  # noqa: PLC0415
-
-        vlm = qwen()
-        vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": SIDES[0] * SIDES[1]}
+    vlm, side = model(args.tiny)
     VisionLanguageModel.stop_ids = property(lambda _: frozenset())  # type: ignore[assignment,method-assign]
-    side = (224, 168) if args.tiny else SIDES
     work = requests(args.clients, side, args.tokens, args.clients)
-    report: dict[str, Any] = {"torch": torch.__version__, "device": str(vlm.device), "rows": {}}
+    report: dict[str, Any] = {"torch": torch.__version__, "device": str(vlm.device)}
+    report |= {"clients": args.clients, "rows": {}}
     for name in args.only:
         row: dict[str, Any] = report["rows"].setdefault(name, {})
         for part, measure in measurements(vlm, name, work, args).items():

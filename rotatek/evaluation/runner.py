@@ -89,9 +89,9 @@ class Runner:
     ) -> None:
         self.vlm, self.suite, self.journal = vlm, suite, journal
         self.options, self.notice = options or RunOptions(), notice
-        on_gpu = vlm.device.type == "cuda"
-        self.batch = self.options.batch or (64 if on_gpu else 8)
-        self.graph = self.options.graph and on_gpu
+        self.on_gpu = vlm.device.type == "cuda"
+        self.batch = self.options.batch or (64 if self.on_gpu else 8)
+        self.graph = self.options.graph and self.on_gpu
         self.turn = 0.0  # where among a batch's groups of settings this process begins
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
@@ -138,12 +138,12 @@ class Runner:
             for group in self._groups(batch, unit.owed):
                 self._answer(batch, group)
                 yield Unit(unit.items, group).answers
-            if self.vlm.device.type == "cuda":
+            if self.on_gpu:
                 failures.free(self.vlm.device)  # for other processes' pictures and prefills
 
     def _patient(self, work: Callable[[], T]) -> T:
         """What `work` makes; again, a little later, where others have a GPU's memory now."""
-        for seconds in WAITS_S if self.vlm.device.type == "cuda" else ():
+        for seconds in WAITS_S if self.on_gpu else ():
             try:
                 return work()
             except Exception as error:

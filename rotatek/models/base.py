@@ -106,8 +106,8 @@ class VisionLanguageModel:
         padded, so it is for models of our own loading only.
 
         PyTorch prefers cuDNN's attention on an H100, which is planned anew for every length and in
-        every thread: some 60 ms of a vision tower and 30 of a prompt, where flash attention, which
-        this leaves the process, takes 4 and 5 longer (`docs/kernels.md`).
+        every thread: a new picture and its prompt then take nearly twice as long as with flash
+        attention, which this leaves the process (`docs/kernels.md`).
         """
         fuse(self.model)
         torch.backends.cuda.enable_cudnn_sdp(False)

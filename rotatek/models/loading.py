@@ -43,8 +43,11 @@ from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
 POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
-DTYPES: Final = {str(one).removeprefix("torch."): one for one in
-                 (torch.float32, torch.bfloat16, torch.float16)}  # fmt: skip
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 CPU_GIGABYTES: Final = 3.0  # a larger model answers too slowly without a GPU to be offered there
 
 

@@ -58,7 +58,8 @@ def type_on(page: Page, question: str) -> None:
         box.fill(question)
         page.wait_for_timeout(250)
         if box.input_value() == question:
-            return
+            break
+    expect(box).to_have_value(question)
 
 
 def follow(page: Page, question: str) -> None:

@@ -12,7 +12,9 @@ from kernels import layers, passes
 from kernels.passes import CLOSE, WORKS, Passes, sample
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TYPES = [torch.bfloat16, torch.float16, torch.float32]
+TYPES = [torch.bfloat16, torch.float16]
+if DEVICE == "cpu":  # on a GPU no pass is for float32 (`Passes.run`), and exponentials are coarser
+    TYPES.append(torch.float32)
 
 
 def drawn(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -21,13 +23,11 @@ def drawn(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def steps_off(got: Tensor, want: Tensor) -> float:
-    """Share of the numbers that differ, each by a few steps of its type at most; of float32, where
-    a GPU's exponentials and sums differ more, by 64."""
+    """Share of the numbers that differ, each by a few steps of its type at most."""
     assert got.shape == want.shape and got.dtype == want.dtype
-    steps = 64 if want.dtype == torch.float32 and DEVICE == "cuda" else 4
     step = torch.finfo(want.dtype).eps * want.float().abs().clamp_min(1e-3)
     gap = (got.float() - want.float()).abs()
-    assert bool((gap <= steps * step).all()), float((gap / step).max())
+    assert bool((gap <= 4 * step).all()), float((gap / step).max())
     return float((gap > 0).float().mean())
 
 
