@@ -265,7 +265,6 @@ def _model_cell(row: Mapping[str, Any] | None) -> str:
 def families() -> str:
     """One picture under a few settings in every family that was run at full size."""
     ran = [*data("full_size").get("families", []), *data("full_size-families").get("families", [])]
-    ran += [data("gpu-check")["gemma"]] if "gemma" in data("gpu-check") else []
     heads = ("", "visual tokens", "KV MiB: full", "Keys 32", "Keys and Values 32",
              "FastV, Keys 32", "step as a graph, ms: full", "Keys 32", "plain step")  # fmt: skip
     labels = "full width, our cache", "RotateK k=32", "RotateK k=32 r=32"
@@ -307,7 +306,7 @@ def efficiency() -> str:
              *(key.replace("_", " ").replace("mib", "MiB") for key in keys)]  # fmt: skip
     found = rows("efficiency", "efficiency") or data("efficiency").get("rows", [])
     body = [(f"{row['model']}, {row['batch']} x {row['visual_tokens']:,}", row["method"],
-             *("" if row.get(key) is None else figures.measured(row[key]) for key in keys))
+             *(figures.measured(row[key]) if row.get(key) else "" for key in keys))
             for row in found]  # fmt: skip
     command = "python -m kernels.bench efficiency --json assets/results/efficiency.json"
     return lines(heads, body, command)

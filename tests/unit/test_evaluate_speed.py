@@ -46,6 +46,20 @@ def test_the_cost_is_split() -> None:
     assert one == {"verdict": "found", "figures": "0.75 of the additional time"}
 
 
+def test_a_prefill_says_how_layers_were_compressed() -> None:
+    rows = [row(name, 1.0, prefill_ms=50.0, compress_ms=ms)
+            for name, ms in ((OURS, 10.0), (THINK, 2.0), (SPARK, 5.0))]  # fmt: skip
+    files: dict[str, Any] = {"efficiency": {"rows": rows}}
+    for name, said in (("ThinK", ("found", "4.0")), ("SparK", ("not found", "10.0")),
+                       ("RotateK", ("not found", "20.0"))):  # fmt: skip
+        one = found(files, f"{name} hardly lengthens a prefill")
+        assert one == {"verdict": said[0], "figures": f"{said[1]} % more, a layer at a time"}
+    files["kernels"] = {"prefill": {"rows": [
+        {"model": LLAMA.name, "share": {"trained: together": 0.009}}]}}  # fmt: skip
+    one = found(files, "RotateK hardly lengthens a prefill")
+    assert one == {"verdict": "found", "figures": "0.9 % more (20.0 % more a layer at a time)"}
+
+
 def test_memory_and_throughput() -> None:
     held = {"full width, our cache": 100.0, "ThinK k=32": 60.0, "SparK k=32": 85.0, OURS: 61.0}
     family = {"model": "llava-next-8b (random)",
