@@ -171,6 +171,16 @@ def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
     assert measurements.efficiency({"efficiency": {"rows": ["?"]}}) == {}
 
 
+def test_efficiency_is_drawn_for_each_model_and_a_prefill_once(committed: dict) -> None:
+    drawn = measurements.efficiency(committed)
+    for column, title in (("decode-ms", "A whole decode step"), ("prefill-ms", "A prefill")):
+        for model in ("Llama3-8B", "Qwen2.5-VL-7B"):
+            said, drawing = drawn[f"eff-{column}-{model.lower().replace('.', '')}"]
+            assert said.startswith(title) and said.endswith(f": {model}")
+            many = {trace["name"] for trace in drawing.figure.data}
+            assert many == {""} if column == "prefill-ms" else len(many) == 5
+
+
 def test_rows_are_drawn_as_the_methods_that_the_data_names() -> None:
     both = {"tokens": "fastv", "channels": "think"}
     assert styles.style_of("anything", both) is CHANNELS["think"]

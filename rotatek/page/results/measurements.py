@@ -119,7 +119,10 @@ EFFICIENCY: Final = {  # column: title of its figure, scale
     ),
     "tokens_per_s": ("Throughput", dots.Scale("tokens a second", ",.0f", "", True)),
     "kv_mib": ("The cache", dots.Scale("MiB", ",.0f", " MiB", True, False)),
-    "prefill_ms": ("Prefill", dots.Scale("milliseconds", ",.1f", " ms", True, False)),
+    "prefill_ms": (
+        "A prefill, before any method compresses",
+        dots.Scale("milliseconds", ",.1f", " ms", True, False),
+    ),
     "compress_ms": (
         "Compressing a layer at a time, at worst",
         dots.Scale("milliseconds", ".2f", " ms", more_is_better=False),
@@ -128,25 +131,27 @@ EFFICIENCY: Final = {  # column: title of its figure, scale
 
 
 def efficiency(files: Files) -> Drawings:
-    """A figure a column: every length and batch is a row, every method a symbol."""
-    rows = efficiency_rows(files)
-    many = len({row.get("model") for row in rows}) > 1
+    """A figure a column and model: every length and batch is a row, every method a symbol."""
+    rows = [row for row in efficiency_rows(files) if "batch" in row and "visual_tokens" in row]
     drawn: Drawings = {}
     for column, (title, scale) in EFFICIENCY.items():
-        found = [
-            dots.Dot(
-                f"{row.get('model')}, " * many
-                + f"{row['batch']} x {row['visual_tokens']:,} tokens",
-                *(row[column],) * 3,
-                style_of(row["method"]).colour,
-                row["method"],
-            )
-            for row in rows
-            if row.get(column) and "batch" in row and "visual_tokens" in row
-        ]
-        if found:
-            drawn[f"eff-{column.replace('_', '-')}"] = (title, dots.draw(found, scale))
+        for model in dict.fromkeys(row.get("model", "") for row in rows):
+            mine = [row for row in rows if row.get("model", "") == model and row.get(column)]
+            if column == "prefill_ms":  # before any method compresses: the same for all
+                mine = [row | {"method": ""} for row in mine if row["method"] == mine[0]["method"]]
+            if mine:
+                key = "-".join(["eff", *column.split("_"), *filter(None, [model.lower()])])
+                whose = f"{title}: {model}" if model else title
+                drawn[key.replace(".", "")] = (
+                    whose,
+                    dots.draw([_dot(row, column) for row in mine], scale),
+                )
     return drawn
+
+
+def _dot(row: Mapping[str, Any], column: str) -> dots.Dot:
+    place, method = f"{row['batch']} x {row['visual_tokens']:,} tokens", row["method"]
+    return dots.Dot(place, *(row[column],) * 3, style_of(method).colour, method)
 
 
 def _kernel_colour(name: str) -> str:
