@@ -32,8 +32,8 @@ log = logging.getLogger("rotatek")
 # GPU-seconds of a question: measured on an H200 with 7B and 8B models (assets/results), rounded up.
 QUESTION_S: Final = 10.0  # what one question may take at most
 START_S: Final = 2.0  # a worker's hand-over
-PREFILL_S: Final = 0.5  # a column's share of vision tower and prefill; measured .15 to .33
-TOKEN_S: Final = 0.03  # a column's decoding step; measured .019 to .039
+PREFILL_S: Final = 0.5  # a column's vision tower and prefill; measured .04 to .12, eigh .39
+TOKEN_S: Final = 0.03  # a column's decoding step, launched; measured .017 to .053, .03 mostly
 
 
 def is_here() -> bool:
