@@ -138,7 +138,7 @@ def efficiency(files: Files) -> Drawings:
         for model in dict.fromkeys(row.get("model", "") for row in rows):
             mine = [row for row in rows if row.get("model", "") == model and row.get(column)]
             if column == "prefill_ms":  # before any method compresses: the same for all
-                mine = [row | {"method": ""} for row in mine if row["method"] == mine[0]["method"]]
+                mine = [{**row, "method": ""} for row in mine if row["method"] == mine[0]["method"]]
             if mine:
                 key = "-".join(["eff", *column.split("_"), *filter(None, [model.lower()])])
                 whose = f"{title}: {model}" if model else title
