@@ -109,12 +109,12 @@ def _prefill(method: str) -> Judge:
         alone = f"{_span((100 * one for one in shares), '.1f')} % more" if shares else ""
         if method == OURS:
             rows = files.get("kernels", {}).get("prefill", {}).get("rows", [])
-            rows = [row["share"] for row in rows if row["model"] == shapes.name]
-            mine = [share["trained: together"] for share in rows]
+            joined = [row["share"] for row in rows if row["model"] == shapes.name]
+            mine = [share["trained: together"] for share in joined]
             if mine:
                 beside = f" ({alone} a layer at a time)" if alone else ""
-                joined = f"{_span((100 * one for one in mine), '.1f')} % more{beside}"
-                return max(mine) <= LITTLE, joined
+                said = f"{_span((100 * one for one in mine), '.1f')} % more{beside}"
+                return max(mine) <= LITTLE, said
         return (max(shares) <= LITTLE, f"{alone}, a layer at a time") if shares else None
 
     return judge

@@ -105,8 +105,8 @@ class VisionLanguageModel:
         """Give layers what a GPU does faster (`rotatek.models.fused`); a family's weights may be
         padded, so it is for models of our own loading only.
 
-        PyTorch prefers cuDNN's attention on an H100, which is planned anew for every length and in
-        every thread: a new picture and its prompt then take nearly twice as long as with flash
+        PyTorch prefers cuDNN's attention on Hopper, which is planned anew for every length and in
+        every thread: a new picture and its prompt then take about twice as long as with flash
         attention, which this leaves the process (`docs/kernels.md`).
         """
         fuse(self.model)

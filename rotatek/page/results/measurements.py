@@ -140,16 +140,15 @@ def efficiency(files: Files) -> Drawings:
             if column == "prefill_ms":  # before any method compresses: the same for all
                 mine = [{**row, "method": ""} for row in mine if row["method"] == mine[0]["method"]]
             if mine:
-                key = "-".join(["eff", *column.split("_"), *filter(None, [model.lower()])])
+                key = f"eff-{column}-{model}".rstrip("-").lower().replace("_", "-")
                 whose = f"{title}: {model}" if model else title
-                drawn[key.replace(".", "")] = (
-                    whose,
-                    dots.draw([_dot(row, column) for row in mine], scale),
-                )
+                drawing = dots.draw([_dot(row, column) for row in mine], scale)
+                drawn[key.replace(".", "")] = whose, drawing
     return drawn
 
 
 def _dot(row: Mapping[str, Any], column: str) -> dots.Dot:
+    """A measurement at its batch and length, in its method's colour."""
     place, method = f"{row['batch']} x {row['visual_tokens']:,} tokens", row["method"]
     return dots.Dot(place, *(row[column],) * 3, style_of(method).colour, method)
 
