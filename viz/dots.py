@@ -54,8 +54,11 @@ def draw(dots: Sequence[Dot], scale: Scale, rule: tuple[float, str] | None = Non
     figure = compose(
         traces,
         (100 if several else 66) + row * len(rows),
-        x={"title": scale.title, **({"type": "log", "dtick": "D2"} if scale.log else
-                                    {"ticksuffix": scale.suffix, "type": "-"})},
+        x={
+            "title": scale.title,  # which names every unit but a share's
+            "ticksuffix": scale.suffix if "%" in scale.suffix else "",
+            **({"type": "log", "dtick": "D2"} if scale.log else {"type": "-"}),
+        },
         y={
             "tickvals": list(range(len(rows))), "ticktext": rows, "automargin": True,
             "range": [len(rows) - 0.4, -0.6], "gridcolor": GRID, "ticklabelstandoff": 6,
