@@ -5,7 +5,7 @@ collide: Hugging Face has a package named kernels, which transformers looks for 
 So a wheel holds them as `rotatek.kernels` and `rotatek.viz`, the assets as `rotatek/assets`, and
 `BuildPy` changes the imports to match. An editable install keeps the checkout's names.
 
-`rotatek.pocket` draws documents and trains the embedded models: it stays in the checkout, as do the
+`pocket` draws documents and trains the embedded models: it stays in the checkout, as do the
 kernels' benchmarks.
 """
 
@@ -28,7 +28,7 @@ ASSETS: Final = [
 
 def shipped() -> list[str]:
     """The packages of a wheel, by the names they have there."""
-    away = ["rotatek.pocket", "rotatek.pocket.*", "kernels.bench", "kernels.bench.*"]
+    away = ["pocket", "pocket.*", "benchmarks.kernels", "benchmarks.kernels.*"]
     inside = [f"{name}{below}" for name in NESTED for below in ("", ".*")]
     return [
         *find_packages(include=["rotatek", "rotatek.*"], exclude=away),

@@ -1,6 +1,6 @@
 """How alike two whole runs of one evaluation are: `python -m docs.again FIRST SECOND --seconds S`.
 
-FIRST and SECOND are packed files of answers (`rotatek.evaluation.answers`). Batches of another
+FIRST and SECOND are packed files of answers (`rotatek.evaluation.answer_archive`). Batches of another
 make-up round differently in bfloat16, and graphics cards differ. Writes `again.json` among the
 results: the shares of answers that are the same to the letter, and by how many points a setting's
 score moves.
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from docs.figures import RESULTS
-from rotatek.evaluation.answers import Kept, unpack
+from rotatek.evaluation.answer_archive import AnswerArchive, unpack
 
 
-def alike(first: Kept, second: Kept) -> dict[str, dict[str, Any]]:
+def alike(first: AnswerArchive, second: AnswerArchive) -> dict[str, dict[str, Any]]:
     """Of short answers and of whole pages: what both runs have asked."""
     items = {item.name: item for item in first.items}
     same: dict[str, list[bool]] = {"short": [], "long": []}

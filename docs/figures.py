@@ -274,7 +274,7 @@ def _question(name: str, found: Mapping[str, Mapping[str, Any]]) -> Named:
 
 
 def reading() -> Named:
-    """How well the embedded models read, by `python -m rotatek.pocket.evaluation`."""
+    """How well the embedded models read, by `python -m pocket.evaluation`."""
     for name in ("pocket", "pocket-llava"):
         found = data(name)
         yield f"{name} reading questions", f"{found['questions']:,}"

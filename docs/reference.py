@@ -9,7 +9,7 @@ import pdoc
 
 import rotatek
 
-MODULES: Final = ("rotatek", "!rotatek.pocket", "kernels", "!kernels.bench", "viz")
+MODULES: Final = ("rotatek", "!pocket", "kernels", "!benchmarks.kernels", "viz")
 
 
 def write(folder: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from docs import figures, frontier, goals
 from docs.figures import RESULTS, data, place, rows, share
-from rotatek.evaluation import report, rivals, verdicts
-from rotatek.evaluation.answers import SUFFIX
+from rotatek.evaluation import claim_rows, equal_bytes_table, report
+from rotatek.evaluation.answer_archive import SUFFIX
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.tables import tables
 from rotatek.models import load
@@ -60,7 +60,7 @@ def claims() -> str:
     models = frontier.committed()
     without = [_name(built) for built in models if not built.get("claims")]
     said = f"\nNot judged for {' and '.join(without)}, whose answers were not kept: `{EVALUATE}`.\n"
-    return lines(*verdicts.of_answers(models)) + (said if without else "")
+    return lines(*claim_rows.of_answers(models)) + (said if without else "")
 
 
 def runs() -> str:
@@ -171,7 +171,9 @@ def _count(table: Mapping[str, Any]) -> str:
 
 def titles() -> dict[str, str]:
     """Of every table, by name."""
-    return {name: table.title for name, table in tables().items()} | {rivals.NAME: rivals.TITLE}
+    return {name: table.title for name, table in tables().items()} | {
+        equal_bytes_table.NAME: equal_bytes_table.TITLE
+    }
 
 
 def drawn(*names: str) -> Callable[[], str]:
@@ -250,7 +252,7 @@ def full_size() -> str:
     body = []
     for label in dict.fromkeys(label for one in families for label in one["rows"]):
         body.append((label, *(_model_cell(one["rows"].get(label)) for one in families)))
-    return lines(heads, body, "python -m tests.full_size --json assets/results/full_size.json")
+    return lines(heads, body, "python -m benchmarks.full_size --json assets/results/full_size.json")
 
 
 def _model_cell(row: Mapping[str, Any] | None) -> str:
@@ -277,7 +279,7 @@ def families() -> str:
         body.append((one["model"].partition(" ")[0], f"{one['visual_tokens']:,}",
                      *map(figures.measured, held + steps)))  # fmt: skip
     command = (
-        "python -m tests.full_size --family NAME --json assets/results/full_size-families.json"
+        "python -m benchmarks.full_size --family NAME --json assets/results/full_size-families.json"
     )
     return lines(heads, body, command)
 
@@ -285,7 +287,7 @@ def families() -> str:
 def efficiency_claims() -> str:
     """What the paper claims of latency, memory and throughput, for both shapes."""
     names = "kernels", "efficiency", "full_size"
-    return lines(*verdicts.of_speed({name: data(name) for name in names}))
+    return lines(*claim_rows.of_speed({name: data(name) for name in names}))
 
 
 def parts() -> str:
@@ -294,7 +296,7 @@ def parts() -> str:
     names = list(dict.fromkeys(name for row in found for name in row["times"]))
     body = [(place(row["shape"]), *(figures.measured(row["times"][name]["us"])
              if name in row["times"] else "" for name in names)) for row in found]  # fmt: skip
-    command = "python -m kernels.bench baselines --json assets/results/kernels.json"
+    command = "python -m benchmarks.kernels baselines --json assets/results/kernels.json"
     return lines(("shape", *names), body, command)
 
 
@@ -308,7 +310,7 @@ def efficiency() -> str:
     body = [(f"{row['model']}, {row['batch']} x {row['visual_tokens']:,}", row["method"],
              *(figures.measured(row[key]) if row.get(key) else "" for key in keys))
             for row in found]  # fmt: skip
-    command = "python -m kernels.bench efficiency --json assets/results/efficiency.json"
+    command = "python -m benchmarks.kernels efficiency --json assets/results/efficiency.json"
     return lines(heads, body, command)
 
 
@@ -324,7 +326,9 @@ def planes() -> str:
         body.append((f"{shape['Hq']}/{shape['Hkv']}", shape["B"], f"{shape['N']:,}",
                      *map(figures.measured, shown), figures.times(gain),
                      figures.times(row["over_fp8_dense"]["24"])))  # fmt: skip
-    return lines(heads, body, "python -m kernels.bench planes --json assets/results/kernels.json")
+    return lines(
+        heads, body, "python -m benchmarks.kernels planes --json assets/results/kernels.json"
+    )
 
 
 def read() -> str:
@@ -351,7 +355,7 @@ def read() -> str:
     models = data("pocket"), data("pocket-llava")
     body = [(said, *(cell for found in models for cell in _read(found, part)))
             for part, said in words.items()]  # fmt: skip
-    return lines(heads, body, "python -m rotatek.pocket.evaluation")
+    return lines(heads, body, "python -m pocket.evaluation")
 
 
 def _read(model: Mapping[str, Any], split: str) -> list[str]:
@@ -378,7 +382,7 @@ def others() -> str:
         for found in data("pocket-others").get("files", [])
     ]
     heads = "", "right", "by kind", "right where the page shows no caution"
-    return lines(heads, body, "python -m rotatek.pocket.evaluation.score FILE.jsonl")
+    return lines(heads, body, "python -m pocket.evaluation.score FILE.jsonl")
 
 
 def scans() -> str:
@@ -390,7 +394,7 @@ def scans() -> str:
         for row in found["rows"]
     ]  # fmt: skip
     heads = f"{found['questions']} questions", "live bytes (fp32)", "nominal", "score"
-    return lines(heads, body, "sh rotatek/pocket/evaluation/compression.sh RESULT_FOLDER")
+    return lines(heads, body, "sh pocket/evaluation/compression.sh RESULT_FOLDER")
 
 
 def kinds() -> str:
@@ -408,7 +412,7 @@ def kinds() -> str:
     body = [(kind.replace("_", "/"),
              *(f"{round(one[kind][1])} of {one[kind][0]}" if kind in one else "" for one in totals))
             for kind in names]  # fmt: skip
-    return lines(("kind", "pocket", "pocket-llava"), body, "python -m rotatek.pocket.evaluation")
+    return lines(("kind", "pocket", "pocket-llava"), body, "python -m pocket.evaluation")
 
 
 REGIONS: Final[Mapping[str, Callable[[], str]]] = {

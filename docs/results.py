@@ -16,25 +16,25 @@ from docs import figures, frontier, regions
 from docs.figures import RESULTS
 from docs.regions import MAIN
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.evaluation import report, rivals
-from rotatek.evaluation.answers import SUFFIX, Kept, unpack
+from rotatek.evaluation import equal_bytes_table, report
+from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
 from rotatek.evaluation.tables import Row, Table, tables
-from rotatek.settings import BASELINE
+from rotatek.methods.settings import BASELINE
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEXTS: Final = ("README.md", "DEPLOY.md", "docs/*.md", "assets/*/README.md")
 
 
-def rebuilt(kept: Kept) -> dict[str, Any]:
+def rebuilt(kept: AnswerArchive) -> dict[str, Any]:
     """The results that a file of answers amounts to: every table of which it has most rows."""
     rows = [Row(UNCOMPRESSED, BASELINE), *(Row(*pair) for pair in kept.solved.items())]
-    made = [*tables().values(), rivals.table_of(rows)]
+    made = [*tables().values(), equal_bytes_table.table_of(rows)]
     header = {name: value for name, value in kept.header.items() if name != "solved"}
     chosen = [table for table in made if _has(table, kept)]
     return report.build(chosen, kept.items, kept.answers, header)
 
 
-def _has(table: Table, kept: Kept) -> bool:
+def _has(table: Table, kept: AnswerArchive) -> bool:
     known = set(kept.settings.values())
     mine = [row for row in table.rows if row.settings in known]
     return len(mine) > 1 and 2 * len(mine) > len(table.rows)

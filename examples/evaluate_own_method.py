@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotatek import BASELINE, ChannelMethod, KeepAll, RotateK, Settings, ThinK
-from rotatek.channels import LayerStates, Store, full_visual
 from rotatek.evaluation.evaluate import Evaluation
 from rotatek.evaluation.suite import FileSuite
 from rotatek.evaluation.tables import Row, Table
-from rotatek.options import option
+from rotatek.methods.channels import LayerStates, Store, full_visual
+from rotatek.methods.options import option
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 

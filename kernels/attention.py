@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .text import end_split, read_text
+from .text_attention import end_split, read_text
 from .tiles import dot, load_columns, load_rows, project, store_columns, tile_step
 
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from . import passes
+from . import fused_dispatch
 from .planes import Planes, granules, pack
-from .reference import Past, Text, Visual, append_plain, attend_reference, opened_text
-from .window import Window, look_plain, sample_window
+from .reference import QuantisedText, Text, Visual, append_plain, attend_reference, opened_text
+from .window_attention_reference import Window, sample_window, window_attention_plain
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Dispatcher:
         return append_plain(text, keys, values, added)
 
     def look(self, seen: Window) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums of the attention of a prompt's last queries; see `kernels.window.look_plain`."""
+        """Sums of the attention of a prompt's last queries; see `kernels.window_attention_reference.look_plain`."""
         if self.sums_up(seen.keys):
             self._check(seen.keys.device)
             self._check_form(LOOKS, seen.keys.device)
@@ -114,7 +114,7 @@ class Dispatcher:
                         return launch.look(seen)
             except Exception as error:
                 self._fail_forms([LOOKS], error)
-        return look_plain(seen)
+        return window_attention_plain(seen)
 
     def sums_up(self, keys: Tensor) -> bool:
         """Whether `look` has its kernel for states like these, which writes no scores."""
@@ -135,7 +135,7 @@ class Dispatcher:
             with placed(first.device):
                 return getattr(launch, work)(first, *rest)
         except Exception as error:
-            passes.pass_on_memory(error)
+            fused_dispatch.pass_on_memory(error)
             self._solver_fault = (
                 f"The GPU solver failed ({type(error).__name__}): bases come from plain PyTorch."
             )
@@ -150,7 +150,12 @@ class Dispatcher:
             return Status(REFERENCE, self._fault)
         if importlib.util.find_spec("triton") is None:
             return Status(REFERENCE, "Triton is not installed: attention runs in plain PyTorch.")
-        found = (self._solver_fault, *self._faults.values(), self._bypass, passes.shared().fault)
+        found = (
+            self._solver_fault,
+            *self._faults.values(),
+            self._bypass,
+            fused_dispatch.shared().fault,
+        )
         return Status(TRITON, next(filter(None, found), "GPU kernels are in use."))
 
     def self_test(self, device: torch.device | str) -> Status:
@@ -216,7 +221,7 @@ class Dispatcher:
     def _look_error(self, device: torch.device) -> Tensor:
         """Largest relative error of the sums of a small window."""
         seen = sample_window(device, torch.bfloat16)
-        pairs = zip(self.look(seen), look_plain(seen), strict=True)
+        pairs = zip(self.look(seen), window_attention_plain(seen), strict=True)
         return torch.stack([(got - want).norm() / want.norm() for got, want in pairs]).max()
 
     def _append_error(self, text: Text) -> Tensor:
@@ -225,7 +230,7 @@ class Dispatcher:
         one = torch.ones_like(text.lengths)
         found = []
         for append in (self.append, append_plain):
-            past = Past(*(each.clone() for each in text.past))
+            past = QuantisedText(*(each.clone() for each in text.past))
             own = Text(text.keys.clone(), text.values.clone(), text.lengths.clone(), past)
             append(own, text.values[:, :, :1], text.keys[:, :, :1], one)
             found.append(opened_text(own._replace(lengths=text.lengths + 1)))
@@ -269,7 +274,7 @@ class Dispatcher:
 
     def _fail_forms(self, forms: Sequence[str], error: Exception) -> None:
         """Leave what failed to plain PyTorch: some forms, or all of attention where it was none."""
-        passes.pass_on_memory(error)
+        fused_dispatch.pass_on_memory(error)
         sentence = f"The GPU kernel failed ({type(error).__name__})."
         self._faults |= {form: f"{sentence} {FORMS[form]}" for form in forms}
         if not forms:
@@ -350,7 +355,7 @@ def sample_past(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visua
     assert text.lengths is not None
     data = torch.zeros(B, Hkv, M, 2, d, dtype=torch.int8, device=device)
     scales = torch.zeros(B, Hkv, M, 2, dtype=torch.bfloat16, device=device)
-    past = Past(data, scales, torch.linspace(0.5, 2, d, device=device).repeat(B, Hkv, 1))
+    past = QuantisedText(data, scales, torch.linspace(0.5, 2, d, device=device).repeat(B, Hkv, 1))
     ring = torch.zeros_like(text.keys[:, :, :16])
     made = Text(ring, ring.clone(), torch.zeros_like(text.lengths), past)
     append_plain(made, text.keys, text.values, text.lengths)

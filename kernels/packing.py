@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .moments import padded
+from .covariance import padded
 from .plan import device_facts
 from .planes import GRANULE, SAMPLED, STEPS, TILE, TRIED, Channels, granules
 from .tiles import dot

@@ -59,7 +59,7 @@ class Visual(NamedTuple):
     value_planes: Planes | None = None
 
 
-class Past(NamedTuple):
+class QuantisedText(NamedTuple):
     """Text behind a recent window, in 8 bits: a token's Key and its Value side by side.
 
     data: [B, Hkv, P, 2, d] int8, contiguous: the Key over `gain`, and the Value.
@@ -83,7 +83,7 @@ class Text(NamedTuple):
     keys: Tensor
     values: Tensor
     lengths: Tensor | None = None
-    past: Past | None = None
+    past: QuantisedText | None = None
 
 
 def misaligned(visual: Visual) -> list[str]:

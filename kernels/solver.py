@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .moments import padded
+from .covariance import padded
 
 TINY = 1e-30
 MOST_PRODUCTS = 8
@@ -222,7 +222,7 @@ def subspace_kernel(
 
 
 def start_basis(d: int, k: int, device: torch.device) -> Tensor:
-    """The private, seeded start [d, k] of every iteration, the one `rotatek.rotation` draws."""
+    """The private, seeded start [d, k] of every iteration, the one `rotatek.methods.rotation` draws."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(d, k, dtype=torch.float64, generator=generator).float().to(device)
 

@@ -15,14 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rotatek.attention import prepare
-    from rotatek.cache.compressed import RotateKCache
-    from rotatek.channels import ChannelMethod, Full, RotateK, SparK, ThinK
-    from rotatek.engine import Engine
-    from rotatek.inputs import make_request, open_image
+    from rotatek.bridge.attention import prepare
+    from rotatek.cache.rotatek_cache import RotateKCache
+    from rotatek.engine.engine import Engine
+    from rotatek.inputs.request import make_request, open_image
+    from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
+    from rotatek.methods.settings import BASELINE, Settings
+    from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
     from rotatek.models import load
-    from rotatek.settings import BASELINE, Settings
-    from rotatek.tokens import FastV, KeepAll, TokenPruner, VisionZip
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,23 +46,23 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "BASELINE": "rotatek.settings",
-    "ChannelMethod": "rotatek.channels",
-    "Engine": "rotatek.engine",
-    "FastV": "rotatek.tokens",
-    "Full": "rotatek.channels",
-    "KeepAll": "rotatek.tokens",
-    "RotateK": "rotatek.channels",
-    "RotateKCache": "rotatek.cache.compressed",
-    "Settings": "rotatek.settings",
-    "SparK": "rotatek.channels",
-    "ThinK": "rotatek.channels",
-    "TokenPruner": "rotatek.tokens",
-    "VisionZip": "rotatek.tokens",
+    "BASELINE": "rotatek.methods.settings",
+    "ChannelMethod": "rotatek.methods.channels",
+    "Engine": "rotatek.engine.engine",
+    "FastV": "rotatek.methods.tokens",
+    "Full": "rotatek.methods.channels",
+    "KeepAll": "rotatek.methods.tokens",
+    "RotateK": "rotatek.methods.channels",
+    "RotateKCache": "rotatek.cache.rotatek_cache",
+    "Settings": "rotatek.methods.settings",
+    "SparK": "rotatek.methods.channels",
+    "ThinK": "rotatek.methods.channels",
+    "TokenPruner": "rotatek.methods.tokens",
+    "VisionZip": "rotatek.methods.tokens",
     "load": "rotatek.models",
-    "make_request": "rotatek.inputs",
-    "open_image": "rotatek.inputs",
-    "prepare": "rotatek.attention",
+    "make_request": "rotatek.inputs.request",
+    "open_image": "rotatek.inputs.request",
+    "prepare": "rotatek.bridge.attention",
 }
 
 

@@ -373,7 +373,7 @@ class Restarting(UserError):
     sentence = "The accelerator failed and the service is restarting. Ask again in a minute."
 
 
-# Said with `rotatek.events.Restarted`: not an error, the answer follows.
+# Said with `rotatek.engine.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
 ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one request, and of what all hold; see `rotatek.inputs` for pictures."""
+    """Bounds of one request, and of what all hold; see `rotatek.inputs.request` for pictures."""
 
     max_new_tokens: int = 1024
     max_prompt_tokens: int = 16384

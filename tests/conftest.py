@@ -112,7 +112,7 @@ def together() -> Together:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
     """Every step can be captured, by recording it."""
-    from rotatek.cache import graphs
+    from rotatek.cache import step_graph
     from tests.recorded import RecordedGraph
 
     made: list[RecordedGraph] = []
@@ -121,8 +121,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
         made.append(RecordedGraph(device, work))
         return made[-1]
 
-    monkeypatch.setattr(graphs, "capture", record)
-    monkeypatch.setattr(graphs, "capturable", lambda device: True)
+    monkeypatch.setattr(step_graph, "capture", record)
+    monkeypatch.setattr(step_graph, "capturable", lambda device: True)
     return made
 
 

@@ -50,7 +50,7 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.attention import prepare
+from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
 from tests.tiny import QWEN_TEMPLATE, TINY, byte_tokenizer, scramble

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek.errors import UserError
-from rotatek.inputs import clean_question, open_image
+from rotatek.inputs.request import clean_question, open_image
 
 LIMIT_S = 3.0
 NASTY = (0, 1, 0x7F, 0x80, 0xFF)

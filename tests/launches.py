@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.planes import best_steps, pack
-from kernels.window import look_plain
-from rotatek import rotation
-from rotatek.channels import bits, looks
-from rotatek.rotation import covariance, solvers
+from kernels.window_attention_reference import window_attention_plain
+from rotatek.methods import rotation
+from rotatek.methods.channels import mixed_precision, token_importance
+from rotatek.methods.rotation import covariance, solvers
 
 LAUNCHED: Final = {  # launches of a kernel's function, by the name it is asked for
     "subspace": 1, "covariance": 2, "weigh": 1, "steps_of": 1, "pack_states": 1, "look": 5,
@@ -67,10 +67,14 @@ def kernels_stand_in(counted: Launches) -> Iterator[None]:
         return standing(work, PLAIN[work], *given)
 
     with ExitStack() as stack:
-        for module in (bits, covariance, solvers):
+        for module in (mixed_precision, covariance, solvers):
             stack.enter_context(mock.patch.object(module, "solve", solve))
         stack.enter_context(
-            mock.patch.object(looks, "look", lambda seen: standing("look", look_plain, seen))
+            mock.patch.object(
+                token_importance,
+                "look",
+                lambda seen: standing("look", window_attention_plain, seen),
+            )
         )
         yield
 

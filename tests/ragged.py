@@ -6,11 +6,11 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import prefill
-from rotatek.inputs import make_request
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.settings import Settings
 
 KINDS = {
     "bits": Settings.of(bits=1.5),

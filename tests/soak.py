@@ -20,12 +20,12 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished, Restarted, Token
 from rotatek.errors import UserError
-from rotatek.events import Failed, Finished, Restarted, Token
-from rotatek.inputs import Request, make_request
-from rotatek.settings import BASELINE, Settings
+from rotatek.inputs.request import Request, make_request
+from rotatek.methods.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
 WARM_UP = 50

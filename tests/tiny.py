@@ -18,7 +18,7 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.attention import prepare
+from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL

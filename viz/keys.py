@@ -4,16 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .theme import (
-    KEY_SCALE,
-    Drawing,
-    Figure,
-    colour_bar,
-    compose,
-    percent,
-    pool_rows,
-    quantise,
-)
+from .theme import KEY_SCALE, Drawing, Figure, colour_bar, compose, percent, pool_rows, quantise
 
 MAX_ROWS = 320
 LOUD = "#b26a00"  # 4.1:1 on white, 4.3:1 on the dark ground

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from rotatek.cache.span import Span
-from rotatek.cache.text import TextBuffer
-from rotatek.channels.store import Store
+from rotatek.cache.sliding_window import WindowPositions
+from rotatek.cache.text_buffer import TextBuffer
 from rotatek.errors import ModeUnsupported
+from rotatek.methods.channels.store import Store
 
 
 class CompressedLayer(CacheLayerMixin):
-    """One layer of a `RotateKCache`. `absorb` fills it at prefill; `text.append` grows it."""
+    """One layer of a `RotateKCache`. `store_prefill` fills it at prefill; `text.append` grows it."""
 
     is_compileable = False
     is_croppable = False
@@ -31,7 +31,9 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
-        self.span: Span | None = None  # where its tokens stand, if its attention has a window
+        self.span: WindowPositions | None = (
+            None  # where its tokens stand, if its attention has a window
+        )
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
@@ -77,7 +79,7 @@ class CompressedLayer(CacheLayerMixin):
         """Become a filled layer again; state: of `state`."""
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
-        self.span = None if span is None else Span(**span)
+        self.span = None if span is None else WindowPositions(**span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(part, tensor) of everything this layer holds."""

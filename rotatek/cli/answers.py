@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import load_model, progress, rows_of
 from rotatek.errors import UserError
-from rotatek.settings import Settings
+from rotatek.methods.settings import Settings
 
 if TYPE_CHECKING:
-    from rotatek.engine import Engine
-    from rotatek.events import Event
-    from rotatek.inputs import Request
+    from rotatek.engine.engine import Engine
+    from rotatek.engine.events import Event
+    from rotatek.inputs.request import Request
 
 DIGITS: Final = {
     "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
@@ -35,8 +35,8 @@ def reports(
     Raises:
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
-    from rotatek.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.inputs import make_request  # noqa: PLC0415
+    from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
+    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
     for row in progress(rows_of(args), batch):
@@ -74,7 +74,7 @@ def collected(events: "Iterable[Event]", columns: Mapping[str, Settings]) -> lis
         UserError: in the engine's words.
     """
     from rotatek.compare.report import report  # noqa: PLC0415
-    from rotatek.events import Failed, Finished, Prefilled  # noqa: PLC0415
+    from rotatek.engine.events import Failed, Finished, Prefilled  # noqa: PLC0415
 
     filled: dict[str, Prefilled] = {}
     done: dict[str, Finished] = {}

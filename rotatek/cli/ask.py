@@ -7,7 +7,7 @@ from rotatek.cli.answers import Report, collected, print_json, reports
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.errors import UserError
-from rotatek.settings import path_names
+from rotatek.methods.settings import path_names
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
 
@@ -46,9 +46,9 @@ def talk(args: argparse.Namespace) -> Report:
     Raises:
         UserError: for a question or a file that is refused, before the model is loaded if possible.
     """
-    from rotatek.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
-    from rotatek.engine import Engine  # noqa: PLC0415
-    from rotatek.inputs import make_request  # noqa: PLC0415
+    from rotatek.engine.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine.engine import Engine  # noqa: PLC0415
+    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")

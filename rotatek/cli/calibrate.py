@@ -8,7 +8,7 @@ from rotatek.cluster import quiet
 from rotatek.errors import SettingError
 
 if TYPE_CHECKING:
-    from rotatek.calibration import Calibrator
+    from rotatek.methods.calibration import Calibrator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
     """In this process: what was seen, and the model's name."""
-    from rotatek.cache.compressed import RotateKCache  # noqa: PLC0415  # keeps --help quick
-    from rotatek.calibration import PREFILL, Calibrator  # noqa: PLC0415
-    from rotatek.decode import prefill  # noqa: PLC0415
-    from rotatek.inputs import make_request  # noqa: PLC0415
+    from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine.decode import prefill  # noqa: PLC0415
+    from rotatek.inputs.request import make_request  # noqa: PLC0415
+    from rotatek.methods.calibration import PREFILL, Calibrator  # noqa: PLC0415
 
     vlm, calibrator = load_model(args), Calibrator()
     for row in progress(rows, True):

@@ -9,11 +9,11 @@ from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_settings, given, split
 from rotatek.compare.columns import matched
 from rotatek.errors import UserError
-from rotatek.settings import Settings
+from rotatek.methods.settings import Settings
 
 if TYPE_CHECKING:
-    from rotatek.engine import Engine
-    from rotatek.inputs import Request
+    from rotatek.engine.engine import Engine
+    from rotatek.inputs.request import Request
 
 EQUAL: Final = ("nominal", "live")
 
@@ -69,14 +69,16 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
         UserError: where nothing is compressed.
         SettingError: for a value out of range.
     """
-    from rotatek.compare import live  # noqa: PLC0415  # keeps --help quick
+    from rotatek.compare import equal_bytes  # noqa: PLC0415  # keeps --help quick
 
     chosen, others = _compressing(options)
 
     def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
         prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
-        (target,) = live.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
-        return live.matched_live(chosen, target, live.Scale(engine.vlm, prompt), **others)
+        (target,) = equal_bytes.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
+        return equal_bytes.matched_live(
+            chosen, target, equal_bytes.Scale(engine.vlm, prompt), **others
+        )
 
     return made
 

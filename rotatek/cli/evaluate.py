@@ -4,13 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.channels import CHANNELS
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_option, given
 from rotatek.cluster import quiet
 from rotatek.errors import SettingError
-from rotatek.evaluation import rivals
-from rotatek.evaluation.answers import restore, unpack
+from rotatek.evaluation import equal_bytes_table
+from rotatek.evaluation.answer_archive import restore, unpack
 from rotatek.evaluation.journal import journals
 from rotatek.evaluation.suite import (
     EMBEDDED,
@@ -23,7 +22,8 @@ from rotatek.evaluation.suite import (
     draw,
 )
 from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
-from rotatek.tokens import TOKENS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.tokens import TOKENS
 
 if TYPE_CHECKING:
     from rotatek.evaluation.evaluate import Evaluation
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tables == "list":
         for table in tables().values():
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
-        print(f"{rivals.NAME:<20}   solved  {rivals.TITLE}; not among all")
+        print(f"{equal_bytes_table.NAME:<20}   solved  {equal_bytes_table.TITLE}; not among all")
         return 0
     chosen = tables_of(args)
     if part_of(args.part)[1] > 1 < args.jobs:
@@ -188,7 +188,7 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
     Raises:
         UserError: for a name, a file or an option that there is not.
     """
-    names = [name for name in args.tables.split(",") if name != rivals.NAME]
+    names = [name for name in args.tables.split(",") if name != equal_bytes_table.NAME]
     if args.settings:
         chosen = [from_file(Path(args.settings))]
     else:
@@ -204,13 +204,13 @@ def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[T
         args: of the command.
         suite: on which it may be solved; None where nothing is to be run.
     """
-    if args.settings or rivals.NAME not in args.tables.split(","):
+    if args.settings or equal_bytes_table.NAME not in args.tables.split(","):
         return []
-    kept = rivals.stored(args.out)
+    kept = equal_bytes_table.stored(args.out)
     if kept is None and suite is not None:
         from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
 
-        kept = rivals.solve(models.load(args.model, args.device), suite, args.out)
+        kept = equal_bytes_table.solve(models.load(args.model, args.device), suite, args.out)
     return [] if kept is None else [kept]
 
 

@@ -15,11 +15,11 @@ def run(args: argparse.Namespace) -> None:
     import torch  # noqa: PLC0415  # keeps --help quick
 
     from kernels.dispatch import backend  # noqa: PLC0415
-    from rotatek.channels import CHANNELS  # noqa: PLC0415
+    from rotatek.methods.channels import CHANNELS  # noqa: PLC0415
+    from rotatek.methods.tokens import TOKENS  # noqa: PLC0415
     from rotatek.models import CHECKPOINTS  # noqa: PLC0415
     from rotatek.models.families import FAMILIES  # noqa: PLC0415
     from rotatek.models.loading import card_line  # noqa: PLC0415
-    from rotatek.tokens import TOKENS  # noqa: PLC0415
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "cpu"

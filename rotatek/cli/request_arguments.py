@@ -12,7 +12,7 @@ from rotatek.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from rotatek.inputs import Clip
+    from rotatek.inputs.request import Clip
     from rotatek.models import VisionLanguageModel
 
 
@@ -35,8 +35,8 @@ class Row(NamedTuple):
         Raises:
             UserError: where it cannot be read.
         """
-        from rotatek.clip import open_clip  # noqa: PLC0415  # keeps --help quick
-        from rotatek.inputs import open_image  # noqa: PLC0415
+        from rotatek.inputs.request import open_image  # noqa: PLC0415
+        from rotatek.inputs.video import open_clip  # noqa: PLC0415  # keeps --help quick
 
         return open_clip(Path(self.path)) if self.is_video else open_image(Path(self.path))
 

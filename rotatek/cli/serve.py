@@ -9,7 +9,7 @@ from pathlib import Path
 from rotatek.cli.settings_arguments import add_settings, settings_of
 from rotatek.cluster import quiet
 from rotatek.errors import SettingError, UserError
-from rotatek.settings import Settings
+from rotatek.methods.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,18 +50,18 @@ def run(args: argparse.Namespace) -> None:
         return replicas(args, settings)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "prometheus_client")):
         raise UserError("The API is not installed. Install rotatek[serve].")
-    from rotatek.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.page.catalogue import models_of  # noqa: PLC0415
-    from rotatek.page.service import Service  # noqa: PLC0415
-    from rotatek.server.door import Bounds, Door  # noqa: PLC0415
-    from rotatek.server.keys import keys_here  # noqa: PLC0415
+    from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
+    from rotatek.server.api_keys import keys_here  # noqa: PLC0415
+    from rotatek.server.chat_app import Bounds, ChatApp  # noqa: PLC0415
     from rotatek.server.process import serve  # noqa: PLC0415
+    from rotatek.service.model_list import models_of  # noqa: PLC0415
+    from rotatek.service.service import Service  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     offered = models_of(args.model or ["pocket"])
     service = Service(offered, lambda source: Engine(source, args.device, graphs=args.graph))
     keys = keys_here(args.api_keys)
-    door = Door(service, settings, keys, Bounds(args.answers, args.queue))
+    door = ChatApp(service, settings, keys, Bounds(args.answers, args.queue))
     logging.getLogger("rotatek").info(
         "loading %s, then http://%s:%d/v1%s", offered[0].name, args.host, args.port,
         "" if keys else " (no API key is asked for)",
@@ -78,16 +78,16 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     quiet.prepare_for("--replicas")
     if any(find_spec(name) is None for name in ("gradio", "plotly")):
         raise UserError("Replicas are served beside the page. Install rotatek[app].")
-    from rotatek.cluster.front import Plan  # noqa: PLC0415
+    from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
     from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
-    from rotatek.server.keys import VARIABLE, keys_here  # noqa: PLC0415
+    from rotatek.server.api_keys import VARIABLE, keys_here  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("rotatek").setLevel(logging.INFO)  # Ray quietens the root
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:
         os.environ[VARIABLE] = ",".join(args.api_keys.read_text(encoding="utf-8").split())
-    plan = Plan(
+    plan = Deployment(
         models=tuple(args.model or ["pocket"]),
         least=args.replicas,
         most=args.replicas,

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rotatek.channels import CHANNELS
-from rotatek.options import Method, Option
-from rotatek.registry import Registry
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.options import Method, Option
+from rotatek.methods.registry import Registry
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 
 log = logging.getLogger("rotatek")
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant

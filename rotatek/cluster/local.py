@@ -12,7 +12,7 @@ import ray
 import torch
 from ray import serve as ray_serve
 
-from rotatek.cluster.front import Plan, build
+from rotatek.cluster.gateway import Deployment, build
 from rotatek.cluster.quiet import ADDRESS
 
 log = logging.getLogger("rotatek")
@@ -39,7 +39,7 @@ def started(cpus: int | None = None) -> Iterator[None]:
         ray.shutdown()
 
 
-def serve(plan: Plan, host: str = LOOPBACK, port: int = 8000) -> None:
+def serve(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None:
     """Serve a plan's application until SIGTERM or Ctrl-C.
 
     Args:

@@ -9,20 +9,28 @@ from typing import Final
 from PIL.Image import Image
 from ray import serve
 
-from rotatek.cluster.jobs import About, Asked, Began, Gone, Job, Kept, Refused
+from rotatek.cluster.messages import (
+    About,
+    ConversationLost,
+    Job,
+    KeptConversation,
+    Refused,
+    RemoteRequest,
+    Started,
+)
 from rotatek.cluster.ports import stay_inside
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine, Switch
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.events import Event
 from rotatek.errors import HistoryInvalid, UserError, public_message
-from rotatek.events import Event
-from rotatek.inputs import Request, make_request
-from rotatek.page.conversations import Conversations, Waiting
+from rotatek.inputs.request import Request, make_request
 from rotatek.server.runs import Runs
+from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
 KEY: Final = "talk"  # of what waits here
 PATIENT: Final = 100_000  # the front bounds how many wait
 
-Told = Event | Began | Gone | Refused | Kept
+Told = Event | Started | ConversationLost | Refused | KeptConversation
 
 
 class Replica:
@@ -42,11 +50,11 @@ class Replica:
         self.home = serve.get_replica_context().replica_id.unique_id
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
-        self.runs, self.waiting = Runs(answers, PATIENT), Conversations()
+        self.runs, self.waiting = Runs(answers, PATIENT), ConversationStore()
         self._stops: dict[str, Switch] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
-        """The events of one job, between `Began` and, where its caches wait, `Kept`."""
+        """The events of one job, between `Started` and, where its caches wait, `KeptConversation`."""
         stop = self.engine.flag()
         self._stops[job.key] = stop
         try:
@@ -83,17 +91,17 @@ class Replica:
     def _events(self, job: Job, stop: Switch) -> Iterator[Told]:
         found = self.waiting.take(job.talk, KEY) if job.asked is not None else None
         if found is None and job.request is None:
-            yield Gone()
+            yield ConversationLost()
             return
-        waiting, is_kept = found or Waiting(Conversation(), KEY), False
+        waiting, is_kept = found or WaitingConversation(Conversation(), KEY), False
         try:
             events, read = self._answer(job, waiting.conversation, stop)
-            yield Began(self.home)
+            yield Started(self.home)
             yield from events
             if job.talk and waiting.conversation.is_open:
                 self.waiting.keep(job.talk, waiting)
                 is_kept = True
-                yield Kept(waiting.conversation.cache_bytes, read)
+                yield KeptConversation(waiting.conversation.cache_bytes, read)
         except UserError as error:
             if found is not None and found.conversation.is_open:
                 self.waiting.keep(job.talk, found)
@@ -136,7 +144,7 @@ class Replica:
             for _ in self._follow(turn, talk, stop):
                 pass
 
-    def _follow(self, asked: Asked, talk: Conversation, stop: Switch) -> Iterator[Event]:
+    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: Switch) -> Iterator[Event]:
         return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop, asked.images)
 
 

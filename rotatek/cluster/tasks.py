@@ -20,18 +20,18 @@ import ray
 from PIL import Image
 from tqdm import tqdm
 
-from rotatek.cache.compressed import RotateKCache
-from rotatek.calibration import PREFILL, Calibrator
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cluster.local import started
-from rotatek.decode import prefill
+from rotatek.engine.decode import prefill
 from rotatek.errors import UserError
 from rotatek.evaluation.evaluate import Evaluation, Outcome, describe_run, notice
 from rotatek.evaluation.journal import Answer, Journal, Notes
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Item, Suite
 from rotatek.evaluation.tables import wanted
-from rotatek.evaluation.units import Unit, batches, missing, size
-from rotatek.inputs import Clip, make_request, open_image
+from rotatek.evaluation.work_batches import Unit, batches, missing, size
+from rotatek.inputs.request import Clip, make_request, open_image
+from rotatek.methods.calibration import PREFILL, Calibrator
 from rotatek.models import VisionLanguageModel, load
 
 TRIES: Final = 8  # nodes that one task may lose

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rotatek.budget import matched_keep_tokens
-from rotatek.channels import CHANNELS
-from rotatek.channels.base import ChannelMethod
-from rotatek.channels.full import Full
-from rotatek.options import options_of
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import TOKENS, TokenPruner
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.base import ChannelMethod
+from rotatek.methods.channels.full import Full
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.shares import matched_keep_tokens
+from rotatek.methods.tokens import TOKENS, TokenPruner
 
 UNCOMPRESSED: Final = "Uncompressed"
 QUARTER: Final = 0.25  # of the channels, where the settings leave none out
@@ -27,7 +27,7 @@ def pruners() -> list[type[TokenPruner]]:
 
 def reducers() -> list[type[ChannelMethod]]:
     """Registered channel methods that leave channels out, the default last."""
-    found = [method for method in CHANNELS.values() if method.narrows]
+    found = [method for method in CHANNELS.values() if method.drops_channels]
     return sorted(found, key=lambda method: method is CHANNELS.default)
 
 
@@ -67,7 +67,9 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
 def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
     budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
-    if not made.narrows or made.nominal_share < budget:  # dropping tokens is for what is left
+    if (
+        not made.drops_channels or made.nominal_share < budget
+    ):  # dropping tokens is for what is left
         made = made.within(budget)
     kept = _share(budget, made.nominal_share)
     return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
@@ -83,7 +85,7 @@ def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> Cha
     """
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
-    keep = chosen.channels.of_paper().key_share if chosen.channels.narrows else QUARTER
+    keep = chosen.channels.of_paper().key_share if chosen.channels.drops_channels else QUARTER
     return chosen.with_channels(method, **own).channels.of_paper().at(keep)
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from rotatek.events import Finished, Prefilled
-from rotatek.settings import Settings
+from rotatek.engine.events import Finished, Prefilled
+from rotatek.methods.settings import Settings
 
 METRICS: Final = (
     "kv_bytes", "kv_bytes_full", "nominal_kv", "prefill_ms", "agreement", "first_divergence", "kl",

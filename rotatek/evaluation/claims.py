@@ -11,7 +11,7 @@ the two neighbouring rows; above the heaviest row it is that row's, which b byte
 Below the lightest there is nothing to compare with.
 
 A topic's difference is the mean over its pairs, question by question, so that its interval is
-paired, and resampled by picture. `rotatek.evaluation.speed` judges claims of latency and memory.
+paired, and resampled by picture. `rotatek.evaluation.speed_claims` judges claims of latency and memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.channels.base import Relation
 from rotatek.evaluation.metrics import paired_interval
 from rotatek.evaluation.tables import Claim
-from rotatek.settings import Settings
+from rotatek.methods.channels.base import Relation
+from rotatek.methods.settings import Settings
 
 Floats = NDArray[np.float64]
 ABOUT: Final = 0.02  # "about as good": within two points
@@ -117,7 +117,7 @@ def kind_of(settings: Settings) -> tuple[str, Any]:
     method = settings.channels
     if method.bits_a_number is not None:
         return settings.pruning.name, method.within(0.0)
-    return settings.pruning.name, method.at(0.25) if method.narrows else method
+    return settings.pruning.name, method.at(0.25) if method.drops_channels else method
 
 
 def line_of(scored: Iterable[Scored], names: Sequence[str]) -> Line:

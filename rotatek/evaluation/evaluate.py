@@ -13,8 +13,8 @@ import torch
 from tqdm import tqdm
 
 from rotatek.errors import UserError
-from rotatek.evaluation import report, rivals
-from rotatek.evaluation.answers import collect, pack
+from rotatek.evaluation import equal_bytes_table, report
+from rotatek.evaluation.answer_archive import collect, pack
 from rotatek.evaluation.journal import (
     JOURNAL,
     Answers,
@@ -27,7 +27,7 @@ from rotatek.evaluation.journal import (
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Suite, describe
 from rotatek.evaluation.tables import Table, wanted
-from rotatek.evaluation.units import Unit, size
+from rotatek.evaluation.work_batches import Unit, size
 from rotatek.models import VisionLanguageModel, load
 
 
@@ -102,11 +102,13 @@ class Evaluation:
         """Write what there is into one small file, with where it ran.
 
         Args:
-            path: of the file (`rotatek.evaluation.answers`).
+            path: of the file (`rotatek.evaluation.answer_archive`).
             refused: settings that could not be answered, with why.
         """
         header, answers = self._held()
-        solved = next((table.rows[1:] for table in self.tables if table.name == rivals.NAME), ())
+        solved = next(
+            (table.rows[1:] for table in self.tables if table.name == equal_bytes_table.NAME), ()
+        )
         rows = {row.label: row.settings.as_dict() for row in solved}
         ran = {} if refused is None else {"refused": refused}
         where = {**versions(self.device), **ran, "solved": rows}

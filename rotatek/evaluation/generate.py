@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from rotatek.cache.compressed import release
-from rotatek.compare.prefill import empty_cache, fill, plan_for
-from rotatek.decode import decode
-from rotatek.inputs import Request
+from rotatek.cache.rotatek_cache import release
+from rotatek.engine.decode import decode
+from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.inputs.request import Request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import collate
-from rotatek.settings import Settings
 
 
 def generate(

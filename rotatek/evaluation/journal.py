@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 
 from rotatek.errors import UserError
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.settings import Settings
 
 JOURNAL: Final = "journal.jsonl"  # in a run's folder
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from rotatek.cache.plan import layout_of
+from rotatek.bridge.row_layout import Layout
+from rotatek.cache.token_plan import layout_of
 from rotatek.evaluation.suite import Item, Suite
-from rotatek.inputs import make_request
-from rotatek.layout import Layout
+from rotatek.inputs.request import make_request
+from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen, by_depth, collate
-from rotatek.tokens import TokenPruner
 
 
 class QuestionBatch:

@@ -16,8 +16,8 @@ from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.evaluation.tables import asked as asked_of
-from rotatek.options import options_of
-from rotatek.settings import BASELINE, Settings
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import BASELINE, Settings
 
 TYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}  # of cached numbers
 

@@ -1,7 +1,7 @@
 """Answering a suite under many settings, in few and large pieces of work.
 
 A batch of questions is encoded once. One prefill serves every setting that drops the same tokens,
-and the caches of all settings are decoded side by side (`rotatek.serving.rows`). What was
+and the caches of all settings are decoded side by side (`rotatek.engine.rows`). What was
 answered is in a journal, so an interrupted run continues where it stopped.
 """
 
@@ -16,21 +16,21 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek import failures
-from rotatek.cache.compressed import RotateKCache, cache_bytes, release
-from rotatek.compare.prefill import by_pruning, empty_cache, fill, plan_for
-from rotatek.decode import decode
+from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
+from rotatek.engine import recovery
+from rotatek.engine.decode import decode
+from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.engine.rows import decode_caches
 from rotatek.errors import UserError
 from rotatek.evaluation.generate import by_sample, text_of
 from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
-from rotatek.evaluation.units import Unit, Wanted, batches, even, missing, of_part
-from rotatek.inputs import make_request
+from rotatek.evaluation.work_batches import Unit, Wanted, batches, even, missing, of_part
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory, share_bytes
-from rotatek.serving.rows import decode_caches
-from rotatek.settings import Settings
 
 ROWS: Final = 2560  # decoded side by side, at most: questions times settings
 PROCESSES: Final = 12  # that share a GPU, or ten with room for pictures and prefills
@@ -139,7 +139,7 @@ class Runner:
                 self._answer(batch, group)
                 yield Unit(unit.items, group).answers
             if self.on_gpu:
-                failures.free(self.vlm.device)  # for other processes' pictures and prefills
+                recovery.free(self.vlm.device)  # for other processes' pictures and prefills
 
     def _patient(self, work: Callable[[], T]) -> T:
         """What `work` makes; again, a little later, where others have a GPU's memory now."""
@@ -149,7 +149,7 @@ class Runner:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-            failures.free(self.vlm.device)  # outside the handler: the error held what did not fit
+            recovery.free(self.vlm.device)  # outside the handler: the error held what did not fit
             time.sleep(seconds)
         return work()
 
@@ -179,7 +179,7 @@ class Runner:
         except Exception as error:
             if not self._is_worth_another_try(error, group):
                 raise
-        failures.free(self.vlm.device)
+        recovery.free(self.vlm.device)
         left = [settings for settings in group if self._is_owed(settings, batch.items)]
         for half in even(left, min(2, len(left))):
             self._answer(batch, half)

@@ -22,13 +22,13 @@ from PIL import Image
 
 from rotatek.errors import UserError
 from rotatek.evaluation.metrics import SCORES
-from rotatek.inputs import clean_question, open_image
+from rotatek.inputs.request import clean_question, open_image
 
 LONG_TOKENS: Final = 768  # answers of whole pages
 SHORT_TOKENS: Final = 96
 # What draws the suite of a name: module and class, a `Drawer`.
 EMBEDDED: Final = dict.fromkeys(
-    ("pocket", "pocket-unseen"), "rotatek.pocket.evaluation.suite:EmbeddedSuite"
+    ("pocket", "pocket-unseen"), "pocket.evaluation.suite:EmbeddedSuite"
 )
 QUESTIONS: Final = "questions.jsonl"  # in a run's folder, beside its journal
 PICTURES: Final = "pictures"

@@ -12,18 +12,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rotatek.budget import matched_keep_tokens
-from rotatek.channels import CHANNELS, ChannelMethod
-from rotatek.channels.base import Relation
-from rotatek.channels.full import Full
-from rotatek.channels.studies import HEAD
 from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers, title_of
-from rotatek.compare.live import rivals
+from rotatek.compare.equal_bytes import rivals
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation.suite import Item
-from rotatek.options import options_of
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import KeepAll, TokenPruner
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.ablation_tables import HEAD
+from rotatek.methods.channels.base import Relation
+from rotatek.methods.channels.full import Full
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.shares import matched_keep_tokens
+from rotatek.methods.tokens import KeepAll, TokenPruner
 
 Scope = Literal["all", "part", "long"]
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.

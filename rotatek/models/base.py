@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
-from rotatek.arguments import with_cache
-from rotatek.attention import tapped
-from rotatek.budget import full_kv_bytes
-from rotatek.cache.metrics import OutputMetrics
-from rotatek.cache.plan import visual_ids
+from rotatek.bridge.attention import tapped
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModeUnsupported, RequestTooLong
-from rotatek.grids import Grid
-from rotatek.inputs import Clip, Request
+from rotatek.inputs.prompt import encode_chat, encode_text, expand_images
+from rotatek.inputs.request import Clip, Request
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.shares import full_kv_bytes
+from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
-from rotatek.prompt import encode_chat, encode_text, expand_images
-from rotatek.tokens.base import TokenPruner, View
 
 CLIP_SHARE: Final = 0.75  # of a context: what a clip may fill of it
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
@@ -101,7 +101,7 @@ class VisionLanguageModel:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
         self.metrics = OutputMetrics()
 
-    def suit_gpu(self) -> None:
+    def optimise_for_gpu(self) -> None:
         """Give layers what a GPU does faster (`rotatek.models.fused`); a family's weights may be
         padded, so it is for models of our own loading only.
 

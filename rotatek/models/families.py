@@ -17,7 +17,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from rotatek.cache.plan import visual_ids
+from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModelUnsupported
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.gemma3 import Gemma3

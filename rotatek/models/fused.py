@@ -1,4 +1,4 @@
-"""Layers of a loaded model whose element-wise work is done in one pass on a GPU (`kernels.passes`).
+"""Layers of a loaded model whose element-wise work is done in one pass on a GPU (`kernels.fused_dispatch`).
 
 A layer keeps its weights and its name; only its class becomes a subclass. Wherever a pass is not
 for it, its own forward or the same in plain PyTorch takes over.
@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from kernels.passes import rotate_plain, run
-from rotatek.attention import NAME, arguments
+from kernels.fused_dispatch import rotate_plain, run
+from rotatek.bridge.attention import NAME, arguments
 
 
 class _Norm(nn.Module):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from PIL import Image
 from torch import Tensor, nn
 
-from rotatek.grids import Grid
+from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Embedded, Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 

@@ -7,8 +7,8 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
-from rotatek.grids import Grid
-from rotatek.inputs import Clip
+from rotatek.inputs.request import Clip
+from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 
 

@@ -7,12 +7,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from rotatek.attention import tapped
+from rotatek.bridge.attention import tapped
 from rotatek.errors import ModeUnsupported
-from rotatek.grids import Grid
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.tap import AttentionTap
-from rotatek.tokens.base import TokenPruner, View
 
 
 class Llava(VisionLanguageModel):

@@ -8,10 +8,10 @@ from PIL import Image
 from torch import Tensor
 from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
-from rotatek.grids import Grid
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.tokens.base import TokenPruner
 from rotatek.models.base import Pixels
 from rotatek.models.llava import Llava
-from rotatek.tokens.base import TokenPruner
 
 NEWLINE = 2.0  # the mark of a newline token among patches, which are marked 1
 

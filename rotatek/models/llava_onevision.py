@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rotatek.grids import Grid
-from rotatek.inputs import Clip
+from rotatek.inputs.request import Clip
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 from rotatek.models.llava_next import NEWLINE, LlavaNext
-from rotatek.tokens.base import TokenPruner, View
 
 
 class LlavaOnevision(LlavaNext):

@@ -18,7 +18,7 @@ from transformers import (
 )
 from transformers import __version__ as transformers_version
 
-from rotatek.attention import prepare
+from rotatek.bridge.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
     ModelUnsupported,
@@ -101,14 +101,14 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
 
 
 @dataclass(frozen=True)
-class Weight:
+class MemoryNeed:
     """What a model's weights need: bytes, and the device they are for."""
 
     needed: int
     device: str
 
 
-def weigh(model: str | os.PathLike[str], device: str | torch.device | None = None) -> Weight:
+def weigh(model: str | os.PathLike[str], device: str | torch.device | None = None) -> MemoryNeed:
     """Weigh a model of a supported family by its configuration: no weight is read or fetched.
 
     Raises:
@@ -120,7 +120,7 @@ def weigh(model: str | os.PathLike[str], device: str | torch.device | None = Non
     family_of(config)
     needed = weight_bytes(config, _dtype(chosen))
     check_fit(checkpoint.label, needed, chosen)
-    return Weight(needed, chosen)
+    return MemoryNeed(needed, chosen)
 
 
 def load(
@@ -177,7 +177,7 @@ def load(
     _find_template(tokenizer, Path(source))
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
     if vlm.device.type == "cuda":
-        vlm.suit_gpu()
+        vlm.optimise_for_gpu()
     return vlm
 
 

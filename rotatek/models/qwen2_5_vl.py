@@ -19,14 +19,14 @@ class Qwen25VL(Qwen2VL):
 
     family: ClassVar[str] = "qwen2_5_vl"
 
-    def suit_gpu(self) -> None:
+    def optimise_for_gpu(self) -> None:
         """Also pad the vision MLPs, 3,420 columns wide in the published models, to whole tiles.
 
         Rows of 3,420 numbers of two bytes begin between a tensor core's reads, and cuBLAS falls
         back to kernels of an older generation: 46 of an H100's 106 ms for 2,880 visual tokens, and
         18 where they are padded. Columns of zeros add nothing.
         """
-        super().suit_gpu()
+        super().optimise_for_gpu()
         for block in self.model.model.visual.blocks:
             mlp = block.mlp
             inner = (mlp.gate_proj, mlp.up_proj)

@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from rotatek.grids import Grid
-from rotatek.inputs import Clip
-from rotatek.margins import blank_margins
+from rotatek.inputs.crop_margins import blank_margins
+from rotatek.inputs.request import Clip
+from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
 from rotatek.models.patches import patches_of
 

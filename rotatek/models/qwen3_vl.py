@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.arguments import with_cache
-from rotatek.inputs import Clip
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.inputs.request import Clip
 from rotatek.models.base import Embedded, Pixels
 from rotatek.models.qwen2_vl import Qwen2VL
 

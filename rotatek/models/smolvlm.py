@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from rotatek.grids import Grid
-from rotatek.inputs import Clip
+from rotatek.inputs.request import Clip
+from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 

@@ -5,5 +5,5 @@ write it as text, and `api` has its fields. `service` answers; `state` is what o
 shown so far; `conversations` keeps caches that wait for a follow-up question. `binding` hands
 widgets' values to handlers by name, and `refusals` lets only calm sentences through. `export` makes
 files and programs of a run, `confidence` says when to doubt an answer, `upload` is the image box
-whose bytes pass through `rotatek.inputs`, and `zerogpu` answers on a GPU that is lent.
+whose bytes pass through `rotatek.inputs.request`, and `zerogpu` answers on a GPU that is lent.
 """

@@ -10,17 +10,17 @@ from typing import Any, Final
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.channels import CHANNELS
 from rotatek.compare.columns import at_budget, default_pruner, titled
 from rotatek.compare.report import report
-from rotatek.options import options_of
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import Settings
 from rotatek.page.binding import called_by_name
 from rotatek.page.form import REGISTRIES, Field, checked, shared_fields
 from rotatek.page.refusals import refusing_stream
-from rotatek.page.service import Service
-from rotatek.page.state import Column, Run
 from rotatek.page.upload import image_box
-from rotatek.settings import Settings
+from rotatek.service.run import Column, Run
+from rotatek.service.service import Service
 
 LENGTH: Final = 64  # tokens of an answer where nothing is said
 

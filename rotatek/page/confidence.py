@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from PIL import Image
 
-from rotatek.page.state import Run
+from rotatek.service.run import Run
 from viz.theme import percent
 
 READERS: Final = "pocket"  # how names of models begin that know documents and nothing else

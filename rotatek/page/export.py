@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 import rotatek
-from rotatek.channels import CHANNELS
 from rotatek.compare.report import METRICS, report
-from rotatek.page.catalogue import presets
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 from rotatek.page.form import changed, fields
-from rotatek.page.state import Column, Run
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
+from rotatek.service.model_list import presets
+from rotatek.service.run import Column, Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 COLUMNS: Final = (
@@ -94,8 +94,8 @@ def python(run: Run, image: str) -> str:
         "from pathlib import Path",
         "",
         "from rotatek import Engine, Settings, make_request, open_image",
-        *(["from rotatek.conversation import Conversation"] if later else []),
-        "from rotatek.events import Finished",
+        *(["from rotatek.engine.conversation import Conversation"] if later else []),
+        "from rotatek.engine.events import Finished",
         "",
         f"engine = Engine({run.model!r})",
         f"picture = open_image(Path({image!r}))",

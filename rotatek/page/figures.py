@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from viz import Drawing
-from viz.wire import packed_drawing
+from viz.compact_json import packed_drawing
 
 PLOTLY_URL: Final = f"rotatek/plotly-{version('plotly')}.min.js"
 YEAR_S: Final = 31_536_000

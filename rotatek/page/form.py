@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rotatek.channels import CHANNELS
 from rotatek.errors import SettingError
-from rotatek.options import Option, flat, options_of
-from rotatek.registry import Registry
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.options import Option, flat, options_of
+from rotatek.methods.registry import Registry
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 
 REGISTRIES: Final[dict[str, Registry]] = {"tokens": TOKENS, "channels": CHANNELS}
 # Names of what else a request has; an option of such a flat name can be set in Python only.

@@ -6,10 +6,10 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from rotatek.errors import SettingError
-from rotatek.inputs import MAX_NEW_TOKENS, MAX_QUESTION
-from rotatek.page.catalogue import Example
+from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
+from rotatek.methods.settings import Settings
 from rotatek.page.form import changed, checked, fields
-from rotatek.settings import Settings
+from rotatek.service.model_list import Example
 
 MAX_CODE: Final = 400  # characters of an encoded setting
 MAX_QUERY: Final = 8_000  # characters of a link's query

@@ -19,14 +19,14 @@ from rotatek import errors
 from rotatek.page import figures, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.catalogue import load_examples, models_may_be_brought, models_on_offer
 from rotatek.page.confidence import load_bins
-from rotatek.page.health import report_of
 from rotatek.page.requests import malformed
-from rotatek.page.service import Service
 from rotatek.page.site import Site
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
+from rotatek.service.health import report_of
+from rotatek.service.model_list import load_examples, models_may_be_brought, models_on_offer
+from rotatek.service.service import Service
 
 ASSETS: Final = assets()
 log = logging.getLogger("rotatek")

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import gradio as gr
 import numpy as np
 
-from rotatek import inputs
 from rotatek.compare.columns import titled
-from rotatek.page.catalogue import Example, presets
+from rotatek.inputs import request
 from rotatek.page.confidence import Bin
 from rotatek.page.export import digest
 from rotatek.page.refusals import refusal
-from rotatek.page.service import Service
-from rotatek.page.state import Run
+from rotatek.service.model_list import Example, presets
+from rotatek.service.run import Run
+from rotatek.service.service import Service
 
 log = logging.getLogger("rotatek")
 
@@ -43,7 +43,7 @@ class Site:
     def pictures(self) -> dict[str, str]:
         """File names of the examples, by what tells their pixels apart."""
         paths = [example.image for example in self.examples]
-        return {digest(np.asarray(inputs.open_image(path))): path.name for path in paths}
+        return {digest(np.asarray(request.open_image(path))): path.name for path in paths}
 
     def picture_name(self, pixels: np.ndarray) -> str | None:
         """Which example uint8 [height, width, 3] is, by file name; None for any other picture."""
@@ -54,7 +54,9 @@ class Site:
         if not self.examples:
             return None
         example, columns = self.examples[0], titled(next(iter(presets().values())), [])
-        return self.service.welcome(inputs.open_image(example.image), example.questions[0], columns)
+        return self.service.welcome(
+            request.open_image(example.image), example.questions[0], columns
+        )
 
     def prepare(self) -> None:
         """Load the default model and answer the greeting ahead of the first visitor.

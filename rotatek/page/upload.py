@@ -8,7 +8,8 @@ import gradio as gr
 from gradio.data_classes import ImageData
 from PIL.Image import Image as Picture
 
-from rotatek import errors, inputs
+from rotatek import errors
+from rotatek.inputs import request
 from rotatek.page.refusals import refusal
 
 
@@ -32,7 +33,7 @@ class CheckedUpload:
                 raise errors.ImageNotAFile
             if payload.path is None or address.startswith("data:"):
                 raise errors.NotAnImage
-            return inputs.open_image(Path(payload.path))
+            return request.open_image(Path(payload.path))
         except Exception as error:
             raise refusal(error) from None
 

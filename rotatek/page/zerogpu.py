@@ -20,12 +20,12 @@ import torch
 
 from kernels import dispatch
 from rotatek import errors
-from rotatek.attention import Flag
-from rotatek.engine import Engine
-from rotatek.events import Event, Failed
-from rotatek.inputs import Request
+from rotatek.bridge.attention import Flag
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed
+from rotatek.inputs.request import Request
+from rotatek.methods.settings import Settings
 from rotatek.models import CHECKPOINTS, load
-from rotatek.settings import Settings
 
 log = logging.getLogger("rotatek")
 
@@ -75,7 +75,7 @@ class LentEngine(Engine):
 
     def __init__(self, source: str, lent: Callable[..., Iterator[Event]]) -> None:
         vlm = load(source, "cpu", torch.bfloat16)
-        vlm.suit_gpu()
+        vlm.optimise_for_gpu()
         vlm.model.to("cuda")
         super().__init__(vlm)
         self.source, self._lent = source, lent

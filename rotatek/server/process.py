@@ -8,7 +8,7 @@ from typing import Final
 
 import uvicorn
 
-from rotatek.server.door import Door
+from rotatek.server.chat_app import ChatApp
 
 log = logging.getLogger("rotatek")
 
@@ -20,7 +20,7 @@ RESTART_S: Final = 1.0  # for a client to be told that the accelerator is lost
 class Server(uvicorn.Server):
     """Ends running answers as soon as it is asked to leave, not when they are complete."""
 
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, door: ChatApp) -> None:
         super().__init__(config)
         self.door = door
 
@@ -31,7 +31,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(door: Door, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Load the default model, then serve until SIGTERM or Ctrl-C.
 
     A lost accelerator ends the process with status 1, for a restart.

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rotatek import errors
 from rotatek.compare.report import report
-from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.failures import LEAST_TOKENS
-from rotatek.server.call import Call
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.engine.recovery import LEAST_TOKENS
+from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TypeVar
 
-from rotatek.engine import Switch
+from rotatek.engine.engine import Switch
 from rotatek.errors import QueueFull
 
 Event = TypeVar("Event")

@@ -8,12 +8,12 @@ import pytest
 from gradio_client import Client
 from PIL import Image, ImageDraw
 
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.catalogue import Example, Model
-from rotatek.page.service import Service
 from rotatek.page.site import Site
+from rotatek.service.model_list import Example, Model
+from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
 # The server and the client that gradio runs in this process leave event loops to the collector.

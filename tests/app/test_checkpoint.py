@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rotatek import errors
-from rotatek.engine import Engine
-from rotatek.models.loading import POCKET, Weight, weigh
+from rotatek.engine.engine import Engine
+from rotatek.models.loading import POCKET, MemoryNeed, weigh
 from rotatek.page.ask.checkpoint import CheckpointEvents
-from rotatek.page.catalogue import Model, models_may_be_brought
-from rotatek.page.service import Service
+from rotatek.service.model_list import Model, models_may_be_brought
+from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
 SENTENCE = re.compile(r">([^<]+)</p>")
@@ -23,8 +23,8 @@ def service() -> Service:
     return Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
 
 
-def weighed(source: str) -> Weight:
-    return Weight(1000, "cpu")
+def weighed(source: str) -> MemoryNeed:
+    return MemoryNeed(1000, "cpu")
 
 
 def said(shown: list[dict]) -> list[str]:
@@ -42,7 +42,7 @@ def test_the_host_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checkpoint_is_weighed_loaded_and_chosen(service: Service) -> None:
     order: list[str] = []
 
-    def weigh_it(source: str) -> Weight:
+    def weigh_it(source: str) -> MemoryNeed:
         order.append(source)
         return weighed(source)
 
@@ -74,7 +74,7 @@ def test_two_of_one_name_are_told_apart(service: Service) -> None:
 def test_a_refusal_is_one_sentence_and_leaves_everything_as_it_was(
     service: Service, failure: errors.UserError
 ) -> None:
-    def refuse(source: str) -> Weight:
+    def refuse(source: str) -> MemoryNeed:
         raise failure
 
     shown = list(CheckpointEvents(service, refuse).load("some/model"))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from rotatek.methods.settings import Settings
 from rotatek.page.ask import clip as clips
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.inspect import events as inspect
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.service import Service
 from tests.unit.test_clip import film
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pocket.generate import make_document
 from rotatek.compare.columns import titled
-from rotatek.events import Finished, Prefilled
-from rotatek.grids import Grid
-from rotatek.inputs import open_image
+from rotatek.engine.events import Finished, Prefilled
+from rotatek.inputs.request import open_image
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.page.ask import answers
-from rotatek.page.catalogue import load_examples
 from rotatek.page.confidence import Bin
-from rotatek.page.state import Run, start
-from rotatek.pocket.generate import make_document
-from rotatek.settings import Settings
+from rotatek.service.model_list import load_examples
+from rotatek.service.run import Run, start
 
 BINS = {"pocket": (Bin(0.0, 2, 0.0), Bin(0.5, 40, 0.1), Bin(0.9, 100, 0.4), Bin(0.98, 900, 0.95))}
 

@@ -12,20 +12,20 @@ import torch
 from PIL import Image
 
 from rotatek.compare.columns import titled
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
-from rotatek.events import Event
 from rotatek.limits import Limits
+from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Model
-from rotatek.page.conversations import Conversations, Waiting
 from rotatek.page.form import values_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.page.state import Run
-from rotatek.settings import Settings
+from rotatek.service.conversation_store import ConversationStore, WaitingConversation
+from rotatek.service.model_list import Model
+from rotatek.service.run import Run
+from rotatek.service.service import Service
 from tests.fixtures import present
 from viz.theme import size
 
@@ -154,24 +154,24 @@ def held(most_bytes: int) -> Any:
 
 
 def test_the_least_recent_conversation_makes_room() -> None:
-    chats, talks = Conversations(most=2, most_bytes=100), [held(40) for _ in range(3)]
+    chats, talks = ConversationStore(most=2, most_bytes=100), [held(40) for _ in range(3)]
     for number, talk in enumerate(talks):
-        chats.keep(f"s{number}", Waiting(talk, "k"))
+        chats.keep(f"s{number}", WaitingConversation(talk, "k"))
     assert [talk.closed for talk in talks] == [True, False, False]
     again = chats.take("s1", "k")
     chats.keep("s1", present(again))
     large = held(70)
-    chats.keep("s3", Waiting(large, "k"))
+    chats.keep("s3", WaitingConversation(large, "k"))
     assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
     huge = held(101)
-    chats.keep("s4", Waiting(huge, "k"))
+    chats.keep("s4", WaitingConversation(huge, "k"))
     assert huge.closed and large.closed and len(chats) == 0
     assert chats.take("s4", "k") is None
 
 
 def test_an_idle_conversation_is_released() -> None:
-    chats, talk = Conversations(idle_s=0.05), held(1)
-    chats.keep("visitor", Waiting(talk, "k"))
+    chats, talk = ConversationStore(idle_s=0.05), held(1)
+    chats.keep("visitor", WaitingConversation(talk, "k"))
     taken = chats.take("visitor", "k")
     time.sleep(0.15)
     assert not talk.closed  # it was answering

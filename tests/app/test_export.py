@@ -16,17 +16,17 @@ from PIL import Image
 from rotatek.cli.main import main
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.errors import SettingError
-from rotatek.inputs import open_image
+from rotatek.inputs.request import open_image
+from rotatek.methods.settings import Settings
 from rotatek.page import export
 from rotatek.page.ask import export_events, widgets
 from rotatek.page.ask.export_events import ExportEvents
-from rotatek.page.catalogue import Model, load_examples
 from rotatek.page.form import changed, fields, settings_of, values_of
 from rotatek.page.links import read_query
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.page.state import Run, start
-from rotatek.settings import Settings
+from rotatek.service.model_list import Model, load_examples
+from rotatek.service.run import Run, start
+from rotatek.service.service import Service
 from tests.fixtures import present
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)

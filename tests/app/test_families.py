@@ -9,15 +9,15 @@ import pytest
 from PIL import Image
 
 from rotatek.cli.main import main
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
 from rotatek.models import load
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Model
 from rotatek.page.form import values_of
 from rotatek.page.inspect import events as inspect
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.families import EVERY, save_known, save_unknown
 from tests.fixtures import Picture
 

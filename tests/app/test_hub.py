@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from rotatek.cli.main import main
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
 from rotatek.page.api import Endpoints
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Model
 from rotatek.page.form import values_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.fixtures import Picture
 
 FAULTS = {

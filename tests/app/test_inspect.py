@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek import analysis
-from rotatek.channels import CHANNELS
-from rotatek.channels.spark import SparK
 from rotatek.compare.columns import titled
-from rotatek.grids import Grid
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect import trace_analysis
+from rotatek.inspect.trace import Trace
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.spark import SparK
+from rotatek.methods.settings import Settings
 from rotatek.page import figures as page_figures
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
-from rotatek.page.service import Service
-from rotatek.page.state import Run
-from rotatek.settings import Settings
-from rotatek.trace import Trace
+from rotatek.service.run import Run
+from rotatek.service.service import Service
 from tests.fixtures import present
 from tests.unit.test_analysis import FirstChannels
-from viz import headmap
+from viz import head_heatmap
 
 TRACE = Trace((), (), 0, (), 2)
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
@@ -69,7 +69,7 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
             settings = form(
                 keep_channels=sparsity, weighting=weighting, keep_values=0.5, widths=True
             )
-            for quantity in headmap.QUANTITIES:
+            for quantity in head_heatmap.QUANTITIES:
                 assert events.redraw(run, quantity, 0, 0, 0, **settings)
     far = events.redraw(run, "energy", 99, 99, 99, **form())["drawn"]  # a crafted client's layer
     assert f"Layer {layers - 1}" in figures(far)["map"]["reading"]
@@ -190,7 +190,7 @@ def test_a_method_s_name_becomes_an_element_s() -> None:
 def test_the_map_agrees_with_the_head(run: Run) -> None:
     method, trace = CHOSEN.channels, present(run.trace)
     energies = drawings.spectra(run, trace, method)[2, 1]
-    view = analysis.head_view(trace, 2, 1, method)
+    view = trace_analysis.head_view(trace, 2, 1, method)
     assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
     assert drawings.spectra(run, trace, method.at(0.5)) is drawings.spectra(run, trace, method)
 

@@ -8,11 +8,11 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from rotatek import analysis
-from rotatek.page.catalogue import Example
+from rotatek.inspect import trace_analysis
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.learn import events, lessons, story, widgets
-from rotatek.page.service import Service
+from rotatek.service.model_list import Example
+from rotatek.service.service import Service
 from tests.app.test_inspect import figures
 from tests.fixtures import present
 from viz import masks
@@ -69,8 +69,8 @@ def test_the_lesson_on_bits_draws_what_the_methods_hand_out() -> None:
     """The head's own directions above the water have bits, and no others."""
     stored, named = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
     method, at = named.bits.channels, (stored.layer, stored.head)
-    depths = analysis.key_bits(stored.trace, method, stored.spectra)[at]
-    level = present(analysis.water_level(method, stored.spectra, *at))
+    depths = trace_analysis.key_bits(stored.trace, method, stored.spectra)[at]
+    level = present(trace_analysis.water_level(method, stored.spectra, *at))
     shares = stored.spectra[at] / stored.spectra[at].sum()
     assert np.array_equal(depths[::16] > 0, shares.reshape(-1, 16).mean(1) > level)
     lesson = lessons.stored_lessons(ASSETS)[-1]
@@ -101,7 +101,7 @@ def test_buttons_set_what_their_lesson_shows() -> None:
 def test_the_methods_are_what_the_lessons_say_of_them() -> None:
     stored, cast = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
     told = {one.name: one for one in (cast.ours, cast.fixed, cast.ragged)}
-    masked = analysis.masks(stored.trace, 0, 0, told, 32)
+    masked = trace_analysis.masks(stored.trace, 0, 0, told, 32)
     assert masks.agreement(masked[cast.fixed.name]) == 1 > masks.agreement(masked[cast.ragged.name])
     assert cast.ours.rotates and not (cast.fixed.rotates or cast.ragged.rotates)
     assert stored.columns.keys() == cast.columns().keys()

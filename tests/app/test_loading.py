@@ -8,15 +8,15 @@ import pytest
 from PIL import Image
 
 from rotatek import errors
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
 from rotatek.models import download
 from rotatek.page.ask import settings_events
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Example, Model
 from rotatek.page.form import values_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.model_list import Example, Model
+from rotatek.service.service import Service
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 

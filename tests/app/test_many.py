@@ -12,18 +12,18 @@ from gradio_client.exceptions import AppError
 from gradio_client.utils import QueueError
 
 from rotatek import errors
-from rotatek.cache.compressed import RotateKCache
-from rotatek.engine import Engine
-from rotatek.events import Event, Token
-from rotatek.inputs import Request
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Token
+from rotatek.inputs.request import Request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import binding, server
 from rotatek.page.build import build
-from rotatek.page.catalogue import Example
-from rotatek.page.health import report_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.health import report_of
+from rotatek.service.model_list import Example
+from rotatek.service.service import Service
 from tests import wire
 from tests.app.conftest import TINY
 from tests.tiny import tiny_qwen

@@ -12,17 +12,17 @@ import pytest
 from PIL import Image
 
 from rotatek.compare.columns import UNCOMPRESSED, titled
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
-from rotatek.events import Event, Failed, Finished, Token
+from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers, readings
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.catalogue import Model, load_examples, models_on_offer, presets
 from rotatek.page.form import settings_of, values_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.page.state import Run, start
-from rotatek.settings import Settings
+from rotatek.service.model_list import Model, load_examples, models_on_offer, presets
+from rotatek.service.run import Run, start
+from rotatek.service.service import Service
 from tests.fixtures import present
 from viz.theme import size
 

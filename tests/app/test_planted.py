@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from rotatek.compare.columns import titled
-from rotatek.engine import Engine
-from rotatek.page.catalogue import Model
-from rotatek.page.service import Service
-from rotatek.settings import Settings
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.cards import QUESTION, WORDS, card
 from tests.fixtures import Together, present
 

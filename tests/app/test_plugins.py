@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.channels import CHANNELS, ChannelMethod, LayerStates, Store, full_visual
 from rotatek.compare.columns import titled
-from rotatek.options import choice, option
+from rotatek.methods.channels import CHANNELS, ChannelMethod, LayerStates, Store, full_visual
+from rotatek.methods.options import choice, option
+from rotatek.methods.settings import Settings
 from rotatek.page import api, export
 from rotatek.page.ask import answers, settings_events
 from rotatek.page.ask.controls import Controls, drawers_part, sliders_part
-from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
-from rotatek.page.service import Service
-from rotatek.settings import Settings
+from rotatek.service.model_list import presets
+from rotatek.service.service import Service
 
 
 @dataclass(frozen=True)
@@ -115,5 +115,5 @@ def test_its_column_answers_in_its_colour(leading: type[Leading], service: Servi
     row = export.as_csv(run).splitlines()[-1]
     assert ",leading,0.5," in row and row.endswith(",up,1,")
     others = settings_events.every(**values_of(Settings(channels=Leading())))["others"]["value"]
-    narrowing = [kind for kind in CHANNELS.values() if kind.narrows]
+    narrowing = [kind for kind in CHANNELS.values() if kind.drops_channels]
     assert len(others) == len(narrowing)  # tokens alone, and all that leave channels out but itself

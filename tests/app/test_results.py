@@ -5,7 +5,8 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from rotatek.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.tokens import TOKENS
 from rotatek.page.results import (
     answers,
     events,
@@ -15,7 +16,6 @@ from rotatek.page.results import (
     styles,
     widgets,
 )
-from rotatek.tokens import TOKENS
 from tests.app.test_inspect import figures
 from viz import theme
 

@@ -6,20 +6,20 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.cache.compressed import RotateKCache
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.compare.columns import UNCOMPRESSED, title_of, titled
-from rotatek.decode import prefill
+from rotatek.engine.decode import prefill
+from rotatek.engine.events import Token
 from rotatek.errors import SettingError
-from rotatek.events import Token
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask import agreement, answers, readings, settings_events
 from rotatek.page.ask.events import most_others
-from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
-from rotatek.page.service import Service
-from rotatek.page.state import start
-from rotatek.settings import BASELINE, Settings
+from rotatek.service.model_list import presets
+from rotatek.service.run import start
+from rotatek.service.service import Service
 from tests.fixtures import present
 
 SETTINGS = [

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from rotatek.engine import Engine
-from rotatek.events import Event
-from rotatek.inputs import Request
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event
+from rotatek.inputs.request import Request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import server
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.catalogue import Example
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.settings import Settings
+from rotatek.service.model_list import Example
+from rotatek.service.service import Service
 from tests import wire
 from tests.app.conftest import TINY
 from tests.tiny import tiny_qwen

@@ -9,20 +9,20 @@ import pytest
 from PIL import Image
 
 from rotatek.compare.columns import titled
-from rotatek.engine import Engine
-from rotatek.events import Token
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Token
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask import settings_events
 from rotatek.page.ask.agreement import fidelity
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.ask.highlights import packed
 from rotatek.page.ask.verdict import Verdict, compare
 from rotatek.page.ask.words import words_of
-from rotatek.page.catalogue import Model
 from rotatek.page.form import values_of
-from rotatek.page.service import Service
 from rotatek.page.site import Site
-from rotatek.page.state import Column, Run
-from rotatek.settings import BASELINE, Settings
+from rotatek.service.model_list import Model
+from rotatek.service.run import Column, Run
+from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
 SPELLINGS = [
@@ -161,8 +161,8 @@ def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -
     while not service.busy():
         time.sleep(0.002)
     started = time.monotonic()
-    service.supersede("me")
+    service.replace_run("me")
     worker.join(10)
     assert not worker.is_alive() and time.monotonic() - started < 5
     assert "run" not in shown[-1] and shown[-1]["ask"]["interactive"]
-    service.supersede("nobody")
+    service.replace_run("nobody")

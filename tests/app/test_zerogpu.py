@@ -16,15 +16,15 @@ from PIL import Image
 
 from rotatek import errors
 from rotatek.compare.columns import titled
-from rotatek.engine import Engine
-from rotatek.events import Event, Failed, Finished, Prefilled, Token
-from rotatek.inputs import Request, make_request
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.inputs.request import Request, make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import zerogpu
-from rotatek.page.catalogue import Model
-from rotatek.page.health import report_of
-from rotatek.page.service import Service
-from rotatek.settings import BASELINE, Settings
+from rotatek.service.health import report_of
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.app.zerogpu import Spaces
 from tests.fixtures import present
 from tests.tiny import tiny_qwen
@@ -215,7 +215,7 @@ def test_nothing_is_probed_on_import_and_spaces_is_optional() -> None:
         "    setattr(torch.cuda, name, probed)\n"
         "import app, rotatek.page.zerogpu, rotatek.page.server, rotatek.models.loading\n"
         "assert not torch.cuda.is_initialized()\n"
-        "assert 'kernels.launch' not in sys.modules and 'kernels.solver' not in sys.modules\n"
+        "assert 'kernels.attention_launch' not in sys.modules and 'kernels.solver' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
 from rotatek.models.loading import POCKET_LLAVA
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.catalogue import Model, load_examples
-from rotatek.page.service import Service
 from rotatek.page.site import Site
+from rotatek.service.model_list import Model, load_examples
+from rotatek.service.service import Service
 from tests.browser.steps import open_drawer
 from tests.fixtures import Visit
 from tests.tiny import tiny_qwen

@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.catalogue import load_examples
 from rotatek.page.site import Site
+from rotatek.service.model_list import load_examples
 from tests.browser.steps import open_results
 from tests.fixtures import Shoot, Visit
 

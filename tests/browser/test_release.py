@@ -7,12 +7,12 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect
 
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.catalogue import Example, Model
-from rotatek.page.service import Service
 from rotatek.page.site import Site
+from rotatek.service.model_list import Example, Model
+from rotatek.service.service import Service
 from tests.browser.conftest import left
 from tests.browser.steps import open_drawer
 from tests.tiny import tiny_qwen

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pocket.models.config import build_model, model_config, save_model
 from rotatek.cluster import quiet
-from rotatek.pocket.models.config import build_model, model_config, save_model
 from tests.tiny import scramble
 
 ROOT = Path(__file__).resolve().parents[2]

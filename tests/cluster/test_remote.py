@@ -12,17 +12,17 @@ import yaml
 from ray.exceptions import RayActorError
 
 from rotatek import errors
-from rotatek.cluster.jobs import About, Began, Gone, Job
-from rotatek.cluster.remote import RemoteEngine, Told
+from rotatek.cluster.messages import About, ConversationLost, Job, Started
+from rotatek.cluster.remote_engine import DeliveredEvents, RemoteEngine
 from rotatek.cluster.replica import Replica
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
-from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs import make_request
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.page.conversations import Conversations
 from rotatek.server.runs import Runs
-from rotatek.settings import BASELINE, Settings
+from rotatek.service.conversation_store import ConversationStore
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
@@ -51,7 +51,7 @@ class Replicas:
     def _made(self, vlm: VisionLanguageModel, home: str) -> Replica:
         replica = Replica.__new__(Replica)  # its constructor asks Serve for a name
         replica.home, replica.engine = home, Engine(vlm)
-        replica.runs, replica.waiting = Runs(4, 4), Conversations()
+        replica.runs, replica.waiting = Runs(4, 4), ConversationStore()
         replica._stops = {}
         return replica
 
@@ -256,7 +256,7 @@ def test_what_contradicts_begins_again() -> None:
     def token(index: int, number: int) -> Token:
         return Token("answer", index, number, str(number), 1.0, False)
 
-    told = Told()
+    told = DeliveredEvents()
     first = [token(0, 5), token(1, 6)]
     assert [told.take(event) for event in first] == [[event] for event in first]
     told.again()
@@ -269,7 +269,7 @@ def test_what_contradicts_begins_again() -> None:
 def test_the_committed_configuration_is_one() -> None:
     from ray.serve.schema import ServeDeploySchema
 
-    from rotatek.cluster.front import application
+    from rotatek.cluster.gateway import application
 
     given = yaml.safe_load((ROOT / "deploy" / "serve.yaml").read_text())
     config = ServeDeploySchema(**given)
@@ -280,5 +280,9 @@ def test_the_committed_configuration_is_one() -> None:
 
 
 def test_jobs_travel(remote: RemoteEngine) -> None:
-    assert isinstance(remote._about, About) and Began("a") == Began("a") and Gone() == Gone()
+    assert (
+        isinstance(remote._about, About)
+        and Started("a") == Started("a")
+        and ConversationLost() == ConversationLost()
+    )
     assert remote.vlm.full_bytes(10) == 10 * remote._about.token_bytes

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from gradio_client import Client, handle_file
 
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
-from rotatek.events import Finished, Token
-from rotatek.inputs import make_request, open_image
-from rotatek.settings import Settings
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished, Token
+from rotatek.inputs.request import make_request, open_image
+from rotatek.methods.settings import Settings
 from tests.cluster.conftest import Nodes, free_port
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of
@@ -31,11 +31,11 @@ def address(nodes: Nodes, folder: Path) -> Iterator[str]:
     """The page and the API in front of two replicas."""
     from ray import serve
 
-    from rotatek.cluster.front import Plan, build
+    from rotatek.cluster.gateway import Deployment, build
 
     port = free_port()
     serve.start("HeadOnly", http_options={"host": "127.0.0.1", "port": port})
-    plan = Plan(models=(str(folder),), least=2, most=2, answers=8, device="cpu")
+    plan = Deployment(models=(str(folder),), least=2, most=2, answers=8, device="cpu")
     serve.run(build(plan), name="rotatek")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

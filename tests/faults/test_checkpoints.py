@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pocket.models.config import build_model, model_config, save_model
 from rotatek import errors
 from rotatek.models import load
 from rotatek.models.loading import card_line
-from rotatek.pocket.models.config import build_model, model_config, save_model
 
 
 @pytest.fixture(scope="module")

@@ -19,20 +19,21 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import errors, failures
-from rotatek.cache.compressed import RotateKCache
+from pocket.models.config import build_model, model_config, save_model
+from rotatek import errors
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli import main as command
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
+from rotatek.engine import recovery
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.evaluation.journal import Journal
-from rotatek.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs import Request, make_request
+from rotatek.inputs.request import Request, make_request
 from rotatek.limits import Limits
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page.ask.answers import status
-from rotatek.page.state import start
-from rotatek.pocket.models.config import build_model, model_config, save_model
-from rotatek.settings import BASELINE, Settings
+from rotatek.service.run import start
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,10 +76,10 @@ def raising(failure: BaseException, after: int = 0, times: int = 10**9) -> Calla
 STAGES = {
     "image processor": ("rotatek.models.qwen2_5_vl.Qwen25VL.preprocess", 0),
     "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
-    "first layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 0),
-    "third layer's compression": ("rotatek.channels.rotatek.RotateK.compress", 2),
-    "first decoding step": ("rotatek.decode.decode_one_token", 0),
-    "fifth decoding step": ("rotatek.decode.decode_one_token", 4),
+    "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 0),
+    "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 2),
+    "first decoding step": ("rotatek.engine.decode.decode_one_token", 0),
+    "fifth decoding step": ("rotatek.engine.decode.decode_one_token", 4),
     "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),
 }
 FAILURES = {
@@ -192,20 +193,20 @@ def test_memory_that_really_is_short(engine: Engine, monkeypatch: pytest.MonkeyP
 
 def test_tighter_limits_shrink_what_costs_memory(picture: Callable[..., Image.Image]) -> None:
     request = make_request([picture(160, 121), picture(1600, 16)], "?", 100)
-    smaller = failures.tighter(request)
+    smaller = recovery.tighter(request)
     assert [image.size for image in smaller.images] == [(80, 60), (800, 16)]
     assert smaller.max_new_tokens == 50 and smaller.question == request.question
-    assert failures.tighter(make_request(picture(), "?", 6)).max_new_tokens == 6
+    assert recovery.tighter(make_request(picture(), "?", 6)).max_new_tokens == 6
 
 
 def test_a_lost_accelerator_is_told_from_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: device-side assert")
-    monkeypatch.setattr(failures, "probe", lambda device: None)
-    assert not failures.is_lost(failure, gpu)  # the next call works
-    monkeypatch.setattr(failures, "probe", raising(failure)(failures.probe))
-    assert failures.is_lost(failure, gpu)
-    assert not failures.is_lost(ValueError(), gpu)
-    assert not failures.is_lost(failure, torch.device("cpu"))
+    monkeypatch.setattr(recovery, "probe", lambda device: None)
+    assert not recovery.is_lost(failure, gpu)  # the next call works
+    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
+    assert recovery.is_lost(failure, gpu)
+    assert not recovery.is_lost(ValueError(), gpu)
+    assert not recovery.is_lost(failure, torch.device("cpu"))
 
 
 def test_a_lost_accelerator_turns_health_red(
@@ -218,7 +219,7 @@ def test_a_lost_accelerator_turns_health_red(
     failure = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
-        patch.setattr(failures, "is_lost", lambda failure, device: True)
+        patch.setattr(recovery, "is_lost", lambda failure, device: True)
         *_, last = engine.compare(request_, COLUMNS)
     assert last == Failed(None, errors.Restarting.sentence)
     assert not engine.health().able

@@ -21,7 +21,7 @@ IMAGE = ROOT / "assets" / "examples" / "receipt.png"
 # the question says so.
 PROGRAM = """
 import sys, time
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
 from rotatek.page import catalogue, server
 from tests.tiny import tiny_qwen
 

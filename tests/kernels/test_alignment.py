@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from kernels import check
-from kernels.cases import FLAT, WIDTHS, Case, branches, grid, make, widths
-from kernels.check import errors, passes
-from kernels.launch import attend_triton
+from benchmarks.kernels import check
+from benchmarks.kernels.cases import FLAT, WIDTHS, Case, branches, grid, make, widths
+from benchmarks.kernels.check import errors, passes
+from kernels.attention_launch import attend_triton
 from kernels.reference import MULTIPLE, misaligned
-from rotatek.channels.widths import narrow, take_samples
+from rotatek.methods.channels.adaptive_widths import narrow, take_samples
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kernels.cases import PACKS, Case, attend_plain, grid, make
-from kernels.check import errors, families, passes
+from benchmarks.kernels.cases import PACKS, Case, attend_plain, grid, make
+from benchmarks.kernels.check import errors, families, passes
+from benchmarks.kernels.paper_kernels import attend_paper
+from kernels.attention_launch import attend_triton
 from kernels.dispatch import Dispatcher
-from kernels.launch import attend_triton
-from kernels.paper import attend_paper
 from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
 from kernels.reference import attend_reference
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from kernels import launch
-from kernels.cases import WIDTHS, Case, branches, make, widths
-from kernels.check import errors, passes, sampled
+from benchmarks.kernels.cases import WIDTHS, Case, branches, make, widths
+from benchmarks.kernels.check import errors, passes, sampled
+from kernels import attention_launch
+from kernels.attention_launch import _merge_block, attend_triton
 from kernels.dispatch import sample
-from kernels.launch import _merge_block, attend_triton
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
-from rotatek.channels.packing import pack
-from rotatek.channels.spark import SparKStore
+from rotatek.methods.channels.bit_packing import pack
+from rotatek.methods.channels.spark import SparKStore
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BF16 = torch.bfloat16
@@ -55,7 +55,9 @@ def test_a_sample_of_the_grid_always_has_every_path() -> None:
     for row in ((32, 320), (48, 352), (128, 512), (32, 160), (32, 192), (32, 128)):
         assert {(*row, f"joined, {how}") for how in ("one", "several")} & seen, row
     assert {how for *_, how in seen} >= {"joined, one", "joined, several"}
-    assert any(case.r == 16 and case.B * case.Hkv * case.G > launch.SLICED for case in branches())
+    assert any(
+        case.r == 16 and case.B * case.Hkv * case.G > attention_launch.SLICED for case in branches()
+    )
 
 
 @pytest.mark.parametrize("N", [1, 300])
@@ -120,8 +122,8 @@ def test_nothing_is_read_early_that_was_just_written(
 ) -> None:
     kernels = [Launches(), Launches()]
     for name, kernel in zip(("split_kernel", "merge_kernel"), kernels, strict=True):
-        monkeypatch.setattr(launch, name, kernel)
-    monkeypatch.setattr(launch, "device_facts", lambda device: H200)
+        monkeypatch.setattr(attention_launch, name, kernel)
+    monkeypatch.setattr(attention_launch, "device_facts", lambda device: H200)
     q, visual, text = make(Case(BF16, pack=pack or "rotated", N=65 if pack else 0), "cpu")
     visual = None if visual is None else visual._replace(**change)
     attend_triton(q, visual, text, 0.1)
@@ -149,15 +151,17 @@ def test_gpus_without_8_bit_floats_leave_such_caches_to_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for arch, refused in ((80, True), (86, True), (89, False), (90, False)):
-        monkeypatch.setattr(launch, "device_facts", lambda device, arch=arch: (arch, 100))
+        monkeypatch.setattr(attention_launch, "device_facts", lambda device, arch=arch: (arch, 100))
         for stored in ("fp8", "int8", "rotated"):
             q, visual, text = make(replace(EIGHT, pack=stored), "cpu")
-            assert bool(launch.supported(q, visual, text)) == (refused and stored == "fp8")
+            assert bool(attention_launch.supported(q, visual, text)) == (
+                refused and stored == "fp8"
+            )
 
 
 def test_a_cache_without_a_channel_is_refused_and_one_with_planes_is_not() -> None:
     q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
-    assert launch.supported(q, visual, text) is None
+    assert attention_launch.supported(q, visual, text) is None
     assert visual.basis is not None
     none = visual._replace(keys=visual.keys[..., :0], basis=visual.basis[..., :0])
-    assert "channel" in (launch.supported(q, none, text) or "")
+    assert "channel" in (attention_launch.supported(q, none, text) or "")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.codes import codes_of, data_of
+from kernels.plane_codes import codes_of, data_of
 from kernels.planes import Planes, depths_of, pack, unpack
 
 MIXES = [[[48, 32, 16, 16], [16, 0, 0, 0]], [[0, 0, 0, 0], [32, 32, 16, 0]]]

@@ -17,10 +17,10 @@ from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
 from kernels import append, launch, launch_planes, layers, looks, moments, packing, passes
-from kernels.cases import Case, make
+from benchmarks.kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
-from kernels.window import sample_window
+from kernels.window_attention_reference import sample_window
 """
 EVERY = """
 compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")

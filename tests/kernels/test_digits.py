@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from kernels.cases import PLANES, Case, attend_plain, grid, make
-from kernels.check import errors, passes
-from kernels.launch import attend_triton, supported
-from kernels.launch_planes import (
+from benchmarks.kernels.cases import PLANES, Case, attend_plain, grid, make
+from benchmarks.kernels.check import errors, passes
+from kernels.attention_launch import attend_triton, supported
+from kernels.packed_attention_launch import (
     WIDEST,
     PlanesConfig,
     PlanesWork,

@@ -16,8 +16,8 @@ import torch
 from kernels import dispatch
 from kernels.dispatch import Dispatcher, Status, sample
 from kernels.reference import Text, Visual, append_plain, attend_reference, opened_text
-from kernels.window import Window, look_plain, sample_window
-from rotatek import rotation
+from kernels.window_attention_reference import Window, sample_window, window_attention_plain
+from rotatek.methods import rotation
 
 WRONG = ("slanted", "wrong", "heavy")
 
@@ -283,7 +283,7 @@ def test_looks_that_fail_are_summed_in_plain_pytorch(
         calls.append(given)
         if not wrong:
             raise RuntimeError("a secret path")
-        mass, spread, squares = look_plain(seen)
+        mass, spread, squares = window_attention_plain(seen)
         return mass, 1.1 * spread, squares
 
     fake = SimpleNamespace(look=look)
@@ -294,7 +294,7 @@ def test_looks_that_fail_are_summed_in_plain_pytorch(
     dispatcher._unproven = {"looks"}
     for _ in range(3):
         got = dispatcher.look(disguised)
-        assert all(map(torch.equal, got, look_plain(disguised)))
+        assert all(map(torch.equal, got, window_attention_plain(disguised)))
     assert len(calls) == 1
     assert dispatcher.sums_up(seen.keys) is dispatcher.sums_up(disguised.keys) is False
     reason = dispatcher.status("cuda").reason

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-from kernels.cases import PACKS, Case, attend_plain, make
-from kernels.check import errors, passes
-from kernels.launch import attend_triton
+from benchmarks.kernels.cases import PACKS, Case, attend_plain, make
+from benchmarks.kernels.check import errors, passes
+from kernels.attention_launch import attend_triton
 from kernels.plan import Config, Joined, Work, joined_us, layout, plan_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

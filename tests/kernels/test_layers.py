@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import layers, passes
-from kernels.passes import CLOSE, WORKS, Passes, sample
+from kernels import fused_dispatch, fused_elementwise
+from kernels.fused_dispatch import CLOSE, WORKS, Passes, sample
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TYPES = [torch.bfloat16, torch.float16]
@@ -36,7 +36,7 @@ def steps_off(got: Tensor, want: Tensor) -> float:
 def test_rows_are_normed(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x, weight = 3 * drawn(*shape, dtype=dtype), drawn(shape[-1], dtype=dtype)
     given = x, weight, 1e-6
-    off = steps_off(layers.norm(*given), passes.norm_plain(*given))
+    off = steps_off(fused_elementwise.norm(*given), fused_dispatch.norm_plain(*given))
     if x.numel() and (DEVICE == "cuda" or dtype == torch.float16):
         assert off < 0.05  # Triton's interpreter cuts bfloat16 off
 
@@ -45,19 +45,23 @@ def test_rows_of_a_larger_tensor_are_normed() -> None:
     """Queries before their positions are a transposed part of one projection."""
     x = drawn(2, 3, 4, 96, dtype=torch.bfloat16).transpose(1, 2)[..., 16:80]
     weight = drawn(64, dtype=torch.bfloat16)
-    steps_off(layers.norm(x, weight, 1e-5), passes.norm_plain(x, weight, 1e-5))
+    steps_off(fused_elementwise.norm(x, weight, 1e-5), fused_dispatch.norm_plain(x, weight, 1e-5))
 
 
 def test_a_row_too_wide_for_a_program_is_refused() -> None:
     with pytest.raises(ValueError, match="more than"):
-        layers.norm(torch.ones(1, layers.WIDEST + 1), torch.ones(layers.WIDEST + 1), 1e-6)
+        fused_elementwise.norm(
+            torch.ones(1, fused_elementwise.WIDEST + 1),
+            torch.ones(fused_elementwise.WIDEST + 1),
+            1e-6,
+        )
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", [(1,), (3, 70), (2, 3, 2048), (0, 8)])
 def test_gates_are_multiplied(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     gate, up = 4 * drawn(*shape, dtype=dtype), drawn(*shape, dtype=dtype)
-    steps_off(layers.gate(gate, up), passes.gate_plain(gate, up))
+    steps_off(fused_elementwise.gate(gate, up), fused_dispatch.gate_plain(gate, up))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -65,7 +69,10 @@ def test_gates_are_multiplied(shape: tuple[int, ...], dtype: torch.dtype) -> Non
 def test_queries_and_keys_are_rotated(n: int, H: int, d: int, dtype: torch.dtype) -> None:
     qkv, angle = drawn(n, 3, H, d, dtype=dtype), drawn(n, d, dtype=torch.float32)
     given = qkv, angle.cos(), angle.sin()
-    got, want = layers.rotate(*given).float(), passes.rotate_plain(*given).float()
+    got, want = (
+        fused_elementwise.rotate(*given).float(),
+        fused_dispatch.rotate_plain(*given).float(),
+    )
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(got, want, rtol=eps, atol=eps)  # of a difference of two products
 
@@ -88,7 +95,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Passes, "_launch", launch)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(
-        passes, "sample", lambda work, _, dtype: sample(work, torch.device("cpu"), dtype)
+        fused_dispatch, "sample", lambda work, _, dtype: sample(work, torch.device("cpu"), dtype)
     )
     return launched
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.looks import look
 from kernels.reference import Text
-from kernels.window import Window, look_plain
+from kernels.window_attention import window_attention
+from kernels.window_attention_reference import Window, window_attention_plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -68,22 +68,22 @@ def test_sums_are_those_of_a_softmax(
 ) -> None:
     """Over one tile of queries and tokens and over several, with and without text."""
     seen = window(N, d, M, dtype, metric)
-    for got, want in zip(look(seen), wanted(seen), strict=True):
+    for got, want in zip(window_attention(seen), wanted(seen), strict=True):
         error = (got.double() - want).norm() / want.norm()
         assert got.shape == want.shape
         assert float(error) <= 2e-2  # a single number of 8 bits, where there is one token
     beyond = torch.arange(N, device=DEVICE) >= seen.lengths[:, None]
-    assert not bool(look(seen)[0][beyond].any())
+    assert not bool(window_attention(seen)[0][beyond].any())
 
 
 def test_many_queries_take_several_programs() -> None:
     seen = window(100, 32, 40, torch.bfloat16, metric=True)
     seen = seen._replace(queries=seen.queries.repeat(1, 20, 1, 1))
-    for got, want in zip(look(seen), wanted(seen), strict=True):
+    for got, want in zip(window_attention(seen), wanted(seen), strict=True):
         assert float((got.double() - want).norm() / want.norm()) <= 1e-2
 
 
 def test_the_plain_sums_are_those_of_a_softmax() -> None:
     seen = window(150, 80, 20, torch.float32, metric=True)
-    for got, want in zip(look_plain(seen), wanted(seen), strict=True):
+    for got, want in zip(window_attention_plain(seen), wanted(seen), strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-6)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from kernels.launch import attend_triton
+from kernels.attention_launch import attend_triton
 from kernels.reference import attend_reference, misaligned
-from rotatek.attention import decoder_layers
-from rotatek.serving.batch import RunningBatch
+from rotatek.bridge.attention import decoder_layers
+from rotatek.engine.batch import RunningBatch
 from tests.ragged import KINDS, filled
 from tests.tiny import tiny_qwen
 

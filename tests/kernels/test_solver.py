@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from kernels.moments import covariance, project, weigh
-from kernels.solver import start_basis, subspace
-from kernels.solver_check import (
+from benchmarks.kernels.solver_check import (
     ENERGY,
     ORTHONORMAL,
     RESIDUAL,
@@ -16,7 +14,9 @@ from kernels.solver_check import (
     projection_error,
     spectra,
 )
-from rotatek.rotation import SIGMA_FLOOR, query_weights, solvers
+from kernels.covariance import covariance, project, weigh
+from kernels.solver import start_basis, subspace
+from rotatek.methods.rotation import SIGMA_FLOOR, query_weights, solvers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HARD = (

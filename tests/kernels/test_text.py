@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.kernels.cases import Case, attend_plain, make
+from benchmarks.kernels.check import errors, passes
 from kernels.append import append_text
-from kernels.cases import Case, attend_plain, make
-from kernels.check import errors, passes
-from kernels.launch import attend_triton
+from kernels.attention_launch import attend_triton
 from kernels.plan import Config, Joined
-from kernels.reference import Past, Text, append_plain, attend_reference, opened_text
+from kernels.reference import QuantisedText, Text, append_plain, attend_reference, opened_text
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -68,7 +68,7 @@ def empty(B: int, H: int, recent: int, behind: int, d: int) -> Text:
     data = torch.zeros(B, H, behind, 2, d, dtype=torch.int8)
     scales = torch.zeros(B, H, behind, 2, dtype=torch.bfloat16)
     lengths = torch.zeros(B, dtype=torch.int32)
-    return Text(ring, ring.clone(), lengths, Past(data, scales, torch.ones(B, H, d)))
+    return Text(ring, ring.clone(), lengths, QuantisedText(data, scales, torch.ones(B, H, d)))
 
 
 def by_kernel(text: Text, keys: torch.Tensor, values: torch.Tensor, added: torch.Tensor) -> None:

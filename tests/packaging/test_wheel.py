@@ -148,14 +148,14 @@ def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
     for model in ("pocket", "pocket-llava"):
         own = {path.name for path in (ROOT / "assets" / model).iterdir()}
         assert {f"assets/{model}/{name}" for name in own} <= inside
-    unwanted = ("pocket/", "kernels/bench", "assets/fonts", "assets/handmade")
+    unwanted = ("pocket/", "benchmarks/kernels", "assets/fonts", "assets/handmade")
     assert not [name for name in inside if name.startswith(unwanted)]
 
 
 def test_no_module_imports_a_package_of_the_checkout(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         modules = {n: archive.read(n) for n in archive.namelist() if n.endswith(".py")}
-    assert "rotatek/kernels/dispatch.py" in modules and "rotatek/viz/headmap.py" in modules
+    assert "rotatek/kernels/dispatch.py" in modules and "rotatek/viz/head_heatmap.py" in modules
     for name, source in modules.items():
         for node in ast.walk(ast.parse(source)):
             found = []
@@ -174,7 +174,7 @@ def test_the_source_archive_builds_that_wheel(installed: Installed) -> None:
     with tarfile.open(installed.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"setup.py", "kernels/dispatch.py", "assets/pocket/config.json", "CHANGELOG.md"} <= names
-    assert not [name for name in names if name.startswith(("rotatek/pocket/", "tests/"))]
+    assert not [name for name in names if name.startswith(("pocket/", "tests/"))]
 
 
 def test_an_index_takes_both(installed: Installed, tmp_path: Path) -> None:

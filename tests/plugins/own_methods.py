@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rotatek.channels import ChannelMethod, LayerStates, Store, full_visual
-from rotatek.options import choice, option
-from rotatek.tokens.base import Attended, Stage, TokenPruner
+from rotatek.methods.channels import ChannelMethod, LayerStates, Store, full_visual
+from rotatek.methods.options import choice, option
+from rotatek.methods.tokens.base import Attended, Stage, TokenPruner
 
 
 @dataclass(frozen=True)

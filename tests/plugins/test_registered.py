@@ -10,11 +10,11 @@ Run = Callable[..., str]
 
 CODE = """
 import json
-from rotatek.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS
 from rotatek.compare.columns import matched
 from rotatek.evaluation.tables import tables
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 
 flat = dict(tokens="stride", keep_tokens=0.5, stride_phase=0.25, channels="loudest",
             keep_channels=0.5, loudness_norm="one")
@@ -54,9 +54,9 @@ print(cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1]), cache.pla
 PAGE = """
 import json
 from rotatek.page.build import build
-from rotatek.page.catalogue import load_examples, models_on_offer
+from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.page.inspect.drawings import mask_frames
-from rotatek.page.service import Service
+from rotatek.service.service import Service
 from rotatek.page.site import Site
 from rotatek.paths import assets
 
@@ -76,10 +76,10 @@ import json
 import numpy as np
 from pathlib import Path
 from rotatek import Engine, RotateK, Settings, make_request, open_image
-from rotatek.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS
 from rotatek.compare.columns import titled
 from rotatek.page.inspect.drawings import Place, View, head_drawings
-from rotatek.page.state import start
+from rotatek.service.run import start
 
 image, columns = open_image(Path({picture!r})), titled(Settings(), [])
 run = start(columns, np.asarray(image), "What is the total?")

@@ -13,12 +13,12 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from rotatek.engine import Engine
-from rotatek.events import Event
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event
 from rotatek.models import VisionLanguageModel
-from rotatek.page.catalogue import Model
-from rotatek.page.service import Service
-from rotatek.server.door import Door
+from rotatek.server.chat_app import ChatApp
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
 TINY = Model("tiny", "Tiny", "nowhere")
@@ -53,7 +53,7 @@ def asked(image: Image.Image | str, question: str = "What is it?") -> list[dict[
 
 
 @contextmanager
-def served(door: Door) -> Iterator[str]:
+def served(door: ChatApp) -> Iterator[str]:
     """The address of a door that is open meanwhile."""
     config = uvicorn.Config(door.app(), port=0, log_config=None, access_log=False, ws="none")
     server = uvicorn.Server(config)
@@ -75,22 +75,22 @@ def vlm() -> VisionLanguageModel:
     return tiny_qwen()
 
 
-def tiny_door(vlm: VisionLanguageModel, pause: float = 0.0, **options: Any) -> Door:
+def tiny_door(vlm: VisionLanguageModel, pause: float = 0.0, **options: Any) -> ChatApp:
     """A door to a tiny model, loaded."""
     engine = Slow(vlm)
     service = Service([TINY], lambda source: engine)
     service.engine("tiny")
     engine.pause = pause
-    return Door(service, **options)
+    return ChatApp(service, **options)
 
 
 @pytest.fixture(scope="package")
-def door(vlm: VisionLanguageModel) -> Door:
+def door(vlm: VisionLanguageModel) -> ChatApp:
     return tiny_door(vlm)
 
 
 @pytest.fixture(scope="package")
-def address(door: Door) -> Iterator[str]:
+def address(door: ChatApp) -> Iterator[str]:
     with served(door) as address:
         yield address
 

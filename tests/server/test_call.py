@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from rotatek import errors
-from rotatek.server.call import MOST_STOPS, read_call, read_messages
-from rotatek.server.keys import Keys
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.server.api_keys import Keys
+from rotatek.server.chat_request import MOST_STOPS, read_call, read_messages
 from rotatek.server.reply import StopText
-from rotatek.settings import BASELINE, Settings
 from tests.server.conftest import asked, uri
 
 PICTURE = uri(Image.new("RGB", (64, 48), "white"))

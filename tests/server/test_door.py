@@ -14,15 +14,15 @@ import pytest
 from PIL import Image
 
 from rotatek import errors
-from rotatek.engine import Engine
-from rotatek.inputs import make_request, open_image
+from rotatek.engine.engine import Engine
+from rotatek.inputs.request import make_request, open_image
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.page.catalogue import Model
-from rotatek.page.service import Service
-from rotatek.server.body import Bodies
-from rotatek.server.door import Bounds, Door
-from rotatek.server.keys import Keys
-from rotatek.settings import Settings
+from rotatek.server.api_keys import Keys
+from rotatek.server.chat_app import Bounds, ChatApp
+from rotatek.server.request_body import RequestBodies
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of, served, tiny_door, uri
 
@@ -86,7 +86,7 @@ def test_a_stop_text_ends_the_answer(client: openai.OpenAI, picture: Picture, st
 
 
 def test_a_follow_up_goes_on_from_its_own_cache_once(
-    client: openai.OpenAI, door: Door, picture: Picture
+    client: openai.OpenAI, door: ChatApp, picture: Picture
 ) -> None:
     first = asked(picture(seed=3))
     answer = ask(client, first).choices[0].message.content
@@ -155,7 +155,7 @@ def test_refusals_have_the_apis_form(client: openai.OpenAI, picture: Picture) ->
 def test_a_model_that_the_hub_refuses(hub: ThreadingHTTPServer, picture: Picture) -> None:
     service = Service([Model("own", "Own", "org/gated")], lambda source: Engine(source, "cpu"))
     refused = pytest.raises(openai.APIStatusError, match="Accept its terms")
-    with served(Door(service)) as address, client_of(address) as client, refused:
+    with served(ChatApp(service)) as address, client_of(address) as client, refused:
         ask(client, asked(picture()), model="own")
 
 
@@ -207,7 +207,7 @@ def test_keys_are_asked_for_and_keep_caches_apart(
 
 
 @pytest.fixture
-def slow(vlm: VisionLanguageModel) -> Iterator[tuple[Door, str]]:
+def slow(vlm: VisionLanguageModel) -> Iterator[tuple[ChatApp, str]]:
     """One answer at once, one may wait, and each takes seconds."""
     door = tiny_door(vlm, pause=0.03, bounds=Bounds(answers=1, queue=1))
     with served(door) as address:
@@ -223,7 +223,7 @@ def until(condition: Any, seconds: float = 10.0) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_stops_its_answer(
-    slow: tuple[Door, str], picture: Picture, stream: bool
+    slow: tuple[ChatApp, str], picture: Picture, stream: bool
 ) -> None:
     door, address = slow
     body = {"model": "tiny", "messages": asked(picture()), "max_tokens": 1000, "stream": stream}
@@ -236,7 +236,9 @@ def test_a_client_that_leaves_stops_its_answer(
     assert len(door.service.conversations) == 0
 
 
-def test_a_full_queue_refuses(slow: tuple[Door, str], picture: Picture, together: Together) -> None:
+def test_a_full_queue_refuses(
+    slow: tuple[ChatApp, str], picture: Picture, together: Together
+) -> None:
     door, address = slow
     told: list[int] = []
 
@@ -253,7 +255,7 @@ def test_a_full_queue_refuses(slow: tuple[Door, str], picture: Picture, together
     assert door.runs.running == door.runs.waiting == 0
 
 
-def test_a_process_that_leaves_says_so(slow: tuple[Door, str], picture: Picture) -> None:
+def test_a_process_that_leaves_says_so(slow: tuple[ChatApp, str], picture: Picture) -> None:
     door, address = slow
     stream = ask(client_of(address), asked(picture()), max_tokens=1000, stream=True)
     next(iter(stream))
@@ -268,7 +270,7 @@ def test_a_process_that_leaves_says_so(slow: tuple[Door, str], picture: Picture)
 
 def test_bodies_are_bounded_together(vlm: VisionLanguageModel) -> None:
     door = tiny_door(vlm)
-    door.bodies = Bodies(most=1000, together=1500, patience_s=0.4)
+    door.bodies = RequestBodies(most=1000, together=1500, patience_s=0.4)
     typed = {"content-type": "application/json"}
     with served(door) as address:
         chat = f"{address}/v1/chat/completions"

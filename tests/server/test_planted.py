@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rotatek.engine import Engine
-from rotatek.page.catalogue import Model
-from rotatek.page.service import Service
-from rotatek.server.door import Door
+from rotatek.engine.engine import Engine
+from rotatek.server.chat_app import ChatApp
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 from tests.cards import QUESTION, WORDS, card
 from tests.fixtures import Together
 from tests.server.conftest import asked, client_of, served
@@ -25,7 +25,9 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     engine = Engine("pocket", "cpu")
-    with served(Door(Service([Model("pocket", "Pocket", "pocket")], lambda source: engine))) as url:
+    with served(
+        ChatApp(Service([Model("pocket", "Pocket", "pocket")], lambda source: engine))
+    ) as url:
         yield url
 
 

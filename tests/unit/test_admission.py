@@ -1,6 +1,6 @@
 """Who may start, and who waits."""
 
-from rotatek.serving.admission import Admission
+from rotatek.engine.admission import Admission
 
 
 def test_places_move_up_first_come_first_served() -> None:

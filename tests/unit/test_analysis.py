@@ -10,10 +10,15 @@ from PIL import Image
 from torch import Tensor
 
 from kernels.reference import project_query
-from rotatek import analysis
-from rotatek.cache.compressed import RotateKCache
-from rotatek.channels import CHANNELS, RotateK, SparK, ThinK
-from rotatek.channels.base import (
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.inputs.request import make_request
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect import trace_analysis
+from rotatek.inspect.trace import Trace, TraceRecorder
+from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
+from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
@@ -21,14 +26,9 @@ from rotatek.channels.base import (
     interpolated,
     variation,
 )
-from rotatek.channels.store import Store
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
-from rotatek.grids import Grid
-from rotatek.inputs import make_request
-from rotatek.options import option
-from rotatek.settings import Settings
-from rotatek.trace import Trace, TraceRecorder
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import option
+from rotatek.methods.settings import Settings
 from tests.tiny import tiny_qwen
 
 D = 32  # of the tiny model's heads
@@ -59,7 +59,7 @@ METHODS = [
     RotateK(weighting="consistent"),
     SparK(recovery="mean"),
 ]
-REDUCING = [method for method in METHODS if method.narrows]
+REDUCING = [method for method in METHODS if method.drops_channels]
 
 
 def name(method: ChannelMethod) -> str:
@@ -126,8 +126,8 @@ def test_scores_are_those_of_a_real_cache(
 def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMethod, k: int) -> None:
     states = trace.head(1, 0)
     stored = method.at(k / D).compress(states.as_layer())
-    method.at(k / D).for_figures().settle([stored], last=True)
-    mask = analysis.masks(trace, 1, 0, {"it": method}, k)["it"]
+    method.at(k / D).for_figures().finish_layers([stored], last=True)
+    mask = trace_analysis.masks(trace, 1, 0, {"it": method}, k)["it"]
     assert mask.dtype == bool and mask.shape == states.keys.shape
     assert mask.sum() == stored.visual.keys.numel() == k * len(states.keys)
     assert (mask.sum(1) == k).all()
@@ -135,7 +135,7 @@ def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMeth
 
 def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -> None:
     states = trace.head(2, 1)
-    masks = analysis.masks(trace, 2, 1, analysis.compared(RotateK()), 8)
+    masks = trace_analysis.masks(trace, 2, 1, trace_analysis.compared(RotateK()), 8)
     index = ThinK(0.25).compress(states.as_layer()).visual.index
     assert index is not None
     index = index[0, 0]
@@ -180,7 +180,7 @@ def test_energy_holds_under_weights_that_are_not_its_own(
     """The channels stay those that the method chooses by its own scores."""
     states = trace.head(0, 0)
     weights = RotateK(weighting=weighting).weights(states.queries)
-    curve = analysis.energy_curve(trace, 0, 0, kind(), RotateK(weighting=weighting), 8)
+    curve = trace_analysis.energy_curve(trace, 0, 0, kind(), RotateK(weighting=weighting), 8)
     assert curve[8] == pytest.approx(max(0, 1 - lost(kind(), states, weights, 8)), abs=5e-3)
 
 
@@ -188,7 +188,7 @@ def test_rotated_energy_is_the_spectrum_s(trace: Trace) -> None:
     """Under the paper's weights too, whose reconstruction is no projection in their metric."""
     states, method = trace.head(1, 0), RotateK()
     spectrum = method.axes(states).spectrum
-    curve = analysis.energy_curves(trace, 1, 0, method)["rotatek"]
+    curve = trace_analysis.energy_curves(trace, 1, 0, method)["rotatek"]
     assert np.allclose(np.diff(curve), (spectrum / spectrum.sum()).numpy(), atol=1e-5)
 
 
@@ -229,8 +229,11 @@ def test_curves_are_straight_between_their_points(size: int, points: dict[int, f
 
 def test_a_curve_says_the_same_whatever_else_is_worked_out(trace: Trace) -> None:
     for method in REDUCING:
-        alone = analysis.energy_curve(trace, 2, 0, method, RotateK(), 11)
-        assert np.abs(alone - analysis.energy_curve(trace, 2, 0, method, RotateK(), 3)).max() < 0.1
+        alone = trace_analysis.energy_curve(trace, 2, 0, method, RotateK(), 11)
+        assert (
+            np.abs(alone - trace_analysis.energy_curve(trace, 2, 0, method, RotateK(), 3)).max()
+            < 0.1
+        )
         assert (alone[0], alone[-1]) == (0, pytest.approx(1, abs=1e-3))
         if not isinstance(method, SparK):
             assert (np.diff(alone) >= -1e-6).all()
@@ -238,14 +241,14 @@ def test_a_curve_says_the_same_whatever_else_is_worked_out(trace: Trace) -> None
 
 def test_the_rotation_holds_more_than_any_choice_of_channels(trace: Trace) -> None:
     for layer in range(4):
-        curves = analysis.energy_curves(trace, layer, 0, RotateK(weighting="consistent"))
+        curves = trace_analysis.energy_curves(trace, layer, 0, RotateK(weighting="consistent"))
         assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
 
 
 def test_the_view_is_the_spectrum_s_and_the_raw_keys(trace: Trace) -> None:
     for method in (RotateK(), RotateK(weighting="none"), RotateK(0.5, "consistent")):
-        view = analysis.head_view(trace, 2, 1, method)
-        energies = analysis.spectra(trace, method)[2, 1]
+        view = trace_analysis.head_view(trace, 2, 1, method)
+        energies = trace_analysis.spectra(trace, method)[2, 1]
         assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
         assert view.k == round(D * method.keep) and view.tokens == trace.visual_tokens
         assert np.allclose(view.raw, np.abs(trace.layers[2].keys[1]), atol=1e-3)
@@ -256,14 +259,14 @@ def test_the_view_is_the_spectrum_s_and_the_raw_keys(trace: Trace) -> None:
 
 def test_attention_from_k_channels_is_that_of_the_reconstruction(trace: Trace) -> None:
     for method in (RotateK(0.25), RotateK(0.25, "none"), RotateK(0.25, "consistent")):
-        view = analysis.attention_view(trace, 1, 1, method, 1)
+        view = trace_analysis.attention_view(trace, 1, 1, method, 1)
         states, query = trace.head(1, 1), trace.query(1, 1, 1)
         small = (query @ method.reconstruction(states, 8).T) * D**-0.5
         exact = (query @ states.keys.T) * D**-0.5
         assert np.allclose(view.approximate, small.mean(0), atol=1e-3)
         assert np.allclose(view.exact, exact.mean(0), atol=1e-4)
         assert np.allclose(view.compressed, small.softmax(-1).mean(0), atol=1e-3)
-    whole = analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
+    whole = trace_analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
     assert whole.score_error < 1e-3
 
 
@@ -285,12 +288,12 @@ def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Set
     method = settings.channels
     parts = cache.bytes().parts
     held = parts["visual_keys"] + parts["visual_values"] + parts["bases"]
-    energies = analysis.spectra(trace, method)
-    assert analysis.bytes_map(trace, method, energies).sum() == held
+    energies = trace_analysis.spectra(trace, method)
+    assert trace_analysis.bytes_map(trace, method, energies).sum() == held
     for layer, row, values in zip(
         cache.layers,
-        analysis.key_widths(method, energies),
-        analysis.value_widths(trace, method),
+        trace_analysis.key_widths(method, energies),
+        trace_analysis.value_widths(trace, method),
         strict=True,
     ):
         visual = layer.store.visual
@@ -307,31 +310,31 @@ def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Set
 
 
 def test_uniform_widths_need_no_spectrum(trace: Trace) -> None:
-    energies = analysis.spectra(trace, RotateK())
-    assert (analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()
-    assert (analysis.key_widths(ThinK(keep=0.5), energies) == 16).all()
-    assert (analysis.value_widths(trace, RotateK()) == D).all()
-    kept = analysis.key_widths(RotateK(keep=0.25, widths="adaptive"), energies)
+    energies = trace_analysis.spectra(trace, RotateK())
+    assert (trace_analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()
+    assert (trace_analysis.key_widths(ThinK(keep=0.5), energies) == 16).all()
+    assert (trace_analysis.value_widths(trace, RotateK()) == D).all()
+    kept = trace_analysis.key_widths(RotateK(keep=0.25, widths="adaptive"), energies)
     assert kept.mean() == 8 and kept.min() >= 4 and (kept % 4 == 0).all()
 
 
 def test_maps_say_what_the_heads_say(trace: Trace) -> None:
     method = RotateK(keep=0.25)
-    energies = analysis.spectra(trace, method)
-    shares = analysis.energy_map(method, energies)
-    errors = analysis.score_errors(trace, method, energies)
+    energies = trace_analysis.spectra(trace, method)
+    shares = trace_analysis.energy_map(method, energies)
+    errors = trace_analysis.score_errors(trace, method, energies)
     assert shares.shape == errors.shape == trace.shape
     assert shares[3, 1] == pytest.approx(
-        float(analysis.energy_curves(trace, 3, 1, method)["rotatek"][8]), abs=1e-4
+        float(trace_analysis.energy_curves(trace, 3, 1, method)["rotatek"][8]), abs=1e-4
     )
     assert errors[2, 0] == pytest.approx(
-        analysis.attention_view(trace, 2, 0, method, 0).score_error, rel=1e-4
+        trace_analysis.attention_view(trace, 2, 0, method, 0).score_error, rel=1e-4
     )
 
 
 def test_compared_are_all_that_leave_channels_out_and_one_s_own_options(trace: Trace) -> None:
-    shown = analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
-    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind.narrows]
+    shown = trace_analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
+    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind.drops_channels]
     assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)
     with pytest.raises(ValueError, match="does not rotate"):
-        analysis.spectra(trace, ThinK())
+        trace_analysis.spectra(trace, ThinK())

@@ -6,13 +6,18 @@ import torch
 from numpy.typing import NDArray
 
 from kernels.reference import Text, Visual, attend_reference
-from rotatek.answer_attention import MAX_STEPS, AnswerAttention, AnswerAttentionRecorder, weights
-from rotatek.channels import CHANNELS
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
-from rotatek.events import Finished
-from rotatek.inputs import make_request
-from rotatek.settings import BASELINE, Settings
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
+from rotatek.inputs.request import make_request
+from rotatek.inspect.answer_attention import (
+    MAX_STEPS,
+    AnswerAttention,
+    AnswerAttentionRecorder,
+    weights,
+)
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import BASELINE, Settings
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from rotatek.arguments import cache_among, with_cache
+from rotatek.bridge.cache_argument import cache_among, with_cache
 
 
 class _New(nn.Module):

@@ -12,19 +12,19 @@ from transformers.cache_utils import DynamicCache
 
 from kernels.planes import GRANULE, depths_of
 from kernels.reference import Text, Visual, attend_reference, opened
-from rotatek import rotation
-from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.plan import TokenPlan
-from rotatek.channels import RotateK, bits
-from rotatek.channels.base import LayerStates
-from rotatek.channels.bits import looks_of, token_shares
-from rotatek.channels.rotated import LikeLayers, held
-from rotatek.channels.water_filling import Claim, allot_bits
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.token_plan import TokenPlan
 from rotatek.compare.columns import matched, title_of
-from rotatek.decode import decode, prefill
+from rotatek.engine.decode import decode, prefill
 from rotatek.errors import ModeUnsupported, SettingError
-from rotatek.inputs import make_request
-from rotatek.settings import Settings
+from rotatek.inputs.request import make_request
+from rotatek.methods import rotation
+from rotatek.methods.channels import RotateK, mixed_precision
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.batched_rotation import LayerGroup, held
+from rotatek.methods.channels.bit_allocation import BitDemand, allot_bits
+from rotatek.methods.channels.mixed_precision import importance_of, token_shares
+from rotatek.methods.settings import Settings
 from tests.fixtures import Picture
 from tests.launches import Launches, kernels_stand_in
 from tests.tiny import tiny_qwen
@@ -61,7 +61,7 @@ def stored(layers: list[LayerStates], **options: Any) -> list[Visual]:
     method, stores = RotateK(**options), []
     for each in layers:
         stores.append(method.compress(each))
-        method.settle(stores, last=each is layers[-1])
+        method.finish_layers(stores, last=each is layers[-1])
     return [store.read() for store in stores]
 
 
@@ -97,9 +97,9 @@ def test_bits_stand_for_what_they_replace() -> None:
 
 
 @pytest.mark.parametrize("bits", [-1, 0.1, 17, float("nan"), "two"])
-def test_bits_out_of_range_are_refused(bits: Any) -> None:
+def test_bits_out_of_range_are_refused(mixed_precision: Any) -> None:
     with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
-        Settings.of(bits=bits)
+        Settings.of(bits=mixed_precision)
 
 
 def test_columns_of_a_comparison_keep_the_same_share() -> None:
@@ -115,7 +115,7 @@ def test_columns_of_a_comparison_keep_the_same_share() -> None:
 def test_looks_are_those_of_causal_attention() -> None:
     """Against one softmax a query; the window is the text's last rows, and sees no row behind."""
     own = states()
-    seen = looks_of(LikeLayers([own]))
+    seen = importance_of(LayerGroup([own]))
     M = held(own.text).keys.shape[2]
     for b, h in ((0, 0), (1, 1)):
         n = int(own.lengths[b])
@@ -141,10 +141,10 @@ def test_looks_are_those_of_causal_attention() -> None:
 def test_rates_are_what_errors_do_to_the_output() -> None:
     """Random errors of logits and of Values move the output by what the rates say."""
     own = states(tokens=(150,))
-    seen, generator = looks_of(LikeLayers([own])), torch.Generator().manual_seed(1)
+    seen, generator = importance_of(LayerGroup([own])), torch.Generator().manual_seed(1)
     text = Text(held(own.text).keys[..., :0, :], held(own.text).values[..., :0, :])
     own = replace(own, text=text, made={})
-    seen, size = looks_of(LikeLayers([own])), 1e-2
+    seen, size = importance_of(LayerGroup([own])), 1e-2
     flat = own.queries.unflatten(1, (HEADS, GROUP)).flatten(2, 3)  # [1, Hkv, G W, d]
     scores = flat @ own.keys.mT * D**-0.5
     plain = scores.softmax(-1) @ own.values
@@ -171,10 +171,10 @@ def test_a_token_not_looked_at_still_counts() -> None:
 
 
 @pytest.mark.parametrize("bits", [0.25, 0.75, 2.0, 8.0])
-def test_the_budget_is_spent_and_not_passed(bits: float) -> None:
-    visuals = stored([states(i) for i in range(3)], bits=bits)
+def test_the_budget_is_spent_and_not_passed(mixed_precision: float) -> None:
+    visuals = stored([states(i) for i in range(3)], bits=mixed_precision)
     granule = 8 * GRANULE / (3 * 2 * HEADS * D)  # a group's deepest step, over all numbers
-    assert bits - granule <= spent(visuals) <= bits
+    assert mixed_precision - granule <= spent(visuals) <= mixed_precision
     for visual in visuals:
         for depth in depths(visual):
             assert bool((depth.diff(dim=-1) <= 0).all())  # a channel of more energy has no fewer
@@ -200,7 +200,7 @@ def test_more_tokens_earn_no_more_bits() -> None:
     """Where a layer holds more tokens, a channel's bits cost more bytes there."""
     loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
     few, many = (torch.tensor([n]) for n in (256, 1024))
-    claims = [Claim(loss[None], tokens[None], 0) for tokens in (few, many)]
+    claims = [BitDemand(loss[None], tokens[None], 0) for tokens in (few, many)]
     found = allot_bits(claims, 1.0, D)
     assert int(found[0].sum()) > int(found[1].sum())
 
@@ -209,7 +209,7 @@ def test_columns_of_the_basis_are_paid_for() -> None:
     """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
     loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
     free, paid = (
-        allot_bits([Claim(loss[None], count[None], column)], 1.5, 512)[0] for column in (0, 516)
+        allot_bits([BitDemand(loss[None], count[None], column)], 1.5, 512)[0] for column in (0, 516)
     )
     assert int((paid > 0).sum()) < int((free > 0).sum())
 
@@ -218,9 +218,9 @@ def test_columns_of_the_basis_are_paid_for() -> None:
 
 
 @pytest.mark.parametrize(("bits", "bar"), [(8, 1e-2), (4, 5e-2), (2, 0.2)])
-def test_attention_over_planes_is_near_the_full_one(bits: float, bar: float) -> None:
+def test_attention_over_planes_is_near_the_full_one(mixed_precision: float, bar: float) -> None:
     own = states()
-    (visual,) = stored([own], bits=bits)
+    (visual,) = stored([own], bits=mixed_precision)
     q = own.queries[:, :, -1:]
     plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), held(own.text), D**-0.5)
     got = attend_reference(q, visual, held(own.text), D**-0.5)
@@ -355,7 +355,7 @@ def test_what_is_launched_does_not_grow_with_the_layers() -> None:
 def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [states(i) for i in range(2)]
     whole = stored(layers, bits=0.5)
-    monkeypatch.setattr(bits, "CAP", 48)
+    monkeypatch.setattr(mixed_precision, "CAP", 48)
     capped = stored([states(i) for i in range(2)], bits=0.5)
     for one, other in zip(whole, capped, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))
@@ -365,7 +365,7 @@ def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyP
 def test_layers_measured_apart_are_stored_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is measured whenever it weighs enough; one budget still serves all of it."""
     together = stored([states(i) for i in range(3)], bits=1)
-    monkeypatch.setattr("rotatek.channels.rotatek.HELD_BYTES", 8)
+    monkeypatch.setattr("rotatek.methods.channels.rotatek.HELD_BYTES", 8)
     apart = stored([states(i) for i in range(3)], bits=1)
     for one, other in zip(together, apart, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))

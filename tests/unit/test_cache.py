@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rotatek import rotation
-from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.shared import SharedPrefill
-from rotatek.channels import LayerStates, rotatek
-from rotatek.decode import prefill
-from rotatek.inputs import make_request
-from rotatek.settings import Settings
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.shared_prefill import SharedPrefill
+from rotatek.engine.decode import prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods import rotation
+from rotatek.methods.channels import LayerStates, rotatek
+from rotatek.methods.settings import Settings
 from tests.fixtures import Picture
 from tests.tiny import TINY
 
@@ -51,7 +51,7 @@ def stored(prefills: list[LayerStates], settings: Settings) -> list[Any]:
     method, stores = settings.channels, []
     for each in prefills:
         stores.append(method.compress(each))
-        method.settle(stores, last=each is prefills[-1])
+        method.finish_layers(stores, last=each is prefills[-1])
     return [store.read() for store in stores]
 
 
@@ -121,7 +121,7 @@ def test_layers_wait_only_until_they_weigh_much(
     waiting = []
     for number in range(5):
         stores.append(method.compress(replace(states(0), layer=number)))
-        method.settle(stores, last=number == 4)
+        method.finish_layers(stores, last=number == 4)
         waiting.append(sum(store.waiting is not None for store in stores))
     assert waiting == [1, 0, 1, 0, 0]
     assert solved == [4, 4, 2]

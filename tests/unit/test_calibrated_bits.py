@@ -13,21 +13,21 @@ from torch import Tensor
 from kernels.planes import rows_of
 from kernels.reference import Visual, attend_reference
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.calibration import PREFILL, Calibrator
-from rotatek.channels.bit_axes import find_axes
-from rotatek.channels.bits import moments
-from rotatek.channels.rotated import LikeLayers, held
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli import ask
 from rotatek.cli.main import parser_for
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Token
 from rotatek.errors import CalibrationUnusable, SettingError
-from rotatek.events import Token
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.calibration import PREFILL, Calibrator
+from rotatek.methods.channels.batched_rotation import LayerGroup, held
+from rotatek.methods.channels.bit_bases import find_axes
+from rotatek.methods.channels.mixed_precision import moments
+from rotatek.methods.rotation.stored_bases import load_axes
+from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
-from rotatek.rotation.bases import load_axes
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 from tests.unit.test_bits import Counted, D, states, stored
@@ -81,7 +81,7 @@ def test_axes_learned_from_one_prompt_are_its_own(tmp_path: Path) -> None:
     """The same energies, and the same bits along them, with nothing solved."""
     own = states(tokens=(150,))
     (shared,) = load_axes(layer_file(tmp_path / "x"), 1)
-    sides = moments(LikeLayers([own]))
+    sides = moments(LayerGroup([own]))
     lent = [
         side._replace(shared=[axes])
         for side, axes in zip(sides, shared.on(own.keys.device), strict=True)

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from rotatek.cache.compressed import RotateKCache
-from rotatek.calibration import Calibrator
-from rotatek.decode import decode, prefill
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, prefill
 from rotatek.errors import CalibrationUnusable
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.calibration import Calibrator
+from rotatek.methods.rotation.stored_bases import load_bases
+from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
-from rotatek.rotation.bases import load_bases
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 

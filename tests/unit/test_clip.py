@@ -9,18 +9,18 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import clip as clips
 from rotatek import errors
-from rotatek.arguments import with_cache
-from rotatek.cache.compressed import RotateKCache
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli import main as command
-from rotatek.clip import open_clip
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
-from rotatek.events import Failed, Finished, Prefilled
-from rotatek.inputs import Clip, make_request
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished, Prefilled
+from rotatek.inputs import video as clips
+from rotatek.inputs.request import Clip, make_request
+from rotatek.inputs.video import open_clip
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.settings import BASELINE, Settings
 from tests.families import EVERY
 from tests.tiny import tiny_qwen
 

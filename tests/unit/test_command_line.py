@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from rotatek.channels import CHANNELS
 from rotatek.cli import main as command
 from rotatek.cli.compare import columns
 from rotatek.cli.settings_arguments import add_flag
 from rotatek.errors import SettingError, UserError
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
@@ -184,7 +184,7 @@ def test_a_comparison_keeps_one_budget(options: dict[str, Any]) -> None:
     assert [made[name].is_baseline for name in made] == [True] + [False] * (len(made) - 1)
     for name in list(made)[1:]:
         assert made[name].nominal_kv == pytest.approx(chosen.nominal_kv, abs=2e-6), name
-    reducing = {name for name, method in CHANNELS.items() if method.narrows}
+    reducing = {name for name, method in CHANNELS.items() if method.drops_channels}
     assert reducing <= set(made)
     assert chosen in made.values() or chosen.channels.stores_everything
 

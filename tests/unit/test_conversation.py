@@ -13,16 +13,16 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek import errors
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.conversation import Conversation, turn_of
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
-from rotatek.events import Event, Failed, Finished, Prefilled, Token
-from rotatek.inputs import Request, make_request
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.inputs.prompt import encode_follow_up
+from rotatek.inputs.request import Request, make_request
 from rotatek.limits import Limits
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt
-from rotatek.prompt import encode_follow_up
-from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
@@ -185,7 +185,7 @@ def test_an_answer_cut_short_releases_the_conversation(
     conversation, _ = _begun(engine, picture)
     stop = threading.Event()
     if way == "fail":
-        monkeypatch.setattr("rotatek.engine.token", lambda *_: 1 / 0)
+        monkeypatch.setattr("rotatek.engine.engine.token", lambda *_: 1 / 0)
     run = engine.follow(conversation, "and then?", 40, stop)
     for event in run:
         if isinstance(event, Token):

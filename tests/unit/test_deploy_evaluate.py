@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rotatek.evaluation.answers import unpack
-from rotatek.pocket.models.config import build_model, model_config, save_model
+from pocket.models.config import build_model, model_config, save_model
+from rotatek.evaluation.answer_archive import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.unversioned, pytest.mark.timeout(900)]

@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from benchmarks import full_size
+from benchmarks.full_families import FULL
 from rotatek import Settings
-from rotatek.channels import CHANNELS, LayerStates
+from rotatek.methods.channels import CHANNELS, LayerStates
+from rotatek.methods.tokens import TOKENS
 from rotatek.models.families import FAMILIES
-from rotatek.tokens import TOKENS
-from tests import full_size
 from tests.families import EVERY
-from tests.full_families import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -136,7 +136,7 @@ def test_every_option_is_in_the_table_of_methods() -> None:
 
 
 def test_the_readme_says_of_every_family_what_it_ran_with() -> None:
-    """Embedded weights, random ones of full size (`tests.full_size`), or full-size shapes alone."""
+    """Embedded weights, random ones of full size (`benchmarks.full_size`), or full-size shapes alone."""
     table = README.read_text().partition("## What works")[2].partition("## Measured")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     other = {"Gemma 3": "gemma3", "LLaVA-1.5": "llava"}
@@ -162,7 +162,7 @@ def test_the_floors_are_in_the_architecture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     rows = [row for row in text.splitlines() if re.match(r"\| \d+ \|", row)]
     for module, floor in floors().items():
-        if module.startswith("rotatek.pocket"):  # its own tower, which the library does without
+        if module.startswith("pocket"):  # its own tower, which the library does without
             continue
         word = module.removesuffix(".py").split(".")[-1]
         own = [row for row in rows if row.startswith(f"| {floor} |")]

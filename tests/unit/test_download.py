@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 from rotatek import errors
 from rotatek.models import download, load
 from rotatek.models.download import Progress, downloading, fetch
-from rotatek.page.waiting import told
+from rotatek.service.loading_progress import with_progress
 from tests.hub import COMMIT, FILES
 
 
@@ -117,11 +117,11 @@ def test_the_page_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.4)
         progress.done = progress.total
 
-    said = list(told(work, "SmolVLM-256M"))
+    said = list(with_progress(work, "SmolVLM-256M"))
     assert said[-1] == ("Downloading SmolVLM-256M: 120 of 513 MB…", 120 / 513)
 
     def fail() -> None:
         raise errors.ModelGated
 
     with pytest.raises(errors.ModelGated):
-        list(told(fail, "SmolVLM-256M"))
+        list(with_progress(fail, "SmolVLM-256M"))

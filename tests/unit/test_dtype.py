@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from rotatek.engine import Engine
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
 from rotatek.errors import SettingError
-from rotatek.events import Finished
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import load
 from rotatek.models.loading import DTYPES
-from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 
 FORMS = {

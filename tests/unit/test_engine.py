@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rotatek.analysis import (
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished, Prefilled, Token
+from rotatek.errors import CalibrationUnusable
+from rotatek.inputs.request import Request, make_request
+from rotatek.inspect.trace_analysis import (
     attention_view,
     compared,
     energy_curves,
@@ -17,13 +21,9 @@ from rotatek.analysis import (
     masks,
     spectra,
 )
-from rotatek.channels import RotateK
-from rotatek.engine import Engine
-from rotatek.errors import CalibrationUnusable
-from rotatek.events import Failed, Finished, Prefilled, Token
-from rotatek.inputs import Request, make_request
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import TokenPruner
+from rotatek.methods.channels import RotateK
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens import TokenPruner
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 

@@ -12,8 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from pocket.evaluation.suite import EmbeddedSuite
+from pocket.models.config import build_model, model_config, save_model
 from rotatek.cli import evaluate
-from rotatek.engine import Engine
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
 from rotatek.evaluation.journal import Journal, setting_id
@@ -26,14 +30,10 @@ from rotatek.evaluation.suite import (
     fingerprint,
 )
 from rotatek.evaluation.tables import Scope, Table, tables
-from rotatek.evaluation.units import size
-from rotatek.events import Finished
-from rotatek.inputs import make_request
+from rotatek.evaluation.work_batches import size
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.pocket.evaluation.suite import EmbeddedSuite
-from rotatek.pocket.models.config import build_model, model_config, save_model
-from rotatek.serving.batch import RunningBatch
-from rotatek.settings import BASELINE, Settings
 from tests.tiny import TINY
 
 LIMITS = (6, 12)
@@ -343,9 +343,9 @@ def test_without_the_generator_or_matplotlib_it_is_said_what_to_do(
         patched.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(UserError, match="needs matplotlib. Install `rotatek"):
             draw("pocket", 4, 0, tmp_path)
-    for name in [name for name in sys.modules if name.startswith("rotatek.pocket")]:
+    for name in [name for name in sys.modules if name.startswith("pocket")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "rotatek.pocket", None)
+    monkeypatch.setitem(sys.modules, "pocket", None)
     with pytest.raises(UserError, match="not installed with the library. Run this in a checkout"):
         draw("pocket", 4, 0, tmp_path)
     assert not (tmp_path / suites.QUESTIONS).exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rotatek.errors import UserError
-from rotatek.evaluation import report, rivals
-from rotatek.evaluation.answers import SUFFIX, Named, collect, pack, restore, unpack
+from rotatek.evaluation import equal_bytes_table, report
+from rotatek.evaluation.answer_archive import SUFFIX, Named, collect, pack, restore, unpack
 from rotatek.evaluation.journal import (
     Answer,
     Answers,
@@ -20,7 +20,7 @@ from rotatek.evaluation.journal import (
 )
 from rotatek.evaluation.suite import Item, StoredSuite, describe
 from rotatek.evaluation.tables import Claim, Row, Table
-from rotatek.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE, Settings
 
 OURS = Settings.of(keep_channels=0.25)
 ITEMS = [Item(f"q{n}", n // 2, "ab"[n % 2], "?", ("yes",), "anls") for n in range(8)]
@@ -108,7 +108,7 @@ def test_tables_are_rebuilt_from_a_tiny_packed_run(tmp_path: Path) -> None:
         assert Settings.from_dict(row["settings"]) in (BASELINE, OURS)
     assert json.loads(report.written(built)) == built
     restore(unpack(tmp_path / "a.jsonl.xz"), tmp_path / "run")
-    table = rivals.stored(tmp_path / "run")
+    table = equal_bytes_table.stored(tmp_path / "run")
     assert table is not None and [row.label for row in table.rows] == found["rivals"]
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from rotatek.evaluation.claims import CLAIMS, Judge, Pair, Scored, at_bytes, kind_of, line_of
 from rotatek.evaluation.tables import Claim, tables
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import FastV
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens import FastV
 
 NAMES = tuple(f"q{n}" for n in range(40))
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rotatek import failures
+from rotatek.engine import recovery
 from rotatek.evaluation.journal import Journal
 from rotatek.evaluation.runner import WAITS_S, Runner
 
@@ -36,7 +36,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were waited; each time unused memory was given back first."""
     seconds: list[float] = []
     freed: list[object] = []
-    monkeypatch.setattr(failures, "free", freed.append)
+    monkeypatch.setattr(recovery, "free", freed.append)
 
     def sleep(some: float) -> None:
         seconds.append(some)

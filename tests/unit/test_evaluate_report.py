@@ -8,7 +8,7 @@ from rotatek.evaluation import claims, report
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
-from rotatek.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE, Settings
 
 
 def answers_like(scores: dict[Settings, list[str]]) -> dict[tuple[str, str], Answer]:

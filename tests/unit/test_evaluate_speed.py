@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rotatek.evaluation import speed
-from rotatek.evaluation.speed import DENSE, OURS, SPARK, THINK, judged
+from rotatek.evaluation import speed_claims
+from rotatek.evaluation.speed_claims import DENSE, OURS, SPARK, THINK, judged
 
-LLAMA = speed.MODELS[0]
+LLAMA = speed_claims.MODELS[0]
 
 
 def row(method: str, ms: float, batch: int = 1, tokens: int = 2880, **more: Any) -> dict:

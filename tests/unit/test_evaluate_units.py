@@ -11,8 +11,8 @@ from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import FileSuite, Item
 from rotatek.evaluation.tables import Scope
-from rotatek.evaluation.units import Unit, batches, missing, of_part, size
-from rotatek.settings import BASELINE, Settings
+from rotatek.evaluation.work_batches import Unit, batches, missing, of_part, size
+from rotatek.methods.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
 WANTED: list[tuple[Settings, Scope]] = [

@@ -10,20 +10,20 @@ from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from rotatek.arguments import with_cache
-from rotatek.cache.compressed import RotateKCache
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.compare.columns import matched
-from rotatek.compare.prefill import empty_cache, fill, plan_for
-from rotatek.conversation import Conversation
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished
+from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import FileSuite
-from rotatek.events import Failed, Finished
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate, load
 from rotatek.models.loading import card_line
-from rotatek.settings import BASELINE, Settings
 from tests.families import EVERY, real_processor, save_unknown, tiny_other
 from tests.fixtures import Picture
 

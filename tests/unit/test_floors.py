@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rotatek.channels import CHANNELS
-from rotatek.tokens import TOKENS
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.tokens import TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(
@@ -23,43 +23,43 @@ SHIPPED = sorted(
 EVERY = SHIPPED + sorted((ROOT / "tests").rglob("*.py"))
 
 # Each module may import from its own floor or any lower one. Longest prefix wins; the packages
-# `rotatek` and `rotatek.pocket` themselves are no prefixes: a new module of theirs names its floor.
+# `rotatek` and `pocket` themselves are no prefixes: a new module of theirs names its floor.
 FLOORS = {
     "rotatek.errors": 0,
     "rotatek.limits": 0,
-    "rotatek.status": 0,
+    "rotatek.engine.engine_status": 0,
     "rotatek.paths": 0,
-    "rotatek.budget": 0,
-    "rotatek.layout": 0,
-    "rotatek.grids": 0,
-    "rotatek.segments": 0,
-    "rotatek.projection": 0,
-    "rotatek.arguments": 0,
-    "rotatek.margins": 0,
-    "rotatek.options": 1,
-    "rotatek.inputs": 1,
-    "rotatek.rotation": 1,
-    "rotatek.clip": 2,
-    "rotatek.registry": 2,
-    "rotatek.prompt": 2,
-    "rotatek.attention": 2,
-    "rotatek.tokens": 3,
-    "rotatek.channels": 3,
-    "rotatek.settings": 4,
-    "rotatek.calibration": 4,
+    "rotatek.methods.shares": 0,
+    "rotatek.bridge.row_layout": 0,
+    "rotatek.inputs.token_grid": 0,
+    "rotatek.bridge.packed_sequences": 0,
+    "rotatek.bridge.patch_projection": 0,
+    "rotatek.bridge.cache_argument": 0,
+    "rotatek.inputs.crop_margins": 0,
+    "rotatek.methods.options": 1,
+    "rotatek.inputs.request": 1,
+    "rotatek.methods.rotation": 1,
+    "rotatek.inputs.video": 2,
+    "rotatek.methods.registry": 2,
+    "rotatek.inputs.prompt": 2,
+    "rotatek.bridge.attention": 2,
+    "rotatek.methods.tokens": 3,
+    "rotatek.methods.channels": 3,
+    "rotatek.methods.settings": 4,
+    "rotatek.methods.calibration": 4,
     "rotatek.cache": 5,
-    "rotatek.trace": 5,
-    "rotatek.answer_attention": 5,
-    "rotatek.analysis": 6,
-    "rotatek.events": 6,
+    "rotatek.inspect.trace": 5,
+    "rotatek.inspect.answer_attention": 5,
+    "rotatek.inspect.trace_analysis": 6,
+    "rotatek.engine.events": 6,
     "rotatek.models": 6,
-    "rotatek.decode": 7,
-    "rotatek.failures": 7,
+    "rotatek.engine.decode": 7,
+    "rotatek.engine.recovery": 7,
     "rotatek.compare": 8,
-    "rotatek.serving": 7,
-    "rotatek.conversation": 8,
-    "rotatek.telling": 8,
-    "rotatek.engine": 9,
+    "rotatek.engine": 7,
+    "rotatek.engine.conversation": 8,
+    "rotatek.engine.event_builder": 8,
+    "rotatek.engine.engine": 9,
     "rotatek.evaluation": 10,
     "rotatek.page": 11,
     "rotatek.server": 11,
@@ -68,29 +68,29 @@ FLOORS = {
     "rotatek.__main__": 13,
     "app": 13,
     # The pocket's training stands on the library, which must do without it.
-    "rotatek.pocket.document": 20,
-    "rotatek.pocket.glyphs": 20,
-    "rotatek.pocket.content": 21,
-    "rotatek.pocket.models": 22,
-    "rotatek.pocket.questions": 23,
-    "rotatek.pocket.layouts": 24,
-    "rotatek.pocket.layouts.html": 25,
-    "rotatek.pocket.layouts.matplotlib": 25,
-    "rotatek.pocket.layouts.pillow": 25,
-    "rotatek.pocket.layouts.plotly": 26,
-    "rotatek.pocket.layouts.registry": 26,
-    "rotatek.pocket.augmentation": 27,
-    "rotatek.pocket.shards": 28,
-    "rotatek.pocket.mixture": 28,
-    "rotatek.pocket.generate": 29,
-    "rotatek.pocket.training": 30,
-    "rotatek.pocket.evaluation": 31,
-    "rotatek.pocket.costs": 32,
-    "rotatek.pocket.browser": 32,
-    "rotatek.pocket.examples": 32,
-    "rotatek.pocket": 32,
+    "pocket.document": 20,
+    "pocket.glyphs": 20,
+    "pocket.content": 21,
+    "pocket.models": 22,
+    "pocket.questions": 23,
+    "pocket.layouts": 24,
+    "pocket.layouts.html": 25,
+    "pocket.layouts.matplotlib": 25,
+    "pocket.layouts.pillow": 25,
+    "pocket.layouts.plotly": 26,
+    "pocket.layouts.registry": 26,
+    "pocket.augmentation": 27,
+    "pocket.shards": 28,
+    "pocket.mixture": 28,
+    "pocket.generate": 29,
+    "pocket.training": 30,
+    "pocket.evaluation": 31,
+    "pocket.costs": 32,
+    "pocket.browser": 32,
+    "pocket.examples": 32,
+    "pocket": 32,
 }
-NO_PREFIXES = ("rotatek", "rotatek.pocket")
+NO_PREFIXES = ("rotatek", "pocket")
 PAGE_FLOOR = FLOORS["rotatek.page"]
 KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
 VIZ_MAY_IMPORT = {"numpy", "viz"} | set(sys.stdlib_module_names)
@@ -185,7 +185,12 @@ NAMELESS = [
     path
     for path in SHIPPED
     if relative(path).startswith(("rotatek/page/", "rotatek/cli/", "rotatek/compare/", "viz/"))
-    or relative(path) in ("rotatek/trace.py", "rotatek/analysis.py", "rotatek/evaluation/tables.py")
+    or relative(path)
+    in (
+        "rotatek/inspect/trace.py",
+        "rotatek/inspect/trace_analysis.py",
+        "rotatek/evaluation/tables.py",
+    )
 ]
 
 
@@ -294,7 +299,11 @@ LIBRARY = sorted(
 def test_a_fresh_interpreter_imports_transformers_and_all_of_the_library() -> None:
     """Hugging Face has a package named kernels; ours must not be taken for it, or the other way
     round. The library needs neither gradio nor plotly nor lmms_eval: they are blocked."""
-    foreign = ("kernels.bench", "rotatek.evaluation.lmms_manifest", "rotatek.evaluation.lmms_model")
+    foreign = (
+        "benchmarks.kernels",
+        "rotatek.evaluation.lmms_manifest",
+        "rotatek.evaluation.lmms_model",
+    )
     guarded = [name for name in LIBRARY if "triton" not in name and name not in foreign]
     code = (
         "import sys, importlib\n"

@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.inputs import make_request
+from benchmarks.full_families import FULL, built
+from rotatek.inputs.request import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import weight_bytes
 from tests.families import real_processor
 from tests.fixtures import Picture
-from tests.full_families import FULL, built
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 # Millions of parameters as published, bytes of a bfloat16 cache a token, and the visual tokens of a
@@ -91,7 +91,7 @@ def test_the_command_for_a_gpu_runs_here_with_tiny_models(tmp_path: Path) -> Non
     """So that no minute of a GPU goes to a slip of the pen."""
     report = tmp_path / "report.json"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu_check", "--tiny", "--json", str(report)],
+        [sys.executable, "-m", "benchmarks.gpu_check", "--tiny", "--json", str(report)],
         cwd=Path(__file__).parents[2],
         env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
         capture_output=True,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.passes import WORKS
-from rotatek.inputs import make_request
+from kernels.fused_dispatch import WORKS
+from rotatek.inputs.request import make_request
 from rotatek.models import fused
 from rotatek.models.fused import fuse
 from tests.families import EVERY

@@ -11,13 +11,13 @@ import pytest
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
 
-from rotatek.arguments import with_cache
-from rotatek.cache import graphs
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import decode, prefill
-from rotatek.inputs import make_request
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache import step_graph
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.recorded import RecordedGraph
 from tests.tiny import TINY, scramble, tiny_qwen
@@ -181,7 +181,7 @@ def test_what_cannot_be_captured_is_launched_as_ever(
         work()
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(graphs, "capture", refuse)
+    monkeypatch.setattr(step_graph, "capture", refuse)
     cache = RotateKCache(qwen.model, inputs, Settings.of(keep_channels=1.0))
     plain = qwen.model.generate(**inputs, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False)
     found = qwen.model.generate(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from rotatek import errors
-from rotatek.inputs import MAX_NEW_TOKENS, Request, clean_question, make_request, open_image
+from rotatek.inputs.request import MAX_NEW_TOKENS, Request, clean_question, make_request, open_image
 from tests import fuzz
 
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek.arguments import with_cache
-from rotatek.budget import matched_keep_tokens, tokens_kept
-from rotatek.cache.compressed import RotateKCache
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.errors import ControlTokens, ModeUnsupported, RequestTooLong, SettingError
-from rotatek.inputs import make_request
+from rotatek.inputs.prompt import expand_images
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.shares import matched_keep_tokens, tokens_kept
 from rotatek.models import Prompt, VisionLanguageModel
-from rotatek.prompt import expand_images
-from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
@@ -148,7 +148,7 @@ def test_typed_control_tokens_are_text(vlm: VisionLanguageModel, picture: Pictur
 
 
 def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture: Picture) -> None:
-    from rotatek.decode import decode
+    from rotatek.engine.decode import decode
 
     embedded = vlm.embed(_prompt(vlm, picture))
     logits = torch.zeros(1, vlm.model.config.get_text_config().vocab_size)

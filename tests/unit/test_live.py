@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 
-from rotatek.channels import CHANNELS, Kivi, RotateK, ThinK
-from rotatek.channels.full import Full
 from rotatek.cli import main as command
-from rotatek.compare.live import NEAR, SLACK, Scale, Shape, matched_live, measured, met, predicted
-from rotatek.evaluation import rivals
+from rotatek.compare.equal_bytes import (
+    NEAR,
+    SLACK,
+    Scale,
+    Shape,
+    matched_live,
+    measured,
+    predicted,
+    settings_for_budget,
+)
+from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.suite import FileSuite
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS, Kivi, RotateK, ThinK
+from rotatek.methods.channels.full import Full
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens import FastV, KeepAll, VisionZip
 from rotatek.models import Prompt, VisionLanguageModel
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import FastV, KeepAll, VisionZip
 from tests.fixtures import Picture
 from tests.tiny import TINY
 
@@ -67,10 +76,10 @@ def test_every_method_meets_a_budget(times: int) -> None:
 
     target = BIG.budget(times)
     for name, kind in CHANNELS.items():
-        least = kind().within(0.0) if not kind.narrows else kind().at(0.25)
-        found = met(least, [FastV(), VisionZip()], target, weigh)
+        least = kind().within(0.0) if not kind.drops_channels else kind().at(0.25)
+        found = settings_for_budget(least, [FastV(), VisionZip()], target, weigh)
         assert weigh(found) <= NEAR * target, name
-        if found.prunes_tokens or kind.narrows:  # only what has steps may stay well below
+        if found.prunes_tokens or kind.drops_channels:  # only what has steps may stay well below
             assert weigh(found) >= 0.9 * target, name
         assert found.prunes_tokens == (weigh(Settings(channels=least)) > SLACK * target)
 
@@ -82,9 +91,12 @@ def test_what_has_steps_keeps_the_nearest_below() -> None:
     for bits in ("2", "3", "4"):
         exact = weigh(Settings(channels=Kivi(bits=bits)))
         for target in (exact, exact * 1.05, exact / 1.01):
-            found = met(Kivi(bits="2"), [FastV()], target, weigh)
+            found = settings_for_budget(Kivi(bits="2"), [FastV()], target, weigh)
             assert found == Settings(channels=Kivi(bits=bits))
-    assert met(Full(cache_dtype="fp8"), [FastV()], BIG.full, weigh).channels.form == "fp8"
+    assert (
+        settings_for_budget(Full(cache_dtype="fp8"), [FastV()], BIG.full, weigh).channels.form
+        == "fp8"
+    )
 
 
 def test_columns_of_equal_live_bytes(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -128,10 +140,10 @@ def test_the_table_of_rivals_is_solved_once_and_kept(
     row = {"image": "picture.png", "question": "what?", "answer": "that"}
     (tmp_path / "suite.jsonl").write_text(json.dumps(row) + "\n")
     suite = FileSuite(tmp_path / "suite.jsonl")
-    assert rivals.stored(tmp_path) is None
-    table = rivals.solve(vlm, suite, tmp_path)
-    assert rivals.stored(tmp_path) == table and table.rows[0].settings == BASELINE
-    scale = Scale(vlm, rivals.typical(vlm, suite), rivals.adapting())
+    assert equal_bytes_table.stored(tmp_path) is None
+    table = equal_bytes_table.solve(vlm, suite, tmp_path)
+    assert equal_bytes_table.stored(tmp_path) == table and table.rows[0].settings == BASELINE
+    scale = Scale(vlm, equal_bytes_table.typical(vlm, suite), equal_bytes_table.adapting())
     for one in table.rows[1:]:
         times = float(one.label.rpartition(", ")[2].rstrip("x"))
         assert scale(one.settings) <= NEAR * scale.shape.budget(times), one.label

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from rotatek.engine import Engine
+from pocket.evaluation.suite import EmbeddedSuite
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
 from rotatek.errors import ModeUnsupported, SettingError
-from rotatek.events import Finished
-from rotatek.inputs import make_request
-from rotatek.pocket.evaluation.suite import EmbeddedSuite
-from rotatek.settings import Settings
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from rotatek.grids import Grid
-from rotatek.margins import blank_margins
+from rotatek.inputs.crop_margins import blank_margins
+from rotatek.inputs.token_grid import Grid
 from tests.families import tiny_qwen2
 
 UNIT, MOST = 28, 256  # 448 x 448 pixels fit

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import layers_gpu
 from docs.again import alike
-from rotatek.evaluation.answers import Kept
+from rotatek.evaluation.answer_archive import AnswerArchive
 from rotatek.evaluation.journal import Answer
 from rotatek.evaluation.suite import Item
-from tests import layers_gpu
 
 
 def test_layers_are_timed_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_layers_are_timed_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert all(ms > 0 for ms in row.values())
 
 
-def kept(said: dict[tuple[str, str], str]) -> Kept:
+def kept(said: dict[tuple[str, str], str]) -> AnswerArchive:
     """Answers by setting and question, of which pages are long."""
     items = [
         Item("short-0", 0, "tables", "What?", ("4",), "exact_match", False),
@@ -33,7 +33,7 @@ def kept(said: dict[tuple[str, str], str]) -> Kept:
         Item("page-0", 1, "transcription", "All?", ("a b",), "exact_match", True),
     ]
     answers = {key: Answer(*key, text, 1, 1.0) for key, text in said.items()}
-    return Kept({}, {}, items, answers)
+    return AnswerArchive({}, {}, items, answers)
 
 
 def test_two_runs_are_compared() -> None:

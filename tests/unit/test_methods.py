@@ -10,17 +10,17 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import Visual, misaligned
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.plan import TokenPlan, layout_of
-from rotatek.cache.shared import SharedPrefill
-from rotatek.channels import CHANNELS
-from rotatek.decode import decode, decode_one_token, prefill
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.shared_prefill import SharedPrefill
+from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.engine.decode import decode, decode_one_token, prefill
 from rotatek.errors import SettingError
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from rotatek.options import options_of
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
 from tests.fixtures import Picture
 from tests.tiny import TINY
 
@@ -110,7 +110,7 @@ def test_batch_equals_single_runs(
 
 @pytest.mark.parametrize("family", TINY)
 @pytest.mark.parametrize(
-    "channels", [*(kind.name for kind in CHANNELS.values() if kind.narrows), "full"]
+    "channels", [*(kind.name for kind in CHANNELS.values() if kind.drops_channels), "full"]
 )
 @pytest.mark.parametrize("weighting", ["paper", "consistent"])
 def test_every_channel_kept_is_the_uncompressed_model(

@@ -32,9 +32,9 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
-from rotatek.arguments import with_cache
-from rotatek.cache.compressed import RotateKCache
-from rotatek.settings import Settings
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.methods.settings import Settings
 from tests.tiny import scramble
 
 IMAGE = 90

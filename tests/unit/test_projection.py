@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rotatek.projection import PatchProjection, multiply_patches
+from rotatek.bridge.patch_projection import PatchProjection, multiply_patches
 from tests.tiny import tiny_qwen
 
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from rotatek.budget import tokens_kept
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import prefill
-from rotatek.inputs import make_request
-from rotatek.layout import Layout
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS, CDPruner, DivPrune, Random, SparseVLM, TokenPruner, View
-from rotatek.tokens.base import Attended
-from rotatek.tokens.cdpruner import largest_determinant, relevance
-from rotatek.tokens.divprune import most_diverse
-from rotatek.tokens.sparsevlm import clusters_of, density_peaks
+from rotatek.bridge.row_layout import Layout
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
+from rotatek.methods.shares import tokens_kept
+from rotatek.methods.tokens import TOKENS, CDPruner, DivPrune, Random, SparseVLM, TokenPruner, View
+from rotatek.methods.tokens.base import Attended
+from rotatek.methods.tokens.cdpruner import largest_determinant, relevance
+from rotatek.methods.tokens.divprune import most_diverse
+from rotatek.methods.tokens.sparsevlm import clusters_of, density_peaks
 from tests.fixtures import Picture
 from tests.tiny import TINY
 

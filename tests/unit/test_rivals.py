@@ -8,9 +8,17 @@ import torch
 from torch import Tensor
 
 from rotatek.cache.bytes import storage_bytes
-from rotatek.channels import ChannelMethod, Full, Kivi, LayerStates, SparK, ThinK, TurboQuant
-from rotatek.channels.packing import pack, packed_width, unpack
-from rotatek.channels.turboquant import lloyd_max, random_rotation
+from rotatek.methods.channels import (
+    ChannelMethod,
+    Full,
+    Kivi,
+    LayerStates,
+    SparK,
+    ThinK,
+    TurboQuant,
+)
+from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
 
 HEADS, D, N = 2, 64, 75
 LENGTHS = (75, 40)  # of two samples: the second ends inside its second group of 32

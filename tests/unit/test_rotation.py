@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rotatek import rotation
+from rotatek.methods import rotation
 
 WIDTH = 128
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from rotatek.inputs import Clip
+from rotatek.bridge.packed_sequences import Segments
+from rotatek.inputs.request import Clip
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
-from rotatek.segments import Segments
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.launches import Launches
 from tests.tiny import tiny_qwen

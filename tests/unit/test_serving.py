@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from rotatek import decode
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
-from rotatek.events import Event, Failed, Finished, Queued, Token
-from rotatek.inputs import Request, make_request
+from rotatek.engine import decode
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.device_turns import DeviceTurns
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Queued, Token
+from rotatek.inputs.request import Request, make_request
 from rotatek.limits import Limits
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.serving.batch import RunningBatch
-from rotatek.serving.turns import Turns
-from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_qwen
 from tests.trial import Trial
@@ -116,7 +116,7 @@ def test_a_captured_step_serves_whoever_comes_and_goes(
 ) -> None:
     """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
     Trial.made = []
-    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Trial)
+    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Trial)
     engine = Engine(vlm)
     engine.scheduler.graphs = True
     kinds = list(KINDS)
@@ -326,7 +326,7 @@ def test_a_resting_conversation_counts_and_lets_others_in(picture: Picture) -> N
 
 
 def test_turns_are_taken_in_the_order_of_asking() -> None:
-    turns, order = Turns(), []
+    turns, order = DeviceTurns(), []
 
     def ask(number: int) -> None:
         with turns:
@@ -350,8 +350,8 @@ def test_prefills_let_steps_go_between_their_layers(
 ) -> None:
     """While a slow prompt is read, an answer that is being written goes on."""
     engine = Engine(tiny_qwen())
-    monkeypatch.setattr("rotatek.serving.scheduler.SHARE", 0.0)
-    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
+    monkeypatch.setattr("rotatek.engine.scheduler.SHARE", 0.0)
+    monkeypatch.setattr("rotatek.engine.scheduler.LEAST_S", {})
     events = engine.compare(asked(picture, 1, 200), {"x": KINDS["rotated"]})
     while not isinstance(next(events), Token):
         pass
@@ -376,7 +376,7 @@ def test_prefills_let_steps_go_between_their_layers(
 
 def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
     """Filled caches of every kind with what follows them."""
-    from rotatek.compare.prefill import empty_cache, fill, plan_for
+    from rotatek.engine.prefill import empty_cache, fill, plan_for
 
     for number, settings in enumerate(KINDS.values()):
         embedded = vlm.embed(vlm.prompt(asked(picture, number)), settings.pruning)
@@ -398,7 +398,7 @@ def test_a_cache_that_leaves_is_the_one_that_joined(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
     """Bytes, tensors and lengths; and a step in the batch is a step alone."""
-    from rotatek.cache.compressed import cache_bytes
+    from rotatek.cache.rotatek_cache import cache_bytes
 
     one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
     batch = RunningBatch(len(one[0][0].layers))

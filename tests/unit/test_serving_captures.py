@@ -11,17 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.attention import decoder_layers
-from rotatek.cache.compressed import RotateKCache
-from rotatek.compare.prefill import empty_cache, fill, plan_for
-from rotatek.decode import forward_one
-from rotatek.inputs import make_request
+from rotatek.bridge.attention import decoder_layers
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.decode import forward_one
+from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.engine.row_group import RowGroup
+from rotatek.engine.scheduler import Scheduler
+from rotatek.engine.sequences import Seat
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.serving.batch import RunningBatch
-from rotatek.serving.group import Group
-from rotatek.serving.scheduler import Scheduler
-from rotatek.serving.seats import Seat
-from rotatek.settings import BASELINE, Settings
 from tests.launches import Launches
 from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen
@@ -101,8 +101,8 @@ def test_captures_are_few_and_serve_everybody(
 ) -> None:
     """64 clients with pictures, questions and answers of mixed lengths, up to a dozen at a time."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.cache.graphs.capture", RecordedGraph)
-    monkeypatch.setattr("rotatek.serving.graphs.forward_one", counted := Counted(forward_one))
+    monkeypatch.setattr("rotatek.cache.step_graph.capture", RecordedGraph)
+    monkeypatch.setattr("rotatek.engine.batch_graph.forward_one", counted := Counted(forward_one))
     RecordedGraph.made = []
     vlm = tiny_qwen()
     settings = {"one setting": MIXED[1:2], "bits": MIXED[2:3], "mixed": MIXED}[kind]
@@ -126,9 +126,9 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
     """Many are on their way: places for all at once, 64 at most, or where memory is missing for who
     is here, who says the same."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    vlm, fit = tiny_qwen(), Group.fit
+    vlm, fit = tiny_qwen(), RowGroup.fit
 
-    def full(self: Group, alike: Any, room: int, coarse: bool, growth: float = 1.0) -> int:
+    def full(self: RowGroup, alike: Any, room: int, coarse: bool, growth: float = 1.0) -> int:
         if growth > 1.0:
             fit(self, alike[:1], room, coarse)  # some layers have moved by then
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -136,7 +136,7 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
 
     answers = []
     for there, expected, places in ((fit, 12, 16), (fit, 200, 64), (full, 200, 4)):
-        monkeypatch.setattr(Group, "fit", there)
+        monkeypatch.setattr(RowGroup, "fit", there)
         scheduler = Scheduler(vlm, expected=partial(int, expected))
         batch = scheduler._batch = RunningBatch(len(decoder_layers(vlm.model)))
         batch.freeze()
@@ -151,7 +151,7 @@ def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.Monke
     """A prefill takes twice what a step takes before it gives way: a replayed one, however long one
     takes that is launched kernel by kernel, or captured, because a row has joined."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Idle)
+    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Idle)
 
     class Watch:
         launched = 0
@@ -170,10 +170,10 @@ def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.Monke
         Watch.launched += 1
         return forward_one(*given)
 
-    monkeypatch.setattr("rotatek.serving.scheduler.LEAST_S", {})
-    monkeypatch.setattr("rotatek.serving.scheduler.Stopwatch", Watch)
-    monkeypatch.setattr("rotatek.serving.graphs.forward_one", forward)
-    monkeypatch.setattr("rotatek.decode.forward_one", forward)
+    monkeypatch.setattr("rotatek.engine.scheduler.LEAST_S", {})
+    monkeypatch.setattr("rotatek.engine.scheduler.Stopwatch", Watch)
+    monkeypatch.setattr("rotatek.engine.batch_graph.forward_one", forward)
+    monkeypatch.setattr("rotatek.engine.decode.forward_one", forward)
     vlm = tiny_qwen()
     scheduler = Scheduler(vlm)
     scheduler.graphs = True
@@ -197,7 +197,7 @@ def test_beside_the_graph_a_step_is_a_few_operations(
     """However many rows: tokens and positions go over in one transfer and come back in another; and
     the next step is under way before the last one's tokens are told."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Idle)
+    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Idle)
     Idle.made = []
     vlm = tiny_qwen()
     scheduler = Scheduler(vlm)

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rotatek.engine import Engine
+from rotatek.engine import scheduler
+from rotatek.engine.cpu_shares import CpuShares
+from rotatek.engine.engine import Engine
 from rotatek.models import VisionLanguageModel, memory
-from rotatek.serving import scheduler
-from rotatek.serving.cores import Cores
 from tests.fixtures import Picture
 from tests.soak import resident_megabytes
 from tests.tiny import TINY
@@ -32,7 +32,7 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
 
 
 def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
-    cores, stop = Cores(4), threading.Event()
+    cores, stop = CpuShares(4), threading.Event()
     inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
 
     def read() -> None:
@@ -69,7 +69,7 @@ def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
 
 
 def test_a_step_waits_for_prompts_but_not_for_long() -> None:
-    cores = Cores(2)
+    cores = CpuShares(2)
     started = time.perf_counter()
     cores.wait_for_all(60)
     with cores.prompt(None):
@@ -79,7 +79,7 @@ def test_a_step_waits_for_prompts_but_not_for_long() -> None:
 
 
 def test_a_failure_gives_its_place_back() -> None:
-    cores = Cores(2)
+    cores = CpuShares(2)
     for _ in range(5):
         with pytest.raises(ValueError, match="no"), cores.prompt(None):
             raise ValueError("no")
@@ -92,7 +92,7 @@ def test_answers_beside_each_other_are_those_given_alone(
     work = of_every_form(picture, 20)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
-    engine.scheduler.cores = cores = Cores(2)
+    engine.scheduler.cores = cores = CpuShares(2)
     most, reading = [0], set[int]()
 
     def look(*_: object) -> None:

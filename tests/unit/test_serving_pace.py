@@ -9,20 +9,20 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek.attention import decoder_layers, stoppable
-from rotatek.cache import clock, shared
-from rotatek.cache.clock import Pace
-from rotatek.cache.compressed import RotateKCache
-from rotatek.compare.prefill import empty_cache, fill, plan_for
-from rotatek.decode import prefill
-from rotatek.engine import Engine
-from rotatek.events import Token
-from rotatek.inputs import make_request
+from rotatek.bridge.attention import decoder_layers, stoppable
+from rotatek.cache import device_timing, shared_prefill
+from rotatek.cache.device_timing import Pace
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine import scheduler, steps
+from rotatek.engine.decode import prefill
+from rotatek.engine.device_turns import YieldToDecode
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Token
+from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.engine.sequences import Seat
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.serving import scheduler, steps
-from rotatek.serving.seats import Seat
-from rotatek.serving.turns import GivingWay
-from rotatek.settings import BASELINE, Settings
 from tests.fixtures import Picture
 from tests.launches import Launches
 from tests.tiny import tiny_qwen
@@ -101,7 +101,7 @@ class Device:
 
         cuda = SimpleNamespace(Event=Event, current_stream=lambda _: None)
         cuda.synchronize = lambda *_: setattr(device, "now", max(device.now, device.done))
-        monkeypatch.setattr(clock, "torch", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(device_timing, "torch", SimpleNamespace(cuda=cuda))
 
     def launch(self, host: float, work: float) -> None:
         self.now += host
@@ -130,7 +130,7 @@ def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
     most."""
     device, step, work, gone = Device(monkeypatch), 8.0, 1.0, list[float]()
     monkeypatch.setattr(
-        "rotatek.serving.turns.time", SimpleNamespace(perf_counter=lambda: device.now)
+        "rotatek.engine.device_turns.time", SimpleNamespace(perf_counter=lambda: device.now)
     )
 
     def give_way() -> None:
@@ -141,7 +141,7 @@ def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
     turns = SimpleNamespace(contended=True, __exit__=give_way, __enter__=lambda: None)
     device.launch(0.1, step)
     patience = scheduler.SHARE * step + step
-    flag = GivingWay(turns, lambda: patience, Pace(torch.device("cuda")), None)  # type: ignore[arg-type]
+    flag = YieldToDecode(turns, lambda: patience, Pace(torch.device("cuda")), None)  # type: ignore[arg-type]
     for _ in range(200):
         device.launch(0.5, work)
         assert not flag.is_set()
@@ -156,15 +156,15 @@ def test_a_prefill_waits_for_the_device_once(
 ) -> None:
     """However many layers; several caches are told apart by marks, and one by itself needs none."""
     vlm, waits, watches = tiny_qwen(), list[str](), list[str]()
-    monkeypatch.setattr("rotatek.decode.synchronise", lambda _: waits.append("prefill"))
-    monkeypatch.setattr(clock, "synchronise", lambda _: waits.append("layer"))
+    monkeypatch.setattr("rotatek.engine.decode.synchronise", lambda _: waits.append("prefill"))
+    monkeypatch.setattr(device_timing, "synchronise", lambda _: waits.append("layer"))
 
-    class Watch(clock.Stopwatch):
-        def __enter__(self) -> clock.Stopwatch:
+    class Watch(device_timing.Stopwatch):
+        def __enter__(self) -> device_timing.Stopwatch:
             watches.append("watch")
             return super().__enter__()
 
-    monkeypatch.setattr(shared, "Stopwatch", Watch)
+    monkeypatch.setattr(shared_prefill, "Stopwatch", Watch)
     embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
     plan = plan_for(vlm, embedded, BASELINE.pruning)
     kinds = [Settings.of(keep_channels=0.25), BASELINE][:columns]
@@ -198,7 +198,7 @@ def test_first_tokens_are_chosen_before_the_turn(
         chosen.set()
         return own(*given)
 
-    monkeypatch.setattr("rotatek.serving.scheduler.chosen", choose)
+    monkeypatch.setattr("rotatek.engine.scheduler.chosen", choose)
     embedded = engine.vlm.embed(engine.vlm.prompt(make_request(picture(90, 120), "?", 2)))
     logits, _ = prefill(engine.vlm, embedded, cache := DynamicCache())
     seat = Seat(cache, int(embedded.next_position[0]), logits, 2)

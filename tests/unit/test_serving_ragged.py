@@ -8,18 +8,18 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import decode
-from rotatek.attention import decoder_layers
+from rotatek.bridge.attention import decoder_layers
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.conversation import Conversation
-from rotatek.engine import Engine
-from rotatek.events import Token
-from rotatek.inputs import make_request
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine import decode
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Token
+from rotatek.engine.pools import coarse
+from rotatek.engine.store_tensors import taken_apart
+from rotatek.inputs.request import make_request
 from rotatek.models import VisionLanguageModel
-from rotatek.serving.batch import RunningBatch
-from rotatek.serving.parts import taken_apart
-from rotatek.serving.pools import coarse
 from tests.launches import Launches
 from tests.ragged import KINDS, ROOM, Alone, filled
 from tests.tiny import tiny_qwen

@@ -8,15 +8,15 @@ import torch
 from PIL import Image
 from transformers.cache_utils import Cache
 
-from rotatek.attention import decoder_layers
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import prefill
-from rotatek.inputs import make_request
+from rotatek.bridge.attention import decoder_layers
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine import rows
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.decode import prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Embedded, collate
-from rotatek.serving import rows
-from rotatek.serving.batch import RunningBatch
-from rotatek.settings import Settings
 from tests.launches import Launches
 from tests.tiny import TINY
 from tests.trial import Trial

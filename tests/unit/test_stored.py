@@ -15,14 +15,14 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from rotatek import errors
-from rotatek.cache import stored
-from rotatek.cache.compressed import RotateKCache
-from rotatek.channels import CHANNELS
-from rotatek.decode import decode, prefill
-from rotatek.inputs import make_request
+from rotatek.cache import cache_file
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
@@ -275,7 +275,7 @@ def rewritten(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
     change(header)
     packed = zstandard.compress(json.dumps(header).encode())
     prefix = struct.pack(
-        "<8sII32s", b"RTKCACHE", stored.VERSION, len(packed), hashlib.sha256(packed).digest()
+        "<8sII32s", b"RTKCACHE", cache_file.VERSION, len(packed), hashlib.sha256(packed).digest()
     )
     file.write_bytes(prefix + packed + data[48 + size :])
 
@@ -354,13 +354,15 @@ def test_without_the_coder_a_sentence_says_what_to_install(
         RotateKCache.load(file, small.model)
 
 
-@pytest.mark.parametrize("dtype", stored.DTYPES.values(), ids=str)
+@pytest.mark.parametrize("dtype", cache_file.DTYPES.values(), ids=str)
 def test_numbers_of_every_type_come_back(dtype: torch.dtype, tmp_path: Path) -> None:
     model = tiny_qwen().model
     raw = torch.randint(0, 256, (3, 5, 16), generator=torch.Generator().manual_seed(1))
     tensor = (raw > 99) if dtype == torch.bool else raw.to(torch.uint8).view(dtype)
-    stored.write(tmp_path / "numbers", model, {"it": tensor, "none": tensor[:0], "one": tensor[0]})
-    found = stored.read(tmp_path / "numbers", model)
+    cache_file.write(
+        tmp_path / "numbers", model, {"it": tensor, "none": tensor[:0], "one": tensor[0]}
+    )
+    found = cache_file.read(tmp_path / "numbers", model)
     for name, wanted in (("it", tensor), ("none", tensor[:0]), ("one", tensor[0])):
         assert found[name].dtype == dtype and found[name].shape == wanted.shape
         assert torch.equal(found[name].view(torch.uint8), wanted.contiguous().view(torch.uint8))

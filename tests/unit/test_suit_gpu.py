@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
 from rotatek.models import loading
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
@@ -28,12 +28,12 @@ def test_columns_are_padded_to_whole_tiles(columns: int, padded: int, picture: P
     vlm, mlps = _narrowed(columns)
     pixels = vlm.look(make_request(picture(90, 120, seed=1), "what?", 1))
     before = vlm.features(pixels)
-    vlm.suit_gpu()
+    vlm.optimise_for_gpu()
     assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
     assert {tuple(mlp.down_proj.weight.shape) for mlp in mlps} == {(64, padded)}
     assert {mlp.up_proj.bias.numel() for mlp in mlps} == {padded}
     torch.testing.assert_close(vlm.features(pixels), before)
-    vlm.suit_gpu()  # again changes nothing
+    vlm.optimise_for_gpu()  # again changes nothing
     assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
 
 
@@ -41,7 +41,7 @@ def test_flash_attention_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN's is planned anew for every length and in every thread."""
     asked: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
-    tiny_qwen().suit_gpu()
+    tiny_qwen().optimise_for_gpu()
     assert asked and not any(asked)
 
 
@@ -54,7 +54,7 @@ def test_layers_of_another_kind_stay() -> None:
 
     for mlp in mlps:
         mlp.up_proj = FourBit(64, 44)
-    vlm.suit_gpu()
+    vlm.optimise_for_gpu()
     assert {mlp.gate_proj.out_features for mlp in mlps} == {44}
 
 

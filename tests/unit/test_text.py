@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.cache.text import TextBuffer
-from rotatek.decode import decode, decode_one_token, feed, prefill
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.text_buffer import TextBuffer
+from rotatek.engine.batch import RunningBatch
+from rotatek.engine.decode import decode, decode_one_token, feed, prefill
 from rotatek.errors import SettingError
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
-from rotatek.serving.batch import RunningBatch
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.tiny import TINY
 

@@ -4,15 +4,15 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import analysis
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import decode, prefill
-from rotatek.engine import Engine
-from rotatek.events import Finished
-from rotatek.grids import Grid
-from rotatek.inputs import make_request
-from rotatek.settings import BASELINE, Settings
-from rotatek.trace import MAX_STEPS, Trace, TraceRecorder
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
+from rotatek.inputs.request import make_request
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect import trace_analysis
+from rotatek.inspect.trace import MAX_STEPS, Trace, TraceRecorder
+from rotatek.methods.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
 
@@ -43,7 +43,7 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
     trace, cache = traced(engine, settings, 4)
     assert trace.steps == (0, 1, 2, 3)
     for layer, head, step in ((0, 0, 1), (2, 1, 3)):
-        view = analysis.attention_view(trace, layer, head, settings.channels, step)
+        view = trace_analysis.attention_view(trace, layer, head, settings.channels, step)
         visual = cache.layers[layer].store.visual
         group = trace.layers[layer].answer.shape[1] // trace.shape[1]
         rows = trace.layers[layer].answer[step - 1, head * group : (head + 1) * group]

@@ -7,14 +7,14 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from kernels.reference import Text, Visual, attend_reference, expanded
-from rotatek.arguments import with_cache
+from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.decode import decode, feed_turn, prefill
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode, feed_turn, prefill
 from rotatek.errors import ModeUnsupported
-from rotatek.inputs import make_request
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from rotatek.settings import Settings
 from tests.fixtures import Picture
 from tests.tiny import TINY, scramble
 from tests.unit.test_cache import CHOICES, states, stored

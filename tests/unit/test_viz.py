@@ -12,23 +12,23 @@ import pytest
 from PIL import Image
 
 import viz
-from rotatek.channels import CHANNELS, RotateK, SparK, ThinK
-from rotatek.tokens import TOKENS, FastV
+from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
+from rotatek.methods.tokens import TOKENS, FastV
 from viz import (
     bits,
     budget,
-    dots,
+    compact_json,
+    dot_plot,
     energy,
     frontier,
-    headmap,
+    head_heatmap,
+    image_overlay,
     keys,
     masks,
-    picture,
-    ripples,
+    rope_pair,
     scores,
     spectrum,
     theme,
-    wire,
 )
 
 COLOURS = sorted(
@@ -61,7 +61,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
     rotated, values = rotate(raw)
     noise = np.random.default_rng(1)
     pixels = noise.integers(0, 255, (120, 200, 3), dtype=np.uint8)
-    under = picture.backdrop(pixels)
+    under = image_overlay.backdrop(pixels)
     curve = np.linspace(0, 1, 129)
     part = np.array([0.2, 0.4])
     before, after = keys.draw_pair(raw, rotated, 32)
@@ -73,13 +73,15 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "spectrum": spectrum.draw(values, 32),
         "spectrum with level": spectrum.draw(values, 32, level=1e-3),
         "bits": bits.draw(np.repeat([6, 2, 0], [16, 16, 96])),
-        "map": headmap.draw(noise.random((6, 2)), "energy", 1, 0),
-        "kept": picture.draw_kept(under, noise.random((6, 10)) < 0.5),
-        "attention": picture.draw_attention(under, noise.random((6, 10)) / 100),
+        "map": head_heatmap.draw(noise.random((6, 2)), "energy", 1, 0),
+        "kept": image_overlay.draw_kept(under, noise.random((6, 10)) < 0.5),
+        "attention": image_overlay.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, RotateK),
-        "ripples": ripples.draw(raw, 20),
-        "dots": dots.draw([dots.Dot(row, 1, 0, 2) for row in "abc"], dots.Scale("ms"), (1, "goal")),
+        "ripples": rope_pair.draw(raw, 20),
+        "dots": dot_plot.draw(
+            [dot_plot.Dot(row, 1, 0, 2) for row in "abc"], dot_plot.Scale("ms"), (1, "goal")
+        ),
         "frontier": frontier.draw(
             [
                 frontier.Line(
@@ -94,7 +96,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
 @pytest.mark.parametrize("name,drawing", every_drawing().items())
 def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing) -> None:
     go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)  # plotly checks each entry
-    sent = json.loads(json.dumps(wire.packed_figure(drawing.figure)))
+    sent = json.loads(json.dumps(compact_json.packed_figure(drawing.figure)))
     assert {trace["type"] for trace in sent["data"]} <= BASIC_TRACES
     assert sent["layout"]["paper_bgcolor"] == sent["layout"]["plot_bgcolor"] == "rgba(0,0,0,0)"
     assert sent["layout"]["height"] >= 120
@@ -172,7 +174,7 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     shown = drawing.figure.data[0]["z"]
     assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
     assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1
-    assert len(json.dumps(wire.packed_figure(drawing.figure))) < 70_000
+    assert len(json.dumps(compact_json.packed_figure(drawing.figure))) < 70_000
     row = int(shown[:, 77].argmax())
     trace = drawing.figure.data[0]
     assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
@@ -225,61 +227,61 @@ def test_effective_rank_counts_equal_eigenvalues(rank: int) -> None:
 
 def test_the_map_frames_the_chosen_cell_and_names_the_hardest() -> None:
     values = np.array([[0.9, 0.8], [0.2, 0.95]])
-    drawing = headmap.draw(values, "energy", 0, 1)
+    drawing = head_heatmap.draw(values, "energy", 0, 1)
     frame = drawing.figure.layout["shapes"][0]
     assert (frame["x0"] + 0.5, frame["y0"] + 0.5) == (0, 1)
     assert "Layer 0, head 1: captured energy 80 %" in drawing.reading
     assert "layer 1, head 0 with 20 %" in drawing.reading
-    assert "layer 1, head 1 with 95 %" in headmap.draw(values, "error", 0, 0).reading
+    assert "layer 1, head 1 with 95 %" in head_heatmap.draw(values, "error", 0, 0).reading
 
 
 def test_cells_of_the_map_share_a_unit_and_hold_short_numbers() -> None:
     values = np.array([[0.9, 0.8], [0.2, 0.999]])
-    shares = headmap.draw(values, "energy", 0, 0).figure
-    sizes = headmap.draw(values * 1e5, "bytes", 0, 0).figure
+    shares = head_heatmap.draw(values, "energy", 0, 0).figure
+    sizes = head_heatmap.draw(values * 1e5, "bytes", 0, 0).figure
     assert shares.data[0]["text"].tolist() == [["90", "20"], ["80", "99.9"]]
     assert sizes.data[0]["text"].tolist() == [["90", "20"], ["80", "100"]]
     assert sizes.data[0]["customdata"].tolist()[0] == ["90 kB", "20 kB"]
     titles = [f.layout["xaxis"]["title"]["text"] for f in (shares, sizes)]
     assert titles == ["layer (cells in %)", "layer (cells in kB)"]
-    assert headmap.draw(np.zeros((2, 2)), "bytes", 0, 0).figure.data[0]["text"][0][0] == "0.0"
+    assert head_heatmap.draw(np.zeros((2, 2)), "bytes", 0, 0).figure.data[0]["text"][0][0] == "0.0"
 
 
 def test_the_image_under_a_figure_is_a_real_png() -> None:
     pixels = np.random.default_rng(2).integers(0, 255, (90, 1400, 3), dtype=np.uint8)
-    small = picture.shrink(pixels)
-    assert max(small.shape) <= picture.MAX_SIDE
+    small = image_overlay.shrink(pixels)
+    assert max(small.shape) <= image_overlay.MAX_SIDE
     uri = theme.png_uri(small)
     decoded = Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1])))
     assert np.array_equal(np.asarray(decoded), small)
     flat = np.full((900, 900, 3), 77, dtype=np.uint8)
-    assert (picture.shrink(flat) == 77).all()
+    assert (image_overlay.shrink(flat) == 77).all()
 
 
-def black(height: int, width: int) -> picture.Backdrop:
-    return picture.backdrop(np.zeros((height, width, 3), dtype=np.uint8))
+def black(height: int, width: int) -> image_overlay.Backdrop:
+    return image_overlay.backdrop(np.zeros((height, width, 3), dtype=np.uint8))
 
 
 def test_kept_tokens_are_counted_and_shaped_like_the_image() -> None:
     kept = np.zeros((4, 8), dtype=bool)
     kept[0] = True
-    drawing = picture.draw_kept(black(100, 400), kept)
+    drawing = image_overlay.draw_kept(black(100, 400), kept)
     assert "8 of 32 visual tokens" in drawing.reading
     assert "100 % of them in the upper half" in drawing.summary
     assert drawing.figure.layout["yaxis"]["scaleratio"] == pytest.approx((100 / 4) / (400 / 8))
-    everything = picture.draw_kept(black(64, 64), np.ones((4, 4), bool))
+    everything = image_overlay.draw_kept(black(64, 64), np.ones((4, 4), bool))
     assert "All 16" in everything.reading
 
 
 def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none() -> None:
     attention = np.full((4, 4), 0.01)
     attention[2, 1] = 0.5
-    drawing = picture.draw_attention(black(64, 64), attention)
+    drawing = image_overlay.draw_attention(black(64, 64), attention)
     assert "half goes to 1 of 16" in drawing.reading
     assert "row 2, column 1 with 77 %" in drawing.summary
-    even = picture.draw_attention(black(64, 64), np.ones((4, 4)))
+    even = image_overlay.draw_attention(black(64, 64), np.ones((4, 4)))
     assert "half goes to 8 of 16" in even.reading
-    silent = picture.draw_attention(black(64, 64), np.zeros((4, 4)))
+    silent = image_overlay.draw_attention(black(64, 64), np.zeros((4, 4)))
     assert silent.figure.data[0]["z"].max() == 0
 
 
@@ -317,7 +319,7 @@ def test_size(count: int, text: str) -> None:
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
 def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
     values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
-    sent = wire.packed_array(values)
+    sent = compact_json.packed_array(values)
     assert isinstance(sent, dict)
     arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
     assert arrived.itemsize <= 4
@@ -326,9 +328,9 @@ def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ..
 
 
 def test_words_and_nothing_at_all_travel_as_lists() -> None:
-    assert wire.packed_array(np.array([["a", "<b>"]])) == [["a", "<b>"]]
-    assert wire.packed_array(np.zeros(0)) == []
-    assert wire.packed({"a": None, "b": (np.float32(0.5), np.int64(3))}) == {"b": [0.5, 3]}
+    assert compact_json.packed_array(np.array([["a", "<b>"]])) == [["a", "<b>"]]
+    assert compact_json.packed_array(np.zeros(0)) == []
+    assert compact_json.packed({"a": None, "b": (np.float32(0.5), np.int64(3))}) == {"b": [0.5, 3]}
 
 
 def test_a_mask_that_tokens_share_is_one_row() -> None:
@@ -352,8 +354,13 @@ def test_public_names() -> None:
 
 
 def test_dots_show_every_row_with_its_interval() -> None:
-    rows = [dots.Dot("a<br>b", 2.0, 1.5, 3.0, theme.ACCENT, "one"), dots.Dot("c", 1.0, 1.0, 1.0)]
-    drawing = dots.draw(rows, dots.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal"))
+    rows = [
+        dot_plot.Dot("a<br>b", 2.0, 1.5, 3.0, theme.ACCENT, "one"),
+        dot_plot.Dot("c", 1.0, 1.0, 1.0),
+    ]
+    drawing = dot_plot.draw(
+        rows, dot_plot.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal")
+    )
     assert drawing.reading.startswith("Further left is better: from c: 1.0 ms")
     assert "a b: 2.0 ms (1.5 ms to 3.0 ms), one" in drawing.summary
     first, second = drawing.figure.data
@@ -381,8 +388,8 @@ def test_ripples_show_the_pair_that_position_turns_most() -> None:
     turned = np.zeros((60, 16), dtype=np.float32)
     turned[:, 3], turned[:, 11] = np.cos(np.arange(60)), np.sin(np.arange(60))
     turned[:, 5] = 9.0  # large, and the same for every token
-    assert ripples.liveliest_pair(turned) == 3
-    drawing = ripples.draw(turned, 20)
+    assert rope_pair.liveliest_pair(turned) == 3
+    drawing = rope_pair.draw(turned, 20)
     assert "channels 3 and 11" in drawing.reading and "rows of 20" in drawing.reading
     assert [trace["name"] for trace in drawing.figure.data] == ["channel 3", "channel 11"]
 

@@ -10,17 +10,17 @@ from torch import Tensor
 from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
-from rotatek.arguments import with_cache
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.compressed import RotateKCache
-from rotatek.conversation import Conversation
-from rotatek.decode import decode, forward_one, prefill
-from rotatek.engine import Engine
-from rotatek.events import Failed, Finished
-from rotatek.inputs import make_request
-from rotatek.layout import TEXT_STEP
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.decode import decode, forward_one, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from rotatek.settings import BASELINE, Settings
 from tests.families import tiny_gemma3, tiny_llava15
 from tests.fixtures import Picture
 from tests.recorded import RecordedGraph
@@ -171,7 +171,7 @@ def test_a_captured_step_serves_rows_before_and_behind_the_edge(
     vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Trial.made = []
-    monkeypatch.setattr("rotatek.serving.graphs.captured_again", Trial)
+    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Trial)
     columns = {name: COLUMNS[name] for name in ("all", "k", "8 bits", "fastv")}
     work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]

@@ -6,7 +6,7 @@ from typing import Final
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.page.ask.card import card, is_cut, live_bytes
 from rotatek.page.markup import line
-from rotatek.page.state import Run
+from rotatek.service.run import Run
 from viz.theme import percent
 
 CUT_NOTE: Final = (

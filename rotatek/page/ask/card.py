@@ -11,7 +11,7 @@ from rotatek.page.ask.agreement import fidelity, strip
 from rotatek.page.ask.readings import dropped
 from rotatek.page.ask.verdict import Verdict, compare
 from rotatek.page.ask.words import Word, words_of
-from rotatek.page.state import Column, Run
+from rotatek.service.run import Column, Run
 from viz.theme import percent, size
 
 SENTENCES: Final = {

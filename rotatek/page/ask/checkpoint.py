@@ -13,14 +13,14 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek import errors
-from rotatek.models.loading import Weight, weigh
+from rotatek.models.loading import MemoryNeed, weigh
 from rotatek.models.memory import GB, free_bytes
 from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, QUIET, listen
-from rotatek.page.catalogue import Model
 from rotatek.page.refusals import refusing_stream
-from rotatek.page.service import Service
-from rotatek.page.waiting import told
+from rotatek.service.loading_progress import with_progress
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
 
 LONGEST: Final = 300  # characters of a name
 NEARLY: Final = 0.97  # the most that is shown before the model is ready
@@ -60,7 +60,7 @@ def progress(text: str, share: float | None = None) -> str:
 class CheckpointEvents:
     """Loading, for one service; one checkpoint at a time."""
 
-    def __init__(self, service: Service, weigh_model: Callable[[str], Weight] = weigh) -> None:
+    def __init__(self, service: Service, weigh_model: Callable[[str], MemoryNeed] = weigh) -> None:
         self.service, self.weigh = service, weigh_model
         self._busy = threading.Lock()
 
@@ -105,11 +105,11 @@ class CheckpointEvents:
         taken, name = {model.name for model in self.service.models}, Path(source).name
         return name if name not in taken else f"{name}-{len(taken) + 1}"
 
-    def _watch(self, model: Model, weight: Weight) -> Iterator[dict[str, Any]]:
+    def _watch(self, model: Model, weight: MemoryNeed) -> Iterator[dict[str, Any]]:
         """Download, then load; memory that fills tells how far the latter is."""
         free = free_bytes(weight.device)
         loading = f"Loading {model.label}: {weight.needed / GB:.2g} GB of weights…"
-        for said, share in told(lambda: self.service.bring(model), model.label):
+        for said, share in with_progress(lambda: self.service.load_checkpoint(model), model.label):
             if share is None:
                 said, share = loading, (free - free_bytes(weight.device)) / max(weight.needed, 1)
             yield {"progress": progress(said, min(max(share, 0.02), NEARLY))}

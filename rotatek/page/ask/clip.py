@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
-from rotatek.clip import open_clip
-from rotatek.inputs import Clip
+from rotatek.inputs.request import Clip
+from rotatek.inputs.video import open_clip
 from rotatek.page import markup
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import QUIET, listen

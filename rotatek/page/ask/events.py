@@ -10,10 +10,10 @@ from typing import Any, Final
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.channels import CHANNELS
 from rotatek.compare.columns import titled
 from rotatek.errors import ConversationGone, Stopped
-from rotatek.inputs import Clip
+from rotatek.inputs.request import Clip
+from rotatek.methods.channels import CHANNELS
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.widgets import AskWidgets
@@ -29,7 +29,7 @@ from rotatek.page.form import settings_of
 from rotatek.page.links import decode
 from rotatek.page.refusals import refusal, refusing, refusing_stream
 from rotatek.page.site import Site
-from rotatek.page.state import Run
+from rotatek.service.run import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
 Shown = dict[str, Any]  # what changes, by the names of the outputs
@@ -77,7 +77,7 @@ class AskEvents:
     def halt(self, run: Run | None, session: str | None = None) -> None:
         """End what runs, because the same visitor is about to ask again; a conversation goes on."""
         if run is not None and run.previous is None:
-            self.site.service.supersede(session)
+            self.site.service.replace_run(session)
 
     @refusing_stream
     def again(

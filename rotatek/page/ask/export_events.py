@@ -19,7 +19,7 @@ from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import Link, decode, read_query
 from rotatek.page.refusals import refusing
 from rotatek.page.site import Site
-from rotatek.page.state import Run
+from rotatek.service.run import Run
 
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
 

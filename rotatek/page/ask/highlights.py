@@ -8,7 +8,7 @@ from typing import Any
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import QUIET, listen
 from rotatek.page.refusals import refusing
-from rotatek.page.state import Run
+from rotatek.service.run import Run
 
 
 @refusing

@@ -3,10 +3,10 @@
 from html import escape
 from typing import Final
 
-from rotatek.budget import channels_kept, tokens_kept
-from rotatek.channels import CHANNELS, ChannelMethod
-from rotatek.options import options_of
-from rotatek.settings import Settings
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import Settings
+from rotatek.methods.shares import channels_kept, tokens_kept
 from viz.theme import percent, size
 
 WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in the embedded models

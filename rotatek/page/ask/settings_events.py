@@ -5,22 +5,22 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek import analysis
-from rotatek.channels import CHANNELS
 from rotatek.compare.columns import matched, title_of
-from rotatek.compare.live import matched_live
+from rotatek.compare.equal_bytes import matched_live
+from rotatek.inspect import trace_analysis
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
 from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
 from rotatek.page.ask.events import Shown, most_others
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import AT_ONCE, QUIET, listen
-from rotatek.page.catalogue import presets
 from rotatek.page.form import settings_of, shown_fields, values_of
 from rotatek.page.inspect import drawings
 from rotatek.page.links import decode, encode
 from rotatek.page.refusals import refusing
-from rotatek.page.state import Run
-from rotatek.settings import Settings
+from rotatek.service.model_list import presets
+from rotatek.service.run import Run
 from viz.theme import percent
 
 VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a cache's bytes
@@ -55,7 +55,7 @@ def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
         rest = full - run.full_visual_bytes
     method = settings.channels  # widths that adapt follow from the spectra of a rotation
     energies = drawings.spectra(run, trace, method if method.rotates else CHANNELS.default())
-    return rest + analysis.visual_bytes(trace, settings, energies), full
+    return rest + trace_analysis.visual_bytes(trace, settings, energies), full
 
 
 def head_widths(run: Run | None, settings: Settings) -> tuple[int, int] | None:

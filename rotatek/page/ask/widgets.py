@@ -7,13 +7,13 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.clip import can_be_read
+from rotatek.inputs.video import can_be_read
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
-from rotatek.page.catalogue import Example
-from rotatek.page.state import Run
 from rotatek.page.upload import image_box
+from rotatek.service.model_list import Example
+from rotatek.service.run import Run
 
 TAKE: Final = (
     "const take = () => window.rotatekExport.take(props.value); watch('value', take); take();"

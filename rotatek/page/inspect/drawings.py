@@ -1,7 +1,7 @@
 """A trace as figures: which numbers go into which picture.
 
 A trace holds ingredients, so everything here is redrawn at any channel width without the model.
-Symbols as in `rotatek.trace`: n traced tokens, d channels, k kept ones.
+Symbols as in `rotatek.inspect.trace`: n traced tokens, d channels, k kept ones.
 """
 
 import zlib
@@ -11,12 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rotatek import analysis
-from rotatek.channels import ChannelMethod
 from rotatek.compare.columns import reducers
-from rotatek.page.state import Run
-from rotatek.trace import Trace
-from viz import Drawing, bits, budget, energy, headmap, keys, masks, picture, scores, spectrum
+from rotatek.inspect import trace_analysis
+from rotatek.inspect.trace import Trace
+from rotatek.methods.channels import ChannelMethod
+from rotatek.service.run import Run
+from viz import (
+    Drawing,
+    bits,
+    budget,
+    energy,
+    head_heatmap,
+    image_overlay,
+    keys,
+    masks,
+    scores,
+    spectrum,
+)
 from viz.theme import percent
 
 Drawings = dict[str, Drawing]
@@ -58,13 +69,13 @@ class View:
     @property
     def methods(self) -> dict[str, ChannelMethod]:
         """What is compared, by name."""
-        return analysis.compared(self.chosen, self.method)
+        return trace_analysis.compared(self.chosen, self.method)
 
 
 def head_drawings(view: View) -> Drawings:
     """Everything about one head at the settings' width."""
     at, k = view.at, view.k
-    head = analysis.head_view(view.trace, at.layer, at.head, view.method, k)
+    head = trace_analysis.head_view(view.trace, at.layer, at.head, view.method, k)
     before, after = keys.draw_pair(head.raw, head.rotated, k, tokens=head.tokens)
     return {
         "raw": before,
@@ -78,15 +89,15 @@ def head_drawings(view: View) -> Drawings:
 def bit_drawings(view: View, shares: np.ndarray, k: int) -> Drawings:
     """The spectrum of one head, as `shares` of its energy, and the bits that its channels get."""
     at, energies = view.at, spectra(view.run, view.trace, view.method)
-    level = analysis.water_level(view.method, energies, at.layer, at.head)
-    depths = analysis.key_bits(view.trace, view.method, energies)[at.layer, at.head]
+    level = trace_analysis.water_level(view.method, energies, at.layer, at.head)
+    depths = trace_analysis.key_bits(view.trace, view.method, energies)[at.layer, at.head]
     return {"spectrum": spectrum.draw(shares, k, level=level), "depths": bits.draw(depths)}
 
 
 def mask_drawings(view: View, k: int, tokens: int) -> Drawings:
     """What every method that leaves channels out stores, under the names of `mask_frames`."""
     methods = view.methods
-    drawn = analysis.masks(view.trace, view.at.layer, view.at.head, methods, k)
+    drawn = trace_analysis.masks(view.trace, view.at.layer, view.at.head, methods, k)
     return {
         mask_frame(name): masks.draw(mask, methods[name], tokens=tokens)
         for name, mask in drawn.items()
@@ -116,30 +127,30 @@ def _held(view: View, method: ChannelMethod, k: int) -> np.ndarray:
     at, weighing = view.at, basis_of(view.method)
     return view.run.remember(
         ("curve", at.layer, at.head, basis_of(method), weighing, k),
-        lambda: analysis.energy_curve(view.trace, at.layer, at.head, method, view.method, k),
+        lambda: trace_analysis.energy_curve(view.trace, at.layer, at.head, method, view.method, k),
     )
 
 
 def attention_drawings(view: View) -> Drawings:
     """Where one head looks while one token of the answer is chosen, exactly and compressed."""
     at, trace = view.at, view.trace
-    seen = analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
+    seen = trace_analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
     under, token = _under(view.run, _shown(trace, at.grid)), trace.layers[at.layer].token
     drawn_scores = scores.draw(seen.exact, seen.approximate, view.method)
     if not trace.grids:
-        plain = picture.draw_plain(under)
+        plain = image_overlay.draw_plain(under)
         return {"attention": plain, "compressed": plain, "scores": drawn_scores}
     shared = float(np.minimum(seen.attention, seen.compressed).sum())
-    exact = analysis.on_grid(trace, token, seen.attention, at.grid)
-    cells = analysis.on_grid(trace, token, seen.compressed, at.grid)
+    exact = trace_analysis.on_grid(trace, token, seen.attention, at.grid)
+    cells = trace_analysis.on_grid(trace, token, seen.compressed, at.grid)
     shares = [
         float(one.sum()) / max(float(whole.sum()), 1e-30)
         for one, whole in ((exact, seen.attention), (cells, seen.compressed))
     ]
     return {
-        "attention": _named(picture.draw_attention(under, exact), trace, at.grid, shares[0]),
+        "attention": _named(image_overlay.draw_attention(under, exact), trace, at.grid, shares[0]),
         "compressed": _named(
-            picture.draw_attention(under, cells, shared), trace, at.grid, shares[1]
+            image_overlay.draw_attention(under, cells, shared), trace, at.grid, shares[1]
         ),
         "scores": drawn_scores,
     }
@@ -162,12 +173,12 @@ def basis_of(method: ChannelMethod) -> ChannelMethod:
 def spectra(run: Run, trace: Trace, method: ChannelMethod) -> np.ndarray:
     """Every head's eigenvalues [layers, heads, d] as `method` weighs them, computed once a run."""
     basis = basis_of(method)
-    return run.remember(("spectra", basis), lambda: analysis.spectra(trace, basis))
+    return run.remember(("spectra", basis), lambda: trace_analysis.spectra(trace, basis))
 
 
 def key_widths(run: Run, trace: Trace, method: ChannelMethod) -> np.ndarray:
     """Key channels that each head keeps under a method that rotates, [layers, heads]."""
-    return analysis.key_widths(method, spectra(run, trace, method))
+    return trace_analysis.key_widths(method, spectra(run, trace, method))
 
 
 def head_map(view: View, quantity: str) -> Drawing:
@@ -175,24 +186,24 @@ def head_map(view: View, quantity: str) -> Drawing:
     run, trace, method = view.run, view.trace, view.method
     energies = spectra(run, trace, method)
     if quantity == "energy":
-        values = analysis.energy_map(method, energies)
+        values = trace_analysis.energy_map(method, energies)
     elif quantity == "bytes":
-        values = analysis.bytes_map(trace, method, energies).astype(np.float64)
+        values = trace_analysis.bytes_map(trace, method, energies).astype(np.float64)
     else:
-        widths = analysis.key_widths(method, energies)
+        widths = trace_analysis.key_widths(method, energies)
         values = run.remember(
             ("error", basis_of(method), widths.tobytes()),
-            lambda: analysis.score_errors(trace, method, energies),
+            lambda: trace_analysis.score_errors(trace, method, energies),
         )
-    return headmap.draw(values, quantity, view.at.layer, view.at.head)
+    return head_heatmap.draw(values, quantity, view.at.layer, view.at.head)
 
 
-def backdrop(run: Run, number: int = 0) -> picture.Backdrop:
+def backdrop(run: Run, number: int = 0) -> image_overlay.Backdrop:
     """One of the run's pictures, shrunk and encoded once."""
 
-    def made() -> picture.Backdrop:
+    def made() -> image_overlay.Backdrop:
         held = number < len(run.pictures)
-        return picture.backdrop(np.asarray(run.pictures[number]) if held else run.pixels)
+        return image_overlay.backdrop(np.asarray(run.pictures[number]) if held else run.pixels)
 
     return run.remember(("backdrop", number), made)
 
@@ -213,7 +224,7 @@ def _shown(trace: Trace, grid: int) -> int:
     return trace.grids[grid].picture if trace.grids else 0
 
 
-def _under(run: Run, number: int) -> picture.Backdrop:
+def _under(run: Run, number: int) -> image_overlay.Backdrop:
     """A picture of the run by name: it is sent once, when it is first shown."""
     (name,) = pictures(run, number)
     return backdrop(run, number)._replace(source=f"rk:{name}")
@@ -223,10 +234,10 @@ def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
     """Which visual tokens the chosen settings kept, over one of the pictures."""
     under = _under(run, _shown(trace, number))
     if not trace.grids:
-        return picture.draw_plain(under)
+        return image_overlay.draw_plain(under)
     every = np.ones(trace.visual_tokens, dtype=bool)
     grid, kept = trace.grids[number], every if run.chosen.kept is None else run.chosen.kept
-    return _named(picture.draw_kept(under, grid.lay(kept), grid.lay(every)), trace, number)
+    return _named(image_overlay.draw_kept(under, grid.lay(kept), grid.lay(every)), trace, number)
 
 
 def frames_of(trace: Trace) -> list[str]:

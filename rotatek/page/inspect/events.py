@@ -5,7 +5,9 @@ from typing import Any
 
 import gradio as gr
 
-from rotatek.channels import CHANNELS, ChannelMethod
+from rotatek.inspect.trace import Trace
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.tokens import TOKENS
 from rotatek.page import figures
 from rotatek.page.binding import DRAWING, QUIET, listen
 from rotatek.page.form import settings_of
@@ -13,9 +15,7 @@ from rotatek.page.inspect import drawings
 from rotatek.page.inspect.drawings import Place, View
 from rotatek.page.inspect.widgets import InspectWidgets, marked_answer
 from rotatek.page.refusals import refusing
-from rotatek.page.state import Run
-from rotatek.tokens import TOKENS
-from rotatek.trace import Trace
+from rotatek.service.run import Run
 
 Shown = dict[str, Any]
 

@@ -8,7 +8,7 @@ import gradio as gr
 
 from rotatek.page import figures
 from rotatek.page.inspect.drawings import mask_frames
-from viz.headmap import QUANTITIES
+from viz.head_heatmap import QUANTITIES
 
 TITLES: Final = {  # beside the masks', which the methods bring
     "map": "Every layer and head",

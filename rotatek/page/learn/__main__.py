@@ -7,10 +7,10 @@ made from what it stores.
 
 import sys
 
-from rotatek.page.catalogue import load_examples, models_on_offer
 from rotatek.page.learn.story import NAME, make
-from rotatek.page.service import Service
 from rotatek.paths import assets
+from rotatek.service.model_list import load_examples, models_on_offer
+from rotatek.service.service import Service
 
 
 def main() -> None:

@@ -8,13 +8,25 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rotatek import analysis, inputs
 from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.inputs import request
+from rotatek.inspect import trace_analysis
+from rotatek.methods.settings import Settings
 from rotatek.page import figures
 from rotatek.page.learn.story import FEW_BITS, NAME, Cast, Story, cast, load
 from rotatek.page.results import answers, files
-from rotatek.settings import Settings
-from viz import Drawing, bits, budget, energy, keys, masks, picture, ripples, scores, spectrum
+from viz import (
+    Drawing,
+    bits,
+    budget,
+    energy,
+    image_overlay,
+    keys,
+    masks,
+    rope_pair,
+    scores,
+    spectrum,
+)
 from viz.theme import percent, size
 
 PICTURE: Final = "learn"  # the name by which figures refer to the example's image
@@ -43,7 +55,7 @@ class Scene:
 
     story: Story
     cast: Cast
-    view: analysis.HeadView
+    view: trace_analysis.HeadView
     masks: Mapping[str, np.ndarray]
     curves: Mapping[str, np.ndarray]
 
@@ -51,14 +63,14 @@ class Scene:
     def of(cls, story: Story) -> "Scene":
         """The scene of a stored example."""
         methods = cast()
-        view = analysis.head_view(story.trace, 0, 0, methods.ours)
+        view = trace_analysis.head_view(story.trace, 0, 0, methods.ours)
         compared = {one.name: one for one in (methods.ours, methods.fixed, methods.ragged)}
         curves = {
-            name: analysis.energy_curve(story.trace, 0, 0, one, methods.ours, view.k)
+            name: trace_analysis.energy_curve(story.trace, 0, 0, one, methods.ours, view.k)
             for name, one in compared.items()
         }
         return cls(
-            story, methods, view, analysis.masks(story.trace, 0, 0, compared, view.k), curves
+            story, methods, view, trace_analysis.masks(story.trace, 0, 0, compared, view.k), curves
         )
 
     def held(self, name: str) -> float:
@@ -100,7 +112,9 @@ def _outliers(scene: Scene) -> Lesson:
         "Why Keys have outliers",
         {
             "One head's Keys": keys.draw_raw(view.raw, top=scene.top, tokens=view.tokens),
-            "Two of its channels, token by token": ripples.draw(raw, story.trace.grids[0].columns),
+            "Two of its channels, token by token": rope_pair.draw(
+                raw, story.trace.grids[0].columns
+            ),
         },
         f"The model remembers each piece of the picture as a Key of {raw.shape[1]} numbers. Here "
         f"is one head, layer {story.layer}, head {story.head}: a row a piece, a column a channel. "
@@ -154,15 +168,15 @@ def _rotation(scene: Scene) -> Lesson:
 
 def _attention(scene: Scene, pixels: np.ndarray) -> Lesson:
     story, ours = scene.story, scene.cast.ours
-    under = picture.backdrop(pixels)._replace(source=f"rk:{PICTURE}")
-    seen = analysis.attention_view(story.trace, 0, 0, ours, 0)
+    under = image_overlay.backdrop(pixels)._replace(source=f"rk:{PICTURE}")
+    seen = trace_analysis.attention_view(story.trace, 0, 0, ours, 0)
     shared = float(np.minimum(seen.attention, seen.compressed).sum())
-    cells = analysis.on_grid(story.trace, scene.view.token, seen.attention)
+    cells = trace_analysis.on_grid(story.trace, scene.view.token, seen.attention)
     error = scores.relative_error(seen.exact, seen.approximate)
     return Lesson(
         "What the head sees",
         {
-            "Where the head looks": picture.draw_attention(under, cells),
+            "Where the head looks": image_overlay.draw_attention(under, cells),
             "Exact scores and compressed ones": scores.draw(seen.exact, seen.approximate, ours),
         },
         f"The question was \u201c{story.question}\u201d. A Key has one purpose: its product with "
@@ -223,8 +237,8 @@ def _bits(scene: Scene) -> Lesson:
     story, named = scene.story, scene.cast
     method = named.bits.channels
     at = story.layer, story.head
-    depths = analysis.key_bits(story.trace, method, story.spectra)[at]
-    used, level = int((depths > 0).sum()), analysis.water_level(method, story.spectra, *at)
+    depths = trace_analysis.key_bits(story.trace, method, story.spectra)[at]
+    used, level = int((depths > 0).sum()), trace_analysis.water_level(method, story.spectra, *at)
     held, full = (
         sum(story.columns[title]["bytes"].values()) for title in (named.few_bits, UNCOMPRESSED)
     )
@@ -289,9 +303,9 @@ def payload(assets: Path) -> str:
         for number, lesson in enumerate(stored_lessons(assets), 1)
         for place, drawing in enumerate(lesson.figures.values(), 1)
     }
-    under = picture.backdrop(_pixels(assets, story))
+    under = image_overlay.backdrop(_pixels(assets, story))
     return figures.payload(drawings, {PICTURE: under.source})
 
 
 def _pixels(assets: Path, story: Story) -> np.ndarray:
-    return np.asarray(inputs.open_image(assets / "examples" / story.image))
+    return np.asarray(request.open_image(assets / "examples" / story.image))

@@ -9,18 +9,19 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rotatek import analysis, inputs
-from rotatek.budget import matched_keep_tokens
-from rotatek.channels import CHANNELS, ChannelMethod
 from rotatek.compare.columns import UNCOMPRESSED, default_pruner
-from rotatek.grids import Grid
-from rotatek.page.catalogue import Example
+from rotatek.inputs import request
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect import trace_analysis
+from rotatek.inspect.trace import Floats, LayerTrace, Trace
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.shares import matched_keep_tokens
+from rotatek.methods.tokens import TokenPruner
 from rotatek.page.inspect.drawings import parts_of
-from rotatek.page.service import Service
-from rotatek.page.state import Run
-from rotatek.settings import BASELINE, Settings
-from rotatek.tokens import TokenPruner
-from rotatek.trace import Floats, LayerTrace, Trace
+from rotatek.service.model_list import Example
+from rotatek.service.run import Run
+from rotatek.service.service import Service
 
 NAME: Final = "tour.npz"
 QUARTER: Final = 0.25  # of the Key channels, and of the cache where two methods meet
@@ -102,7 +103,7 @@ def cast() -> Cast:
     """Our own methods, in the order of the registry: the two that do not rotate are told apart by
     their masks, which a test holds them to."""
     ours = [kind().at(QUARTER) for kind in CHANNELS.own.values()]
-    fixed, ragged = [one for one in ours if one.narrows and not one.rotates][:2]
+    fixed, ragged = [one for one in ours if one.drops_channels and not one.rotates][:2]
     return Cast(CHANNELS.default().at(QUARTER), fixed, ragged, default_pruner()().at(QUARTER))
 
 
@@ -129,7 +130,7 @@ def typical_head(trace: Trace) -> tuple[int, int]:
     ours, fixed = cast().ours, cast().fixed
     leads = {}
     for place in ((layer, head) for layer in range(layers) for head in range(heads)):
-        curves = analysis.energy_curves(trace, *place, ours)
+        curves = trace_analysis.energy_curves(trace, *place, ours)
         k = round(ours.key_share * (len(curves[ours.name]) - 1))
         leads[place] = float(curves[ours.name][k] - curves[fixed.name][k])
     return sorted(leads, key=lambda place: leads[place])[len(leads) // 2]
@@ -164,7 +165,7 @@ def story_of(run: Run, image: str) -> Story:
         title: {"bytes": parts[title], "answer": column.answer, "differs": column.diverged_at}
         for title, column in run.columns.items()
     }
-    spectra = analysis.spectra(trace, cast().ours)
+    spectra = trace_analysis.spectra(trace, cast().ours)
     return Story(one_head(trace, layer, head), layer, head, image, run.question, columns, spectra)
 
 
@@ -204,7 +205,7 @@ def load(path: Path) -> Story | None:
 
 def make(service: Service, example: Example, path: Path) -> Story:
     """Answer an example under every column and store the story."""
-    image = inputs.open_image(example.image)
+    image = request.open_image(example.image)
     name = service.models[0].name
     *_, run = service.ask(name, image, example.questions[0], cast().columns(), 64)
     story = story_of(run, example.image.name)

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rotatek.channels.studies import HEAD
 from rotatek.compare.columns import UNCOMPRESSED, pruners
+from rotatek.methods.channels.ablation_tables import HEAD
 from rotatek.page.results.files import (
     EVERY,
     MEASURES,
@@ -20,7 +20,7 @@ from rotatek.page.results.files import (
     tables_of,
 )
 from rotatek.page.results.styles import style_of
-from viz import Drawing, dots, frontier
+from viz import Drawing, dot_plot, frontier
 from viz.theme import Style
 
 ORDER: Final = (
@@ -154,8 +154,8 @@ def _pruners(rows: Sequence[Measured], measure: str) -> Drawing:
             joined = row.label.removeprefix(pruner.label).strip().removeprefix("+ ")
             words = f"tokens {joined}" if joined.startswith("only") else joined
             values = 100 * row.value, 100 * row.low, 100 * row.high
-            shown.append(dots.Dot(words, *values, pruner.colour, pruner.label))
-    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), _rule(rows))
+            shown.append(dot_plot.Dot(words, *values, pruner.colour, pruner.label))
+    return dot_plot.draw(shown, dot_plot.Scale(measure, ".1f", " %"), _rule(rows))
 
 
 def _points(measured: Sequence[tuple[float, Measured]]) -> frontier.Points:
@@ -171,14 +171,14 @@ def _points(measured: Sequence[tuple[float, Measured]]) -> frontier.Points:
 def _rows(rows: Sequence[Measured], measure: str) -> Drawing:
     """A row a setting, with the share of bytes that it really holds."""
     shown = [
-        dots.Dot(
+        dot_plot.Dot(
             f"{row.label}<br>in {100 * row.kv:.0f} % of the bytes",
             100 * row.value, 100 * row.low, 100 * row.high, row.style.colour,
         )
         for row in rows
         if row.label != UNCOMPRESSED
     ]  # fmt: skip
-    return dots.draw(shown, dots.Scale(measure, ".1f", " %"), _rule(rows))
+    return dot_plot.draw(shown, dot_plot.Scale(measure, ".1f", " %"), _rule(rows))
 
 
 def _rule(rows: Sequence[Measured]) -> tuple[float, str] | None:

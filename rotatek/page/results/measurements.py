@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rotatek.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS
 from rotatek.page.results.files import Drawings, Files, efficiency_rows
 from rotatek.page.results.styles import style_of
-from viz import Drawing, dots
+from viz import Drawing, dot_plot
 from viz.theme import NEUTRAL
 
 OURS: Final = ("k=", "bf16 k", "ours")  # how the kernels' measurements name rotated Keys
@@ -21,53 +21,53 @@ def kernels(files: Files) -> Drawings:
 
 def _speed(found: Mapping[str, Any]) -> tuple[str, Drawing]:
     speed = [
-        dots.Dot(name, gain, gain, gain, _kernel_colour(name), _shape(row["shape"]))
+        dot_plot.Dot(name, gain, gain, gain, _kernel_colour(name), _shape(row["shape"]))
         for row in found["rows"]
         for name, gain in row["over_best_dense"].items()
     ]
-    scale = dots.Scale("times as fast as the best dense bf16 kernel", ".2f", "x")
+    scale = dot_plot.Scale("times as fast as the best dense bf16 kernel", ".2f", "x")
     tokens = found["rows"][0]["shape"]["N"]
-    drawing = dots.draw(speed, scale, (1, "dense"))
+    drawing = dot_plot.draw(speed, scale, (1, "dense"))
     return f"One layer's attention over {tokens:,} visual tokens", drawing
 
 
 def _latency(found: Mapping[str, Any]) -> tuple[str, Drawing]:
     names = {"read only": "reading the bytes alone"}
     times = [
-        dots.Dot(
+        dot_plot.Dot(
             _shape(row["shape"], tokens=True), time["us"], time["low_us"], time["high_us"],
             NEUTRAL if name in names else CHANNELS.default.colour, names.get(name, name),
         )
         for row in found["rows"]
         for name, time in row["times"].items()
     ]  # fmt: skip
-    scale = dots.Scale("microseconds a layer", ".2f", " us", more_is_better=False)
-    return "One question alone, k = 32", dots.draw(times, scale)
+    scale = dot_plot.Scale("microseconds a layer", ".2f", " us", more_is_better=False)
+    return "One question alone, k = 32", dot_plot.draw(times, scale)
 
 
 def _capacity(found: Mapping[str, Any]) -> tuple[str, Drawing]:
     rates = [
-        dots.Dot(
+        dot_plot.Dot(
             f"{row['model']}, {name}: {row['batch'][name]} at once", rate, rate, rate,
             NEUTRAL if name == "dense" else CHANNELS.default.colour,
         )
         for row in found["rows"]
         for name, rate in row["tokens_per_s"].items()
     ]  # fmt: skip
-    scale = dots.Scale("tokens a second", ",.0f")
+    scale = dot_plot.Scale("tokens a second", ",.0f")
     memory = found["rows"][0]["kv_gib"]
-    return f"What {memory:.0f} GiB of KV memory can serve", dots.draw(rates, scale)
+    return f"What {memory:.0f} GiB of KV memory can serve", dot_plot.draw(rates, scale)
 
 
 def _solver(found: Mapping[str, Any]) -> tuple[str, Drawing]:
     count = found["matrices"]
     took = [
-        dots.Dot(name, ms, ms, ms, _kernel_colour(name))
+        dot_plot.Dot(name, ms, ms, ms, _kernel_colour(name))
         for name, ms in found["ms"].items()
         if "one layer" not in name
     ]
-    scale = dots.Scale("milliseconds", ".2f", " ms", log=True, more_is_better=False)
-    return f"Finding {count} rotations", dots.draw(took, scale)
+    scale = dot_plot.Scale("milliseconds", ".2f", " ms", log=True, more_is_better=False)
+    return f"Finding {count} rotations", dot_plot.draw(took, scale)
 
 
 def _shape(shape: Mapping[str, Any], tokens: bool = False) -> str:
@@ -90,42 +90,46 @@ def models(files: Files) -> Drawings:
 def _steps(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
     ways = {"graph_ms": "captured as a graph", "decode_ms": "step by step"}
     steps = [
-        dots.Dot(label, row[key], row[key], row[key], style_of(label).colour, way)
+        dot_plot.Dot(label, row[key], row[key], row[key], style_of(label).colour, way)
         for label, row in rows.items()
         for key, way in ways.items()
         if row[key]
     ]
-    return dots.draw(steps, dots.Scale("milliseconds a token", ".1f", " ms", more_is_better=False))
+    return dot_plot.draw(
+        steps, dot_plot.Scale("milliseconds a token", ".1f", " ms", more_is_better=False)
+    )
 
 
 def _held(rows: Mapping[str, Mapping[str, Any]]) -> Drawing:
     held = [
-        dots.Dot(label, row["kv_mib"], row["kv_mib"], row["kv_mib"], style_of(label).colour)
+        dot_plot.Dot(label, row["kv_mib"], row["kv_mib"], row["kv_mib"], style_of(label).colour)
         for label, row in rows.items()
     ]
-    return dots.draw(held, dots.Scale("MiB of KV cache", ".1f", " MiB", more_is_better=False))
+    return dot_plot.draw(
+        held, dot_plot.Scale("MiB of KV cache", ".1f", " MiB", more_is_better=False)
+    )
 
 
 EFFICIENCY: Final = {  # column: title of its figure, scale
-    "decode_ms": ("A whole decode step", dots.Scale("milliseconds", ".2f", " ms", True, False)),
-    "attention_ms": ("Its attention", dots.Scale("milliseconds", ".3f", " ms", True, False)),
+    "decode_ms": ("A whole decode step", dot_plot.Scale("milliseconds", ".2f", " ms", True, False)),
+    "attention_ms": ("Its attention", dot_plot.Scale("milliseconds", ".3f", " ms", True, False)),
     "recovery_ms": (
         "Rebuilding full-width Keys, of the attention",
-        dots.Scale("milliseconds", ".3f", " ms", True, False),
+        dot_plot.Scale("milliseconds", ".3f", " ms", True, False),
     ),
     "join_ms": (
         "Joining them to the text's",
-        dots.Scale("milliseconds", ".3f", " ms", True, False),
+        dot_plot.Scale("milliseconds", ".3f", " ms", True, False),
     ),
-    "tokens_per_s": ("Throughput", dots.Scale("tokens a second", ",.0f", "", True)),
-    "kv_mib": ("The cache", dots.Scale("MiB", ",.0f", " MiB", True, False)),
+    "tokens_per_s": ("Throughput", dot_plot.Scale("tokens a second", ",.0f", "", True)),
+    "kv_mib": ("The cache", dot_plot.Scale("MiB", ",.0f", " MiB", True, False)),
     "prefill_ms": (
         "A prefill, before any method compresses",
-        dots.Scale("milliseconds", ",.1f", " ms", True, False),
+        dot_plot.Scale("milliseconds", ",.1f", " ms", True, False),
     ),
     "compress_ms": (
         "Compressing a layer at a time, at worst",
-        dots.Scale("milliseconds", ".2f", " ms", more_is_better=False),
+        dot_plot.Scale("milliseconds", ".2f", " ms", more_is_better=False),
     ),
 }
 
@@ -142,15 +146,15 @@ def efficiency(files: Files) -> Drawings:
             if mine:
                 key = f"eff-{column}-{model}".rstrip("-").lower().replace("_", "-")
                 whose = f"{title}: {model}" if model else title
-                drawing = dots.draw([_dot(row, column) for row in mine], scale)
+                drawing = dot_plot.draw([_dot(row, column) for row in mine], scale)
                 drawn[key.replace(".", "")] = whose, drawing
     return drawn
 
 
-def _dot(row: Mapping[str, Any], column: str) -> dots.Dot:
+def _dot(row: Mapping[str, Any], column: str) -> dot_plot.Dot:
     """A measurement at its batch and length, in its method's colour."""
     place, method = f"{row['batch']} x {row['visual_tokens']:,} tokens", row["method"]
-    return dots.Dot(place, *(row[column],) * 3, style_of(method).colour, method)
+    return dot_plot.Dot(place, *(row[column],) * 3, style_of(method).colour, method)
 
 
 def _kernel_colour(name: str) -> str:

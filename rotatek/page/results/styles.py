@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rotatek.channels import CHANNELS
-from rotatek.channels.base import ChannelMethod
 from rotatek.compare.columns import pruners, reducers
-from rotatek.options import options_of
-from rotatek.settings import Settings
-from rotatek.tokens import TOKENS, TokenPruner
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.base import ChannelMethod
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS, TokenPruner
 from viz.theme import UNCOMPRESSED, PlainStyle, Style
 
 WHOLE: Final = ("uncompressed", "dense", "full width")  # names of rows that leave nothing out

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.evaluation import verdicts
+from rotatek.evaluation import claim_rows
 from rotatek.page import figures, markup
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
@@ -142,8 +142,8 @@ def claims(files: Files) -> dict[str, list[Mapping[str, Any]]]:
     """What the paper claims and what was found of it, by what a table of claims is about."""
     models = list(evaluations(files).values())
     made = {
-        "Of answers, at equal live bytes and nominal": verdicts.of_answers(models),
-        "Of latency, memory and throughput": verdicts.of_speed(files),
+        "Of answers, at equal live bytes and nominal": claim_rows.of_answers(models),
+        "Of latency, memory and throughput": claim_rows.of_speed(files),
     }
     return {name: [_line(lines.heads, row) for row in lines.rows]
             for name, lines in made.items()}  # fmt: skip

@@ -1,0 +1,247 @@
+"""What compressed caches do to an answer that is given: `python -m benchmarks.bits_quality --suite DIR`.
+
+Every accepted answer is fed behind its question, once into the plain cache and once into each
+setting's, from one prefill, a batch of questions at a time. What --out holds is not asked again, so
+a run that was cut short goes on. Printed are, paired by question: how many short answers a setting
+would write letter for letter (all of its most likely tokens are the answer's), wrong tokens of
+whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes, of
+a batch's padding too. It takes
+one forward pass an answer, so settings can be judged in seconds, on a CPU too.
+"""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import cache_bytes, release
+from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.evaluation.journal import weights_id
+from rotatek.evaluation.metrics import paired_interval
+from rotatek.evaluation.question_batch import QuestionBatch
+from rotatek.evaluation.suite import Item, StoredSuite
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import Embedded, VisionLanguageModel
+from rotatek.models.loading import load
+
+MOST = 300  # tokens of a page
+ARMS: dict[str, dict[str, Any]] = {
+    **{f"bits {b:g}": {"bits": b} for b in (8, 3, 2, 1, 0.75, 0.5, 0.25)},
+    "bits 0.75, none": {"bits": 0.75, "weighting": "none"},
+    "Keys 32": {"keep_channels": 0.25},
+    "Keys 16, Values 32, adaptive": {
+        "keep_channels": 0.125, "keep_values": 0.25, "widths": "adaptive"
+    },
+    "Keys 8, Values 16, adaptive": {
+        "keep_channels": 0.0625, "keep_values": 0.125, "widths": "adaptive"
+    },
+    "int8": {"keep_channels": 1.0, "cache_dtype": "int8"},
+    "FastV .5, bits 1": {"tokens": "fastv", "keep_tokens": 0.5, "bits": 1},
+}  # fmt: skip
+
+
+@torch.inference_mode()
+def forced(
+    vlm: VisionLanguageModel, embedded: Embedded, cache: Cache, first: Tensor, ids: Tensor
+) -> Tensor:
+    """Log-probabilities [B, T, vocabulary] of answers' tokens ids [B, T], given those before."""
+    T = ids.shape[1]
+    places = [vlm.positions_at(embedded.next_position + t) for t in range(T - 1)]
+    mask = None
+    if not bool(embedded.valid.all()):
+        mask = torch.nn.functional.pad(embedded.valid.long(), (0, T - 1), value=1)
+    out = vlm.model(
+        input_ids=ids[:, :-1],
+        position_ids=torch.cat(places, -1),
+        attention_mask=mask,
+        **with_cache(vlm.model, cache),
+        use_cache=True,
+    )
+    return torch.cat([first[:, None], out.logits.float()], 1).log_softmax(-1)
+
+
+def rows_of(
+    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item]
+) -> Iterator[dict[str, Any]]:
+    """Questions under every arm, the plain cache first; bytes are those of all of them together."""
+    asked = QuestionBatch(vlm, suite, items, "", 8)
+    stop = min(vlm.stop_ids)
+    answers = [
+        [*vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"][:MOST], stop]
+        for item in items
+    ]
+    most = max(map(len, answers))
+    ids = torch.tensor([one + [stop] * (most - len(one)) for one in answers], device=vlm.device)
+    settings = {"plain": BASELINE} | {name: Settings.of(**arm) for name, arm in ARMS.items()}
+    plain: Tensor | None = None
+    full = 0
+    for alike in by_pruning(settings.values()):
+        embedded, _ = asked.under(alike[0].pruning)
+        plan = plan_for(vlm, embedded, alike[0].pruning)
+        names = [name for name, one in settings.items() if one in alike]
+        caches = [empty_cache(vlm, embedded, settings[name], plan) for name in names]
+        first, _ = fill(vlm, embedded, plan, caches, timed=False)
+        for name, cache in zip(names, caches, strict=True):
+            got = forced(vlm, embedded, cache, first, ids)
+            held = cache_bytes(cache).total
+            plain, full = (got, held) if plain is None else (plain, full)
+            right = got.argmax(-1) == ids
+            away = (plain.exp() * (plain - got)).sum(-1)
+            for number, (item, one) in enumerate(zip(items, answers, strict=True)):
+                own = number, slice(len(one))
+                yield {
+                    "item": item.name, "document": item.document, "page": item.long, "arm": name,
+                    "right": bool(right[own].all()), "wrong": 1 - float(right[own].float().mean()),
+                    "kl": float(away[own].mean()), "share": held / full,
+                }  # fmt: skip
+            release(cache)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line an arm, differences paired with the plain cache and their 95 % intervals."""
+    head = f"{'arm':<30} {'bytes':>6} {'short right':>27} {'wrong on pages':>27}"
+    lines = [f"{head} {'KL':>8} {'page':>7}"]
+    for name, row in summary(rows).items():
+        cells = [f"{name:<30} {row['bytes']:6.3f}"]
+        for key in ("short right", "wrong on pages"):
+            low, high = row[key]["interval"]
+            told = f"{row[key]['mean']:6.2f} {row[key]['gap']:+6.2f} [{low:+.2f}, {high:+.2f}]"
+            cells.append(told.rjust(27))
+        lines.append(" ".join([*cells, f"{row['KL']:8.4f}", f"{row['KL on pages']:7.4f}"]))
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every arm's figures, in percent where they are counts."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(row["arm"] for row in rows):
+        own = [row for row in rows if row["arm"] == name]
+        means = {
+            page: np.mean([row["kl"] for row in own if row["page"] == page] or [0.0])
+            for page in (False, True)
+        }
+        found[name] = {
+            "bytes": round(float(np.mean([row["share"] for row in own])), 4),
+            "short right": _paired(rows, name, page=False, key="right"),
+            "wrong on pages": _paired(rows, name, page=True, key="wrong"),
+            "KL": round(float(means[False]), 6),
+            "KL on pages": round(float(means[True]), 6),
+        }
+    return found
+
+
+def _paired(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) -> dict[str, Any]:
+    """An arm's mean in percent, its difference from the plain cache, and that one's interval."""
+    own, plain = (
+        {row["item"]: row for row in rows if row["arm"] == arm and row["page"] == page}
+        for arm in (name, "plain")
+    )
+    mine, theirs = (np.array([100.0 * one[item][key] for item in plain]) for one in (own, plain))
+    groups = np.array([row["document"] for row in plain.values()])
+    low, high = paired_interval(mine, theirs, groups)
+    mean, gap = (mine.mean(), (mine - theirs).mean()) if len(mine) else (0.0, 0.0)
+    return {
+        "questions": len(mine), "mean": round(float(mean), 2), "gap": round(float(gap), 2),
+        "interval": [round(float(low), 2), round(float(high), 2)],
+    }  # fmt: skip
+
+
+def answer(args: argparse.Namespace, part: int) -> None:
+    """Every `args.jobs`-th batch of questions, from `part` on, into a file of rows.
+
+    What a file has of every arm is not asked again; a line that was cut short is.
+    """
+    torch.set_num_threads(1)
+    change(args.set)
+    path, owed = args.out / f"rows-{part}.jsonl", {"plain", *ARMS}
+    known = [row for row in _whole(path) if row["arm"] in owed]
+    arms: dict[str, set[str]] = {}
+    for row in known:
+        arms.setdefault(row["item"], set()).add(row["arm"])
+    done = {item for item, seen in arms.items() if seen == owed}
+    suite = StoredSuite(args.suite / "questions.jsonl")
+    items = [*suite.items][:: max(1, len(suite.items) // args.questions)]
+    items = sorted(items, key=lambda item: (item.long, len(item.accepted[0])))  # alike in length
+    batches = [items[at : at + args.batch] for at in range(0, len(items), args.batch)][
+        part :: args.jobs
+    ]
+    left = [[item for item in batch if item.name not in done] for batch in batches]
+    vlm = load(args.model, args.device) if any(left) else None
+    with path.open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in known if row["item"] in done)
+        for batch in filter(None, left):
+            assert vlm is not None
+            file.writelines(json.dumps(row) + "\n" for row in [*rows_of(vlm, suite, batch)])
+            file.flush()
+
+
+def _whole(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, as far as they are whole."""
+    rows = []
+    with suppress(FileNotFoundError, ValueError):
+        for line in path.read_text().splitlines():
+            rows.append(json.loads(line))
+    return rows
+
+
+def change(constants: Sequence[str]) -> None:
+    """Set constants of modules in this process: `rotatek.methods.channels.mixed_precision:TOKEN_POWER=0.25`."""
+    for one in constants:
+        place, value = one.split("=")
+        module, name = place.split(":")
+        setattr(importlib.import_module(module), name, float(value) if "." in value else int(value))
+
+
+def main() -> None:
+    """Run the parts as processes of their own, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="pocket")
+    parser.add_argument("--device")
+    parser.add_argument("--suite", type=Path, required=True, help="what `evaluate --draw` made")
+    parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=1, help="questions at once: 16 on a GPU")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--part", type=int)
+    parser.add_argument("--arms", help="JSON: {label: flat options}")
+    parser.add_argument("--set", action="append", default=[], metavar="MODULE:NAME=NUMBER")
+    parser.add_argument("--out", type=Path, default=Path("artifacts/bits"))
+    parser.add_argument("--json", type=Path, help="the table as numbers, added to what is there")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.arms:
+        ARMS.clear()
+        ARMS.update(json.loads(args.arms))
+    if args.part is not None:
+        answer(args, args.part)
+        return
+    line = [sys.executable, "-m", "benchmarks.bits_quality", *sys.argv[1:], "--part"]
+    parts = [subprocess.Popen([*line, str(part)]) for part in range(args.jobs)]
+    if any(list(map(subprocess.Popen.wait, parts))):
+        sys.exit("a part failed")
+    files = [args.out / f"rows-{part}.jsonl" for part in range(args.jobs)]
+    rows = [json.loads(text) for file in files for text in file.read_text().splitlines()]
+    sys.stdout.write(f"{args.model}, {args.set}, {len({r['item'] for r in rows})} questions\n")
+    sys.stdout.write(table(rows) + "\n")
+    if args.json is not None:
+        held = json.loads(args.json.read_text()) if args.json.exists() else {}
+        arms = {
+            name: {k: v for k, v in one.items() if k != "calibration"} for name, one in ARMS.items()
+        }
+        weights = weights_id(load(args.model, "cpu"))
+        held[args.model] = {"weights": weights, "arms": arms, "figures": summary(rows)}
+        args.json.write_text(json.dumps(held, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

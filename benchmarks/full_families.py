@@ -1,0 +1,195 @@
+"""The full-size configurations of every family: built on the meta device, or on a GPU at random.
+
+Numbers are those of the published `config.json` files; tokenizers are bytes and special tokens.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+
+from rotatek.bridge.attention import prepare
+from rotatek.models import VisionLanguageModel
+from rotatek.models.families import FAMILIES
+from tests import families
+
+SO400M: dict[str, Any] = {
+    "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "patch_size": 14,
+}  # fmt: skip
+QWEN2_7B: dict[str, Any] = {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768,
+}  # fmt: skip
+LLAMA_8B: dict[str, Any] = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+}  # fmt: skip
+
+
+class Full(NamedTuple):
+    """A checkpoint's configuration, as changes to the tiny one of its family.
+
+    Args:
+        family: whose tiny model has its structure.
+        text: the language model's numbers.
+        vision: the tower's.
+        whole: those of both together.
+        images: of its image processor.
+        vocabulary: of the language model; the tokenizer here has fewer.
+    """
+
+    family: str
+    text: dict[str, Any]
+    vision: dict[str, Any]
+    whole: dict[str, Any]
+    images: dict[str, Any]
+    vocabulary: int
+
+
+def _smol(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Full:
+    text = {
+        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 64,
+        "max_position_embeddings": 8192, "tie_word_embeddings": False,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "image_size": 512, "patch_size": 16,
+    }  # fmt: skip
+    images = {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}
+    return Full("smolvlm", text, vision, {"scale_factor": 4}, images, 49280)
+
+
+def _gemma(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Full:
+    kinds = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(layers)]
+    text = {
+        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 256,
+        "max_position_embeddings": 131072, "sliding_window": 1024, "layer_types": kinds,
+        "query_pre_attn_scalar": 256,
+    }  # fmt: skip
+    vision = SO400M | {"num_hidden_layers": 27, "image_size": 896}
+    images = {"size": {"height": 896, "width": 896}}
+    return Full("gemma3", text, vision, {"mm_tokens_per_image": 256}, images, 262208)
+
+
+FULL: dict[str, Full] = {
+    "qwen2-vl-7b": Full(
+        "qwen2_vl",
+        QWEN2_7B | {"mrope_section": [16, 24, 24]},
+        {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4, "hidden_size": 3584},
+        {},
+        {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
+        152064,
+    ),
+    "qwen3-vl-8b": Full(
+        "qwen3_vl",
+        LLAMA_8B | {
+            "intermediate_size": 12288, "num_hidden_layers": 36, "head_dim": 128,
+            "max_position_embeddings": 262144, "mrope_section": [24, 20, 20],
+        },
+        {
+            "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
+            "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24],
+            "num_position_embeddings": 2304,
+        },
+        {},
+        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+        151936,
+    ),
+    "llava-1.5-7b": Full(
+        "llava",
+        {
+            "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128,
+            "max_position_embeddings": 4096,
+        },
+        {
+            "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+            "num_attention_heads": 16, "image_size": 336, "patch_size": 14, "projection_dim": 768,
+        },
+        {},
+        {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
+        32064,
+    ),
+    "llava-onevision-7b": Full(
+        "llava_onevision",
+        QWEN2_7B,
+        SO400M | {"num_hidden_layers": 26, "image_size": 384},
+        {
+            "image_grid_pinpoints": [
+                [384 * a, 384 * b] for a in range(1, 7) for b in range(1, 7)
+            ],
+            "vision_aspect_ratio": "anyres_max_9",
+        },
+        {"size": {"height": 384, "width": 384}},
+        152000,
+    ),
+    "smolvlm-256m": _smol(576, 1536, 30, 9, 3),
+    "smolvlm-500m": _smol(960, 2560, 32, 15, 5),
+    "idefics3-8b": Full(
+        "idefics3",
+        LLAMA_8B,
+        SO400M | {"num_hidden_layers": 27, "image_size": 364},
+        {"scale_factor": 2},
+        {"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}},
+        128259,
+    ),
+    "internvl3-8b": Full(
+        "internvl",
+        QWEN2_7B,
+        {
+            "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+            "num_attention_heads": 16, "image_size": [448, 448], "patch_size": [14, 14],
+            "attention_bias": True,
+        },
+        {"image_seq_length": 256, "downsample_ratio": 0.5, "tie_word_embeddings": False},
+        {"size": {"height": 448, "width": 448}, "max_patches": 12},
+        151674,
+    ),
+    "gemma-3-4b": _gemma(2560, 10240, 34, 8, 4),
+    "gemma-3-12b": _gemma(3840, 15360, 48, 16, 8),
+}  # fmt: skip
+
+
+def configured(name: str) -> tuple[type[PreTrainedModel], Any, VisionLanguageModel]:
+    """The class and the full-size configuration, and the tiny model whose structure it has."""
+    full = FULL[name]
+    small = families.EVERY[full.family]()
+    config = small.model.config.to_dict()
+    text, vision = dict(config["text_config"]), dict(config["vision_config"])
+    text.pop("head_dim", None)
+    text.pop("layer_types", None)
+    if "mrope_section" in full.text:
+        text["rope_parameters"] = {
+            **text["rope_parameters"], "mrope_section": full.text["mrope_section"],
+        }  # fmt: skip
+    text |= {k: v for k, v in full.text.items() if k != "mrope_section"}
+    config |= full.whole
+    config["text_config"] = text | {"vocab_size": full.vocabulary}
+    config["vision_config"] = vision | full.vision
+    kind = type(small.model.config)
+    return type(small.model), kind.from_dict(config), small
+
+
+def built(name: str, device: str) -> VisionLanguageModel:
+    """A full-size model: without weights on "meta", with random ones in bfloat16 elsewhere."""
+    kind, config, small = configured(name)
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            model = kind(config)
+            for weight in model.parameters():  # Gemma 3's projection begins at zero
+                if device != "meta" and weight.dim() > 1 and not bool(weight.any()):
+                    torch.nn.init.normal_(weight, std=0.02)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    eos = small.tokenizer.convert_tokens_to_ids(small.tokenizer.eos_token)
+    model.generation_config = GenerationConfig(eos_token_id=eos)
+    family = FAMILIES[FULL[name].family]
+    given = small.images.to_dict() | FULL[name].images
+    if "image_grid_pinpoints" in FULL[name].whole:
+        given["image_grid_pinpoints"] = FULL[name].whole["image_grid_pinpoints"]
+    images = family.images(**{k: v for k, v in given.items() if not k.endswith("_type")})
+    return family.adapter(prepare(model.eval()), small.tokenizer, images, f"{name} (random)")

@@ -1,0 +1,1 @@
+"""Benchmarks of the kernels: `python -m benchmarks.kernels NAME [--json FILE]`."""

@@ -1,0 +1,358 @@
+"""Launches the decode attention of `kernels.attention`: arguments, scratch, and the merge.
+
+The layout of a call comes from `kernels.plan`; lengths stay on the device and the scratch is
+allocated per call. So a call can be captured in a CUDA graph.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .attention import joined_kernel, split_kernel
+from .merge import merge_kernel
+from .packed_attention_launch import LOG2_E, TYPES, WIDEST, attend_planes, past_of, slots_of
+from .plan import Config, Plan, Work, device_facts, layout
+from .reference import MULTIPLE, Text, Visual
+
+QUANTISED = (torch.float8_e4m3fn, torch.int8)
+SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
+SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
+
+
+def _padded(width: int) -> int:
+    """Next power of two, at least a tensor core's 16."""
+    return max(16, triton.next_power_of_2(width))
+
+
+def _key_blocks(k: int) -> tuple[int, int]:
+    """k as two powers of two, so that 48 costs 32 + 16 and not 64: (first, second or 0)."""
+    first = max(16, 1 << (k.bit_length() - 1))
+    return first, (_padded(k - first) if k > first else 0)
+
+
+def _unit(tensor: Tensor) -> Tensor:
+    """The tensor itself when its last stride is one, else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+def _compute_type(stored: Tensor, query: Tensor) -> torch.dtype:
+    """float16 for 8-bit caches (its conversions are cheap and exact), else the cache's own type."""
+    if query.dtype == torch.float32:
+        return torch.float32
+    return torch.float16 if stored.dtype in QUANTISED else stored.dtype
+
+
+def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
+    """Why this call is not for the kernel; None when it is."""
+    if q.shape[2] != 1:
+        return "more than one query token"
+    if q.shape[1] // text.keys.shape[1] > 64:
+        return "more than 64 query heads a key head"
+    if q.shape[-1] > 256:
+        return "head width above 256"
+    packed = visual is not None and visual.key_planes is not None
+    if visual is not None and not packed and not all(_widths(visual)):
+        return "no channel left"
+    if packed and max(visual.key_planes.widest, visual.value_planes.widest) > WIDEST:
+        return "too many bits a token for planes"
+    if packed and q.dtype == torch.float32:  # its sums of digits would err by up to 3e-4
+        return "channels of a few bits under float32 queries"
+    stored = [text.keys, text.values]
+    if visual is not None and not packed:
+        stored += [visual.keys, visual.values]
+    if any(t.dtype not in TYPES and t.dtype not in QUANTISED for t in [q, *stored]):
+        return "a type the kernel does not read"
+    if 0 < device_facts(q.device)[0] < 89 and any(t.dtype == torch.float8_e4m3fn for t in stored):
+        return "8-bit floats, which this GPU does not know"
+    if any(t.dtype != q.dtype for t in stored if t.dtype in TYPES):
+        return "cache and query of different types"
+    return None
+
+
+def attend_triton(
+    q: Tensor,
+    visual: Visual | None,
+    text: Text,
+    scale: float,
+    config: Config | None = None,
+    splits: int | None = None,
+    pdl: bool | None = None,
+) -> Tensor:
+    """Decode attention, T = 1; the first four as of `kernels.reference.attend_reference`.
+
+    A cache that is `fresh`, or has to be copied first, is never read before the kernel ahead has
+    ended.
+
+    Args:
+        q: [B, Hq, 1, d].
+        visual: the compressed tokens, or None.
+        text: the others.
+        scale: what scores are multiplied by.
+        config: in place of the table's, for benchmarks and tests; not for planes.
+        splits: of the visual tokens, in place of the plan's.
+        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+
+    Raises:
+        ValueError: where `supported` names a reason.
+    """
+    reason = supported(q, visual, text)
+    if reason:
+        raise ValueError(reason)
+    if visual is not None and visual.key_planes is not None and visual.tokens:
+        text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
+        return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
+    if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
+        lengths, older = text.lengths, None
+        if text.past is not None and lengths is not None:  # all of it is past, to an empty ring
+            recent = text.keys.shape[2]
+            lengths, older = lengths.clamp(max=recent), (lengths - recent).clamp(min=0)
+        visual = Visual(text.keys, text.values, lengths, fresh=True)
+        text = Text(text.keys[:, :, :0], text.values[:, :, :0], older, text.past)
+    return _launch(q, visual, text, scale, config, splits, pdl)
+
+
+def _tokens(visual: Visual) -> int:
+    apart = visual.keys.dim() == 1 or visual.key_planes is not None
+    return visual.tokens if apart else visual.keys.shape[2]
+
+
+def _widths(visual: Visual) -> tuple[int, int]:
+    """(k, r): for 1-D caches the widest head's, from the bases."""
+    if visual.keys.dim() > 1:
+        k = visual.keys.shape[-1]
+    else:
+        k = (visual.basis if visual.basis is not None else visual.index).shape[-1]
+    r = visual.values.shape[-1] if visual.values.dim() > 1 else visual.value_basis.shape[-2]
+    return k, r
+
+
+def _paired(cache: Tensor, width: int) -> tuple[Tensor, tl.dtype | None]:
+    """An 8-bit cache as int16 with its own type beside it, where two channels share a word."""
+    aligned = cache.dim() == 4 and all(stride % 2 == 0 for stride in cache.stride()[:3])
+    whole = width % 32 == 0 and cache.data_ptr() % 2 == 0 and cache.numel() > 0
+    if cache.dtype not in QUANTISED or not (aligned and whole):
+        return cache, None
+    kept = tl.int8 if cache.dtype == torch.int8 else tl.float8e4nv
+    return cache.view(torch.int16), kept
+
+
+def _with_top(visual: Visual) -> Visual:
+    """Value scales of at most one, relative to a head's largest, so that they fit float16."""
+    scale = visual.value_scale
+    if scale is None or visual.value_top is not None:
+        return visual
+    top = scale.float().amax(-1).clamp(min=1e-30)
+    return visual._replace(value_scale=scale / top[..., None], value_top=top)
+
+
+def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
+    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine, where they lie that way."""
+    found = []
+    for cache in caches:
+        width = cache.shape[-1]
+        aligned = cache.data_ptr() % 16 == 0 and width * cache.element_size() % 16 == 0
+        fits = width == _padded(width) and width <= 256
+        if cache.dim() == 1 or not (cache.is_contiguous() and aligned and fits):
+            return None, None
+        flat = cache.view(-1, width)
+        found.append(TensorDescriptor(flat, list(flat.shape), [width, 1], [block, width]))
+    return tuple(found)
+
+
+def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
+    if tensor is None or tensor.dim() == 1:
+        return (0,) * count
+    return tensor.stride()[:count]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call, ready to launch: contiguous where the kernels need it, laid out on its device."""
+
+    q: Tensor
+    visual: Visual
+    text: Text
+    scale: float
+    config: Config
+    plan: Plan
+    pdl: bool
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Options of a launch that may start early."""
+        return {"launch_pdl": True} if self.pdl else {}
+
+
+def _ready(
+    q: Tensor, visual: Visual, text: Text, pdl: bool | None
+) -> tuple[Tensor, Visual, Text, bool]:
+    """The tensors as the kernels read them, and whether they may be read early."""
+    given = visual
+    visual = _with_top(visual)
+    visual = visual._replace(
+        keys=_unit(visual.keys),
+        values=_unit(visual.values),
+        **{name: _whole(getattr(visual, name)) for name in _WHOLE},
+    )
+    fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
+    text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
+    early = device_facts(q.device)[0] >= 90 if pdl is None else pdl
+    return _unit(q), visual, text, early and not fresh
+
+
+_WHOLE = (
+    "index", "mean", "value_mean", "key_scale", "value_top",
+    "key_widths", "key_offsets", "value_widths", "value_offsets",
+)  # fmt: skip
+
+
+def _launch(
+    q: Tensor,
+    visual: Visual,
+    text: Text,
+    scale: float,
+    config: Config | None,
+    splits: int | None,
+    pdl: bool | None,
+) -> Tensor:
+    B, Hq, _, d = q.shape
+    Hkv, M, N = text.keys.shape[1], slots_of(text), _tokens(visual)
+    k, r = _widths(visual)
+    row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
+    work = Work(
+        B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k, visual.lengths is not None
+    )
+    config, plan = layout(work, device_facts(q.device), config, splits)
+    q, visual, text, pdl = _ready(q, visual, text, pdl)
+    call = _Call(q, visual, text, scale, config, plan, pdl)
+    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
+    if config.joined and plan.splits == 1:
+        _attend_joined(call, (out, None, None))
+    else:
+        turned = visual.value_basis is not None and plan.text_splits == 0 and not config.joined
+        width = d if config.joined else r if turned else max(d, r)
+        rows = B * Hq * plan.splits
+        scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=q.device)
+        parts = scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
+        (_attend_joined if config.joined else _attend_splits)(call, parts)
+        _merge(call, out, parts, width)
+    return out
+
+
+class _Shared(NamedTuple):
+    """Arguments that both kernels take: tensors, descriptors, strides, and what is compiled in."""
+
+    tensors: tuple[Tensor | None, ...]
+    descriptors: tuple[TensorDescriptor | None, ...]
+    strides: tuple[int, ...]
+    options: dict[str, Any]
+
+
+def _shared(call: _Call) -> _Shared:
+    """The arguments of `call`; 8-bit caches as pairs, basis products in float32 where types mix."""
+    q, visual, text, config = call.q, call.visual, call.text, call.config
+    d, G = q.shape[-1], q.shape[1] // text.keys.shape[1]
+    k, r = _widths(visual)
+    basis = visual.basis
+    mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
+    keys, key_pairs = _paired(visual.keys, k)
+    first, second = (_padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
+    values, packed = _paired(visual.values, r)
+    tensors = (
+        q, keys, values, visual.lengths,
+        basis, visual.index, visual.key_scale, visual.value_scale, visual.value_top,
+        visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
+        text.keys, text.values, text.lengths, *past_of(text),
+    )  # fmt: skip
+    strides = (
+        q.stride(0), q.stride(1),
+        *_strides(keys, 3), *_strides(values, 3), *_strides(visual.value_scale, 3),
+        *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
+    )  # fmt: skip
+    options = {
+        "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": _padded(d),
+        "K": k, "KP1": first, "KP2": second, "R": r, "RP": _padded(r),
+        "KT": TYPES[_compute_type(visual.keys, q)], "VT": TYPES[_compute_type(visual.values, q)],
+        "TT": TYPES[q.dtype], "PT": tl.float32 if mixed else TYPES[q.dtype],
+        "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
+        "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
+        "TEXT_STAGES": 2, "KEY_PAIRS": key_pairs, "PACKED": packed,
+        "ALIGN": MULTIPLE, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
+        "num_warps": config.warps, **call.extra,
+    }  # fmt: skip
+    if config.regs is not None:
+        options["maxnreg"] = config.regs
+    descriptors = _descriptors((keys, values), config.block_n) if config.tma else (None, None)
+    return _Shared(tensors, descriptors, strides, options)
+
+
+Parts = tuple[Tensor, Tensor | None, Tensor | None]  # sums a split, their log2 maxima, their masses
+
+
+def _attend_splits(call: _Call, parts: Parts) -> None:
+    """Text splits beside visual ones; see `split_kernel`."""
+    plan, text, given = call.plan, call.text, _shared(call)
+    B, Hkv, recent = text.keys.shape[:3]
+    block = call.config.block_n
+    width = parts[0].numel() // (B * call.q.shape[1] * plan.splits)
+    split_kernel[plan.splits, B * Hkv](
+        *given.tensors, *parts, *given.descriptors, *given.strides,
+        _tokens(call.visual), slots_of(text), recent, *plan.tiles(block), plan.text_size,
+        plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
+        WIDTH=width, ONE_TILE=plan.visual_size == block, **given.options,
+    )  # fmt: skip
+
+
+def _attend_joined(call: _Call, parts: Parts) -> None:
+    """Visual splits that read the text too; a single one writes the output, parts[0]."""
+    plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
+    B, Hkv, recent = text.keys.shape[:3]
+    up = visual.value_basis
+    joined_kernel[plan.splits, B * Hkv](
+        *given.tensors, visual.mean, up, visual.value_mean,
+        *parts, *given.descriptors, *given.strides, *_strides(up, 4),
+        _tokens(visual), slots_of(text), recent, *plan.tiles(call.config.block_n), plan.text_size,
+        Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
+        UPREC="ieee" if call.q.dtype == torch.float32 else "tf32x3",
+        SINGLE=plan.splits == 1, **given.options,
+    )  # fmt: skip
+
+
+def _merge_block(d: int, rank: int | None, heads: int) -> int:
+    """Output channels of a merge program, for B * Hq heads; rank: of Values that are rotated up."""
+    sliced = heads <= SLICED if rank is None else rank <= SLICED_RANK
+    return min(_padded(d), 32) if sliced else _padded(d)
+
+
+def _merge(call: _Call, out: Tensor, parts: Parts, width: int) -> None:
+    """One program a query head and slice of the output; see `merge_kernel`."""
+    q, plan, visual, lengths = call.q, call.plan, call.visual, call.text.lengths
+    B, Hq, _, d = q.shape
+    Hkv, M, N = call.text.keys.shape[1], slots_of(call.text), _tokens(visual)
+    first = plan.tiles(call.config.block_n)[0]
+    r = _widths(visual)[1]
+    if call.config.joined:  # every split is live, and is weighed by its maximum and mass alone
+        visual = visual._replace(lengths=None, mean=None, value_basis=None, value_mean=None)
+        N, M, first, lengths = 1, 0, 0, None
+    padded = max(2, triton.next_power_of_2(plan.splits))
+    up = visual.value_basis
+    block = _merge_block(d, None if up is None else r, B * Hq)
+    merge_kernel[B * Hq, triton.cdiv(d, block)](
+        *parts, out, q, visual.lengths, lengths,
+        visual.mean, up, visual.value_mean,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
+        N, M, first, plan.text_size,
+        plan.text_splits, plan.splits, Hq, Hq // Hkv, call.scale * LOG2_E,
+        D=d, DP=_padded(d), R=r, WIDTH=width,
+        SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block,
+        BLOCK_R=min(_padded(r), 64), PDL=call.pdl, num_warps=4, **call.extra,
+    )  # fmt: skip

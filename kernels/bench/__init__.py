@@ -1,1 +1,0 @@
-"""Benchmarks of the kernels: `python -m kernels.bench NAME [--json FILE]`."""

@@ -1,0 +1,450 @@
+"""Triton kernel of decode attention over planes of 2-bit digits (`kernels.planes`).
+
+Names as in `kernels.tiles`. Grid: (splits, B * Hkv). Every split reads groups of tiles of one head,
+its share of the text, or both, as `kernels.attention.joined_kernel` does, and leaves its result in
+the basis and at the scale of the output.
+
+A word's eight digits become eight float16 operands by one mask each: a digit at bit p of a float16
+whose other bits are zero is the number digit * 2^(p - 24), exactly. The factor 2^p belongs to a
+sub-tile of tokens, so it joins the exponent's scale (Keys) and its shift (Values). A digit's offset
+of 1.5 adds the same to every visual score, and is added once a split; of the Values it is taken
+off once a group of tiles, with the same rounded weights that the sums were made of, since sums that
+keep it until the end lose what a flat attention leaves.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from .text_attention import end_split
+from .tiles import dot, pair
+
+
+@triton.jit
+def digits(b_w, WIDEN: tl.constexpr):
+    """The eight digits of every int16, each times 2^(2 (j % 4) - 24), as float16."""
+    if WIDEN:  # the interpreter runs no assembly
+        b_h = (b_w >> 8) & 0xFF
+        return (
+            (b_w & 0x03).to(tl.float16, bitcast=True),
+            (b_w & 0x0C).to(tl.float16, bitcast=True),
+            (b_w & 0x30).to(tl.float16, bitcast=True),
+            (b_w & 0xC0).to(tl.float16, bitcast=True),
+            (b_h & 0x03).to(tl.float16, bitcast=True),
+            (b_h & 0x0C).to(tl.float16, bitcast=True),
+            (b_h & 0x30).to(tl.float16, bitcast=True),
+            (b_h & 0xC0).to(tl.float16, bitcast=True),
+        )
+    else:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 h;
+            shr.u32 h, $8, 8;
+            and.b32 $0, $8, 0x00030003;
+            and.b32 $1, $8, 0x000c000c;
+            and.b32 $2, $8, 0x00300030;
+            and.b32 $3, $8, 0x00c000c0;
+            and.b32 $4, h, 0x00030003;
+            and.b32 $5, h, 0x000c000c;
+            and.b32 $6, h, 0x00300030;
+            and.b32 $7, h, 0x00c000c0;
+            }""",
+            "=r,=r,=r,=r,=r,=r,=r,=r,r", [b_w],
+            dtype=(tl.float16, tl.float16, tl.float16, tl.float16,
+                   tl.float16, tl.float16, tl.float16, tl.float16),
+            is_pure=True, pack=2,
+        )  # fmt: skip
+
+
+@triton.jit
+def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
+    return dot(b_a, b_b, b_acc, tl.float16, "ieee", WIDEN)
+
+
+@triton.jit
+def _load_rows(
+    p_basis, p_steps, p_axes, start, place, count, n0, n1, n2,
+    FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    EIGHT: tl.constexpr,
+):  # fmt: skip
+    """Rows of the basis of slots FIRST and on, and their steps times 4^level; zeros beyond `count`.
+
+    With p_axes a channel's row is the axis it names, counted from `place`.
+
+    A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
+    as words of two channels (EIGHT): [16 SLOTS, DP / 2].
+    """
+    WORDS: tl.constexpr = D // 2 if EIGHT else D
+    o_r = tl.arange(0, 16 * SLOTS)
+    o_d = tl.arange(0, DP // 2 if EIGHT else DP)
+    slot = FIRST + o_r // 16
+    level = (slot >= n0).to(tl.int32) + (slot >= n0 + n1).to(tl.int32)
+    level += (slot >= n0 + n1 + n2).to(tl.int32)
+    before = tl.where(level > 0, n0, 0) + tl.where(level > 1, n1, 0) + tl.where(level > 2, n2, 0)
+    row = (start + (slot - before) * 16 + o_r % 16).to(tl.int64)
+    m_row = slot < count
+    m_rows = m_row[:, None] & (o_d < WORDS)[None, :]
+    b_steps = tl.load(p_steps + row, mask=m_row, other=0.0).to(tl.float32)
+    if p_axes is not None:
+        row = place + tl.load(p_axes + row, mask=m_row, other=0).to(tl.int64)
+    b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_rows, other=0)
+    return b_rows, b_steps * (1 << (2 * level)).to(tl.float32)
+
+
+@triton.jit
+def _prefetch(p_x, WIDEN: tl.constexpr):
+    """Asks for the lines of these addresses, so that a later load finds them in the L2."""
+    if not WIDEN:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [p_x.to(tl.int64)], dtype=tl.int32,
+            is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
+def _ask_for_rows(
+    p_basis, p_steps, p_axes, start, place, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr,
+    WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
+    row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
+    _prefetch(p_steps + row, WIDEN)
+    if p_axes is not None:
+        row = place + tl.load(p_axes + row).to(tl.int64)
+    _prefetch(p_basis + row * WORDS, WIDEN)
+
+
+@triton.jit
+def _turn(b_rows, b_steps, b_x, b_even, b_odd, b_scale, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
+    """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
+    b_zero = tl.zeros([b_rows.shape[0], b_x.shape[1]], tl.float32)
+    if EIGHT:
+        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_y = _multiply(b_r0, b_even, b_zero, WIDEN)
+        b_y = _multiply(b_r1, b_odd, b_y, WIDEN) * b_scale[None, :]
+    else:
+        b_y = dot(b_rows, b_x, b_zero, tl.float32, "tf32x3", WIDEN)
+    return b_y * b_steps[:, None]
+
+
+@triton.jit
+def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
+    """Adds a block's sums [16 SLOTS, GP], turned into the output's basis.
+
+    Of int8 rows the even channels to b_up0 and the odd ones to b_up1; else all to b_up0.
+    """
+    b_acc = b_acc * b_steps[:, None]
+    if EIGHT:
+        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_y, b_scale = _unit(b_acc)
+        b_high = b_y.to(tl.float16)
+        b_low = (b_y - b_high.to(tl.float32)).to(tl.float16)
+        b_zero = tl.zeros([b_r0.shape[1], b_acc.shape[1]], tl.float32)
+        b_y = _multiply(tl.trans(b_r0), b_high, b_zero, WIDEN)
+        b_up0 += _multiply(tl.trans(b_r0), b_low, b_y, WIDEN) * b_scale[None, :]
+        b_y = _multiply(tl.trans(b_r1), b_high, b_zero, WIDEN)
+        b_up1 += _multiply(tl.trans(b_r1), b_low, b_y, WIDEN) * b_scale[None, :]
+    else:
+        b_up0 = dot(tl.trans(b_rows), b_acc, b_up0, tl.float32, "tf32x3", WIDEN)
+    return b_up0, b_up1
+
+
+@triton.jit
+def _unit(b_x):
+    """(x over its largest in every column, that largest)."""
+    b_top = tl.maximum(tl.max(tl.abs(b_x), 0), 1e-30)
+    return b_x * (1.0 / b_top)[None, :], b_top
+
+
+@triton.jit
+def _fetch(
+    p_words, count, left_tiles, FIRST: tl.constexpr, SLOTS: tl.constexpr, R: tl.constexpr,
+    ACROSS: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """Words of a block of slots in R tiles: [16 R, 16 SLOTS], or [16 SLOTS, 16 R] (ACROSS)."""
+    o_t = tl.arange(0, 16 * R)
+    o_c = tl.arange(0, 16 * SLOTS)
+    tile = o_t // 16
+    slot = FIRST + o_c // 16
+    if ACROSS:
+        o_w = (tile * count * 256 + o_t % 16)[None, :] + (slot * 256 + o_c % 16 * 16)[:, None]
+        m_w = (slot < count)[:, None]
+        if MASK:
+            m_w = m_w & (tile < left_tiles)[None, :]
+    else:
+        o_w = (tile * count * 256 + o_t % 16 * 16)[:, None] + (slot * 256 + o_c % 16)[None, :]
+        m_w = (slot < count)[None, :]
+        if MASK:
+            m_w = m_w & (tile < left_tiles)[:, None]
+    return tl.load(p_words + o_w, mask=m_w, other=0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _dead(b_s, j: tl.constexpr, left, R: tl.constexpr):
+    """Scores of sub-tile j with those beyond `left` tokens taken out."""
+    o_t = tl.arange(0, 16 * R)
+    token = o_t // 16 * 128 + j * 16 + o_t % 16
+    return tl.where((token < left)[:, None], b_s, float("-inf"))
+
+
+@triton.jit
+def _score(b_w, b_q, s, WIDEN: tl.constexpr):
+    """Adds a block's products to the scores of all eight sub-tiles."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
+    return (
+        _multiply(a0, b_q, s[0], WIDEN),
+        _multiply(a1, b_q, s[1], WIDEN),
+        _multiply(a2, b_q, s[2], WIDEN),
+        _multiply(a3, b_q, s[3], WIDEN),
+        _multiply(a4, b_q, s[4], WIDEN),
+        _multiply(a5, b_q, s[5], WIDEN),
+        _multiply(a6, b_q, s[6], WIDEN),
+        _multiply(a7, b_q, s[7], WIDEN),
+    )
+
+
+@triton.jit
+def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
+    """A block's Values [16 SLOTS, 16 R] times the weights, their digits' offset taken off."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
+    b_t = tl.zeros([b_w.shape[0], p[0].shape[1]], tl.float32)
+    b_t = _multiply(a0, p[0], b_t, WIDEN)
+    b_t = _multiply(a1, p[1], b_t, WIDEN)
+    b_t = _multiply(a2, p[2], b_t, WIDEN)
+    b_t = _multiply(a3, p[3], b_t, WIDEN)
+    b_t = _multiply(a4, p[4], b_t, WIDEN)
+    b_t = _multiply(a5, p[5], b_t, WIDEN)
+    b_t = _multiply(a6, p[6], b_t, WIDEN)
+    b_t = _multiply(a7, p[7], b_t, WIDEN)
+    return b_t * 65536.0 - b_sum[None, :] * 1.5
+
+
+@triton.jit
+def _sum_weights(p, R: tl.constexpr, GP: tl.constexpr, WIDEN: tl.constexpr):
+    """The sum of the rounded weights [GP], by the same products that weigh the Values."""
+    b_sum = tl.zeros([16, GP], tl.float32)
+    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8, then what places take off
+    b_sum = _multiply(b_one, p[0], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[4], b_sum, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
+    b_sum = _multiply(b_one, p[1], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[5], b_sum, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.0625, tl.float16)
+    b_sum = _multiply(b_one, p[2], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[6], b_sum, WIDEN)
+    b_one = tl.full([16, 16 * R], 0.25, tl.float16)
+    b_sum = _multiply(b_one, p[3], b_sum, WIDEN)
+    b_sum = _multiply(b_one, p[7], b_sum, WIDEN)
+    return tl.max(b_sum, 0)
+
+
+@triton.jit
+def _group(
+    b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
+    b_a1, b_a2, K1: tl.constexpr, K2: tl.constexpr, V1: tl.constexpr, V2: tl.constexpr,
+    GP: tl.constexpr, R: tl.constexpr, MASK: tl.constexpr,
+    WIDEN: tl.constexpr,
+):  # fmt: skip
+    """R tiles of one head: scores, online softmax, weighted Values."""
+    s = (tl.zeros([16 * R, GP], tl.float32),) * 8
+    s = _score(b_k1, b_q1, s, WIDEN)
+    if K2:  # noqa: SIM102 (decided when compiling)
+        if k_count > K1:
+            s = _score(b_k2, b_q2, s, WIDEN)
+    s0, s1, s2, s3, s4, s5, s6, s7 = s
+    if MASK:
+        s0, s1 = _dead(s0, 0, left, R), _dead(s1, 1, left, R)
+        s2, s3 = _dead(s2, 2, left, R), _dead(s3, 3, left, R)
+        s4, s5 = _dead(s4, 4, left, R), _dead(s5, 5, left, R)
+        s6, s7 = _dead(s6, 6, left, R), _dead(s7, 7, left, R)
+    b_top = tl.maximum(tl.maximum(s3, s7) * 0.015625, tl.maximum(s2, s6) * 0.0625)
+    b_top = tl.maximum(b_top, tl.maximum(tl.maximum(s1, s5) * 0.25, tl.maximum(s0, s4)))
+    b_next = tl.maximum(b_m, tl.max(b_top, 0) * b_f)
+    b_past = tl.exp2(b_m - b_next)
+    b_f1, b_f2, b_f3 = b_f * 0.25, b_f * 0.0625, b_f * 0.015625
+    b_d0 = b_next - 8  # weights are raised by 2^8, so that small ones stay normal float16s
+    b_d1, b_d2, b_d3 = b_d0 + 2, b_d0 + 4, b_d0 + 6
+    p0 = tl.exp2(s0 * b_f[None, :] - b_d0[None, :]).to(tl.float16)
+    p1 = tl.exp2(s1 * b_f1[None, :] - b_d1[None, :]).to(tl.float16)
+    p2 = tl.exp2(s2 * b_f2[None, :] - b_d2[None, :]).to(tl.float16)
+    p3 = tl.exp2(s3 * b_f3[None, :] - b_d3[None, :]).to(tl.float16)
+    p4 = tl.exp2(s4 * b_f[None, :] - b_d0[None, :]).to(tl.float16)
+    p5 = tl.exp2(s5 * b_f1[None, :] - b_d1[None, :]).to(tl.float16)
+    p6 = tl.exp2(s6 * b_f2[None, :] - b_d2[None, :]).to(tl.float16)
+    p7 = tl.exp2(s7 * b_f3[None, :] - b_d3[None, :]).to(tl.float16)
+    p = (p0, p1, p2, p3, p4, p5, p6, p7)
+    b_sum = _sum_weights(p, R, GP, WIDEN)
+    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, b_sum, WIDEN)
+    if V2:  # noqa: SIM102
+        if v_count > V1:
+            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, b_sum, WIDEN)
+    return b_next, b_l * b_past + b_sum, b_a1, b_a2
+
+
+@triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G"])
+def digits_kernel(
+    p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
+    p_key_axes, p_key_places,
+    p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
+    p_value_axes, p_value_places,
+    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+    p_mean, p_value_mean, p_acc, p_max, p_sum,
+    s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+    N, M, recent, spread, text_size, Hkv, G, scale_log2,
+    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
+    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
+    EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
+    SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Attention of a share of one key head's visual and text tokens, up to the output's scale.
+
+    The first `spread` splits read visual tokens, and text is shared out from the last split on.
+    K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
+    heads that need only the first skip the second. R: tiles a group. EIGHT:
+    the bases are int8. SINGLE: the share is everything, and p_acc is the output.
+    """
+    if PDL:
+        gdc_launch_dependents()
+    VALUE_WORDS: tl.constexpr = D // 2 if EIGHT else D
+    i_s = tl.program_id(0)
+    i_bh = tl.program_id(1)
+    i_b = i_bh // Hkv
+    i_h = i_bh % Hkv
+    splits = tl.num_programs(0)
+    o_d = tl.arange(0, DP)
+    o_g = tl.arange(0, GP)
+    m_g = o_g < G
+    p_q += i_b.to(tl.int64) * s_qb + i_h * G * s_qh
+    end = N
+    if p_lengths is not None:
+        end = tl.load(p_lengths + i_b)
+    k0 = tl.load(p_key_counts + i_bh * 4) // 16
+    k1 = tl.load(p_key_counts + i_bh * 4 + 1) // 16
+    k2 = tl.load(p_key_counts + i_bh * 4 + 2) // 16
+    k_count = k0 + k1 + k2 + tl.load(p_key_counts + i_bh * 4 + 3) // 16
+    v0 = tl.load(p_value_counts + i_bh * 4) // 16
+    v1 = tl.load(p_value_counts + i_bh * 4 + 1) // 16
+    v2 = tl.load(p_value_counts + i_bh * 4 + 2) // 16
+    v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_bh * 4 + 3) // 16
+    k_start = tl.load(p_key_starts + i_bh)
+    v_start = tl.load(p_value_starts + i_bh)
+    k_place, v_place = k_start, v_start
+    if p_key_axes is not None:
+        k_place = tl.load(p_key_places + i_bh)
+    if p_value_axes is not None:
+        v_place = tl.load(p_value_places + i_bh)
+    p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh), 256)
+    p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh), 256)
+    b_m = tl.full([GP], float("-inf"), tl.float32)
+    b_l = tl.zeros([GP], tl.float32)
+    b_acc = tl.zeros([DP, GP], tl.float32)
+    m_q = (o_d < D)[:, None] & m_g[None, :]
+    groups = tl.cdiv(end, 128 * R)
+    if i_s < tl.minimum(groups, spread):
+        # the last group of this split comes first: it may be a part, and its loads leave early
+        last = i_s + (groups - 1 - i_s) // spread * spread
+        k_step = k_count.to(tl.int64) * (256 * R)
+        v_step = v_count.to(tl.int64) * (256 * R)
+        left = end - last * 128 * R
+        left_tiles = (left + 127) // 128
+        b_k1 = _fetch(p_k + last * k_step, k_count, left_tiles, 0, K1, R, False, True)
+        b_v1 = _fetch(p_v + last * v_step, v_count, left_tiles, 0, V1, R, True, True)
+        b_k2, b_v2 = b_k1, b_v1
+        if K2:
+            b_k2 = _fetch(p_k + last * k_step, k_count, left_tiles, K1, K2, R, False, True)
+        if V2:
+            b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
+        b_rows1, b_steps1 = _load_rows(
+            p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+            k0, k1, k2, 0, K1, D, DP, EIGHT
+        )  # fmt: skip
+        b_rows2, b_steps2 = b_rows1, b_steps1
+        if K2:
+            b_rows2, b_steps2 = _load_rows(
+                p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+                k0, k1, k2, K1, K2, D, DP, EIGHT
+            )  # fmt: skip
+        if v0 > 0:
+            _ask_for_rows(
+                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v0 * 16,
+                V1, VALUE_WORDS, WIDEN,
+            )  # fmt: skip
+        b_shift = tl.zeros([DP], tl.float32)
+        if p_value_mean is not None:
+            b_shift += tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+        b_mean = tl.zeros([DP], tl.float32)
+        if p_mean is not None:
+            b_mean += tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+        if PDL:
+            gdc_wait()
+        b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
+        b_x = b_x.to(tl.float32)
+        b_y, b_scale = _unit(b_x)
+        b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
+        b_even = b_even.to(tl.float16)
+        b_odd = b_odd.to(tl.float16)
+        b_q1 = _turn(b_rows1, b_steps1, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
+        b_q2 = b_q1
+        b_top = tl.max(tl.abs(b_q1), 0)
+        if K2:
+            b_q2 = _turn(b_rows2, b_steps2, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
+            b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
+        b_top = tl.maximum(b_top, 1e-30)
+        b_inverse = 1.0 / b_top
+        b_q1 = (b_q1 * b_inverse[None, :]).to(tl.float16)
+        b_q2 = (b_q2 * b_inverse[None, :]).to(tl.float16)
+        b_bias = tl.sum(b_q1.to(tl.float32), 0)
+        if K2:
+            b_bias += tl.sum(b_q2.to(tl.float32), 0)
+        b_top = b_top * scale_log2
+        b_f = b_top * 16777216.0
+        b_a1 = tl.zeros([16 * V1, GP], tl.float32)
+        b_a2 = tl.zeros([16 * V2 if V2 else 16, GP], tl.float32)
+        b_m, b_l, b_a1, b_a2 = _group(
+            b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
+            b_a1, b_a2, K1, K2, V1, V2, GP, R, True, WIDEN,
+        )  # fmt: skip
+        for i_t in tl.range(i_s, last, spread, num_stages=STAGES):
+            p_kt, p_vt = p_k + i_t * k_step, p_v + i_t * v_step
+            b_k1 = _fetch(p_kt, k_count, R, 0, K1, R, False, False)
+            b_v1 = _fetch(p_vt, v_count, R, 0, V1, R, True, False)
+            b_k2, b_v2 = b_k1, b_v1
+            if K2:
+                b_k2 = _fetch(p_kt, k_count, R, K1, K2, R, False, False)
+            if V2:
+                b_v2 = _fetch(p_vt, v_count, R, V1, V2, R, True, False)
+            b_m, b_l, b_a1, b_a2 = _group(
+                b_k1, b_k2, b_v1, b_v2, k_count, v_count, 128 * R, b_q1, b_q2, b_f,
+                b_m, b_l, b_a1, b_a2, K1, K2, V1, V2, GP, R, False, WIDEN,
+            )  # fmt: skip
+        b_m += -1.5 * b_bias * b_top
+        b_rows1, b_steps1 = _load_rows(
+            p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+            v0, v1, v2, 0, V1, D, DP, EIGHT
+        )  # fmt: skip
+        b_rows2, b_steps2 = b_rows1, b_steps1
+        if V2:
+            b_rows2, b_steps2 = _load_rows(
+                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+                v0, v1, v2, V1, V2, D, DP, EIGHT
+            )  # fmt: skip
+        b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
+        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, WIDEN)
+        if V2:
+            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, EIGHT, WIDEN)
+        if EIGHT:
+            b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
+        else:
+            b_acc = b_up0
+        b_acc += b_shift[:, None] * b_l[None, :]
+        # q . mu adds the same to every visual score
+        b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
+    else:
+        if PDL:
+            gdc_wait()
+    end_split(
+        p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+        p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+        i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        GP, D, DP, TT, BLOCK_M, 2, SINGLE, WIDEN,
+    )  # fmt: skip

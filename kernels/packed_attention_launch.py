@@ -1,0 +1,226 @@
+"""Launches decode attention over planes of 2-bit digits (`kernels.packed_attention`), and its merge."""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .merge import merge_kernel
+from .packed_attention import digits_kernel
+from .plan import device_facts
+from .planes import TILE, Planes
+from .reference import Text, Visual
+
+LOG2_E = 1.4426950408889634
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
+MERGED: Final = 8  # instructions that a split costs the merge
+WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
+FEW: Final = 3  # that a kernel has room for, at least: 24 bytes a token and head, evenly
+
+
+@dataclass(frozen=True)
+class PlanesConfig:
+    """How planes are read: tiles of 128 tokens at once, and whether text has splits of its own."""
+
+    tiles: int = 2
+    apart: bool = False
+    warps: int = 1
+    stages: int = 2
+    block_m: int = 32
+
+
+class PlanesPlan(NamedTuple):
+    """Splits a head: `spread` of them read visual tokens; the last ones text_size text tokens."""
+
+    splits: int
+    spread: int
+    text_size: int
+
+
+class PlanesWork(NamedTuple):
+    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V;
+    slots: granules that the kernel has registers for, of both."""
+
+    rows: int
+    N: int
+    M: int
+    granules: int = 6
+    slots: int = 8
+
+
+def choose(work: PlanesWork, sms: int) -> PlanesConfig:
+    """Text apart and two warps for few rows; else warps by the registers that granules take."""
+    apart = work.rows <= sms // 8
+    warps = 4 if work.slots > 16 else 2 if apart or work.slots > 8 else 1
+    return PlanesConfig(apart=apart, warps=warps)
+
+
+def plan_planes(
+    work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
+) -> PlanesPlan:
+    """The visual splits of least modelled time, with text apart all that fit, and the text's.
+
+    A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
+    fast as one, and ROOM have registers. Fitted to an H200's times.
+
+    Args:
+        work: what the call reads.
+        sms: multiprocessors.
+        config: how planes are read.
+        spread: visual splits, in place of those that are worked out.
+    """
+    groups = -(-work.N // (TILE * config.tiles))
+    if spread is None:
+        group = config.tiles * (175 + 63 * work.granules)
+        fixed = 2300 + 370 * work.granules
+
+        def cost(count: int) -> float:
+            crowd = config.warps * work.rows * count / (CROWD * sms)
+            return (-(-groups // count) * group + fixed) * max(1.0, crowd) + MERGED * count
+
+        most = max(1, min(groups, ROOM * sms // (config.warps * work.rows)))
+        # Powers of two, which share tokens evenly: 10 to 25 % faster than their neighbours.
+        few = [1 << power for power in range(most.bit_length())]
+        spread = -(-groups // -(-groups // most)) if config.apart else min(few, key=cost)
+    block = config.block_m
+    if config.apart:
+        text_size = block * (1 if 8 * block >= work.M else 2)
+        return PlanesPlan(spread + -(-work.M // text_size), spread, text_size)
+    return PlanesPlan(spread, spread, max(block, -(-work.M // (spread * block)) * block))
+
+
+def slots_for(widest: int, beside: int = 0) -> int:
+    """Granules that a kernel has room for: 3, or a power of two from 4 to 32.
+
+    Keys' and Values' are at most a factor of two apart. Another size is another kernel, whose
+    compilation takes seconds and keeps a prompt waiting that is the first to need it.
+
+    Args:
+        widest: granules of the head that has most, of the Keys or the Values.
+        beside: the same of the other ones.
+    """
+    if max(widest, beside) <= FEW:
+        return FEW
+    return max(FEW + 1, triton.next_power_of_2(widest), triton.next_power_of_2(beside) // 2)
+
+
+def blocks(slots: int) -> tuple[int, int]:
+    """The room in two blocks, of powers of two: heads with few granules skip the second."""
+    first = 1 << ((slots - 1).bit_length() - 1)
+    return first, slots - first
+
+
+def attend_planes(
+    q: Tensor,
+    visual: Visual,
+    text: Text,
+    scale: float,
+    config: PlanesConfig | None = None,
+    splits: int | None = None,
+    pdl: bool | None = None,
+) -> Tensor:
+    """Decode attention over planes and text, T = 1; see `kernels.attention_launch.attend_triton`.
+
+    Args:
+        q: [B, Hq, 1, d].
+        visual: with key_planes and value_planes.
+        text: the other tokens.
+        scale: what scores are multiplied by.
+        config: in place of the default, for benchmarks and tests.
+        splits: of the visual tokens, in place of the plan's.
+        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+    """
+    B, Hq, _, d = q.shape
+    Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
+    arch, sms = device_facts(q.device)
+    visual, copied = _whole(visual)
+    keys, values = visual.key_planes, visual.value_planes
+    key_slots, value_slots = (
+        slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
+    )
+    granules, slots = keys.widest + values.widest, key_slots + value_slots
+    work = PlanesWork(B * Hkv, N, M, granules, slots)
+    config = config or choose(work, sms)
+    plan = plan_planes(work, sms, config, splits)
+    splits = plan.splits
+    early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
+    extra = {"launch_pdl": True} if early else {}
+    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
+    rows = B * Hq * splits
+    scratch = None if splits == 1 else out.new_empty(rows * (d + 2), dtype=torch.float32)
+    parts = (out, None, None)
+    if scratch is not None:
+        parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
+    eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
+    (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
+    G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
+    digits_kernel[splits, B * Hkv](
+        q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
+        text.keys, text.values, text.lengths, *past_of(text),
+        visual.mean, visual.value_mean, *parts,
+        q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
+        N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
+        GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
+        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
+        TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
+        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
+    )  # fmt: skip
+    if splits > 1:
+        _merge(q, out, parts, splits, early)
+    return out
+
+
+def _whole(visual: Visual) -> tuple[Visual, bool]:
+    """The visual cache with every table contiguous, and whether that took a copy."""
+
+    def whole(given: Any) -> Any:
+        return given.contiguous() if isinstance(given, Tensor) else given
+
+    found = visual._replace(
+        mean=whole(visual.mean),
+        value_mean=whole(visual.value_mean),
+        key_planes=Planes(*map(whole, visual.key_planes)),
+        value_planes=Planes(*map(whole, visual.value_planes)),
+    )
+    pairs = [
+        (visual.mean, found.mean),
+        (visual.value_mean, found.value_mean),
+        *zip(visual.key_planes, found.key_planes, strict=True),
+        *zip(visual.value_planes, found.value_planes, strict=True),
+    ]
+    return found, any(a is not b for a, b in pairs)
+
+
+def slots_of(text: Text) -> int:
+    """Tokens of text that there is room for, recent and past."""
+    return text.keys.shape[2] + (0 if text.past is None else text.past.data.shape[2])
+
+
+def past_of(text: Text) -> tuple[Tensor | None, ...]:
+    """The tensors of a text's past as kernels take them: contiguous, or None."""
+    return (None,) * 3 if text.past is None else tuple(each.contiguous() for each in text.past)
+
+
+def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
+    basis = planes.basis.view(torch.int16) if eight else planes.basis
+    found = (planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts)
+    return *found, planes.axes, planes.places
+
+
+def _merge(q: Tensor, out: Tensor, parts: tuple[Tensor, ...], splits: int, early: bool) -> None:
+    """Fold the splits by their maxima and masses alone: one program a head and output slice."""
+    B, Hq, _, d = q.shape
+    padded = max(16, triton.next_power_of_2(d))
+    block = min(padded, 32) if B * Hq <= 256 else padded
+    width = max(2, triton.next_power_of_2(splits))
+    merge_kernel[B * Hq, triton.cdiv(d, block)](
+        *parts, out, q, None, None, None, None, None,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
+        1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
+        D=d, DP=padded, R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
+        BLOCK_R=16, PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Greedy answers of the plain transformers models, with their confidence."""
+
+import math
+from typing import Any
+
+import torch
+
+from pocket.models import tokenizer
+
+
+def prompts(questions: list[str], image_tokens: int, device: torch.device) -> torch.Tensor:
+    """Token ids [B, T] of one image and one question each, padded on the left."""
+    rows = [
+        tokenizer.prefix()
+        + [tokenizer.IMAGE_PAD] * image_tokens
+        + tokenizer.question_ids(q, first=True)
+        for q in questions
+    ]
+    longest = max(map(len, rows))
+    return torch.tensor([[tokenizer.PAD] * (longest - len(r)) + r for r in rows], device=device)
+
+
+def greedy(model: Any, ids: torch.Tensor, max_new: int, **seen: Any) -> list[tuple[str, float]]:
+    """What `model.generate` answers to prompts, up to the end of each answer.
+
+    Args:
+        model: One of transformers' classes.
+        ids: Token ids [B, T], padded on the left.
+        max_new: Tokens at most.
+        **seen: What the model is to see, as its class takes it.
+
+    Returns:
+        Each answer and its confidence: the geometric mean of its tokens' probabilities.
+    """
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=(ids != tokenizer.PAD).long(),
+        max_new_tokens=max_new,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **seen,
+    )
+    new = out.sequences[:, ids.shape[1] :]
+    scores = torch.stack(out.logits, 1).float().log_softmax(-1).gather(-1, new[..., None])[..., 0]
+    return [_spoken(*row) for row in zip(new.tolist(), scores.tolist(), strict=True)]
+
+
+def _spoken(ids: list[int], scores: list[float]) -> tuple[str, float]:
+    end = ids.index(tokenizer.IM_END) + 1 if tokenizer.IM_END in ids else len(ids)
+    return tokenizer.decode(ids[:end]), math.exp(sum(scores[:end]) / max(1, end))

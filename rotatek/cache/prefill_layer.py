@@ -1,0 +1,322 @@
+"""How a cache's layers fill themselves: full attention at prefill, compressed attention after."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from kernels.dispatch import attend
+from kernels.reference import Text, Visual, expanded
+from rotatek.bridge.attention import tag
+from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.cache.layer import CompressedLayer
+from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.sliding_window import NOWHERE, window_of, window_view_of
+from rotatek.cache.text_buffer import TextBuffer
+from rotatek.cache.token_plan import TokenPlan
+from rotatek.methods.channels.base import ChannelMethod, LayerStates
+from rotatek.methods.channels.store import Store
+from rotatek.methods.rotation.stored_bases import LayerAxes
+
+Held = tuple[Tensor, Tensor, Tensor]  # Keys and Values [B, Hkv, N, d], and lengths [B]
+
+
+class Recorder(Protocol):
+    """Looks at each layer's visual tokens before they are compressed."""
+
+    def record(self, states: LayerStates) -> None:
+        """Called once a layer, in order."""
+        ...
+
+    def step(self, layer: int, query: Tensor) -> None:
+        """Called once a layer for each decoded token: query [B, Hq, 1, d]."""
+        ...
+
+
+@dataclass
+class PrefillCompressor:
+    """How one cache's layers are compressed, and the stores they have filled so far."""
+
+    method: ChannelMethod
+    recorder: Recorder | None
+    metrics: OutputMetrics
+    bases: Sequence[Tensor | LayerAxes] | None = None
+    stores: list[Store] = field(default_factory=list)
+
+    def compress(self, states: LayerStates, seen: LayerStates) -> Store:
+        """Store one layer's visual tokens; seen: those of them that a window leaves, or all."""
+        if self.recorder is not None:
+            self.recorder.record(states)
+        self.stores.append(self.method.compress(seen))
+        return self.stores[-1]
+
+    def finish_layers(self, last: bool) -> None:
+        """After each layer: what those filled so far are to share."""
+        self.method.finish_layers(self.stores, last)
+        if last:
+            self.stores.clear()
+
+
+class PlannedLayer(CompressedLayer):
+    """A cache layer that runs its own attention: full at prefill, compressed afterwards."""
+
+    def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
+        super().__init__(index, plan.length)
+        self.plan, self.filling = plan, filling
+        self.turning = False  # whether `plan` is that of a later turn, which comes next
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next rows are a prompt's or a turn's, of which visual ones are compressed."""
+        return self.turning or not self.is_filled
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again, with the axes of its calibration where it shares them."""
+        super().restore(state)
+        bases = self.filling.bases
+        if self.store is not None:
+            self.store = self.store.with_shared(None if bases is None else bases[self.index])
+
+    def begin_turn(self, plan: TokenPlan) -> None:
+        """Be ready for the rows of a later turn, which brings visual tokens."""
+        self.plan, self.rows, self.turning = plan, plan.length, True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens and send this layer along to the attention function."""
+        keys, values = super().update(key_states, value_states)
+        return tag(keys, self), values
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Full attention that fills the layer at prefill, compressed attention afterwards.
+
+        Args and result are those of `rotatek.bridge.attention.Layer.attend`.
+        """
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        if self.pending:
+            first = self.text is None
+            out = full() if first else self._attend_behind(module, query, key, value, scale)
+            self.store_prefill(module, query, key, value)
+            self.plan.observe(self.index, query, key, scale)
+            return out
+        assert self.text is not None
+        recorder = self.filling.recorder
+        if recorder is not None and query.shape[2] == 1 and not self.text.static:
+            recorder.step(self.index, query)
+        self.follow(0)
+        self.text.append(key, value)
+        return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+
+    def visual(self) -> Visual | None:
+        """The visual tokens that the newest token sees."""
+        visual = None if self.store is None else self.store.read()
+        if visual is None or self.text is None or self.text.tables is None:
+            return visual
+        return visual._replace(lengths=self.text.tables.seen(self.text.lengths), fresh=True)
+
+    def store_prefill(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        states: LayerStates | None = None,
+    ) -> LayerStates | None:
+        """Keep one prefill's states, and settle what this layer shares with others.
+
+        Args:
+            module: the attention module, whose output projection some methods weigh Values by.
+            query: [B, Hq, L, d].
+            key: [B, Hkv, L, d].
+            value: [B, Hkv, L, d].
+            states: the visual ones, where another cache has gathered them.
+
+        Returns:
+            The visual states; None where the layer sees no visual token.
+        """
+        states = self._keep(module, query, key, value, states)
+        self.filling.finish_layers(last=self.index == self.plan.layers - 1)
+        return states
+
+    def _keep(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        states: LayerStates | None,
+    ) -> LayerStates | None:
+        """Visual tokens compressed, the others as the method says."""
+        self.turning = False
+        visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
+        width, order = window_of(module), None
+        if self.text is not None and self.span is not None:
+            said, pool, order = self._turn_within(key, value, visual, text)
+        elif self.text is not None:
+            said, pool = Text(text.gather(key), text.gather(value), text.lengths), None
+            self.text.extend(said.keys, said.values, text)
+        else:
+            rows, pool = text, None
+            if width is not None:
+                rows, order, self.span = self.plan.window_view(width).to(key.device)
+            said = self._begin_text(key, value, rows.padded(TEXT_STEP))
+        if order is not None and order.longest == 0:
+            self.store = None
+        if visual.index.shape[1] == 0:
+            return None
+        if states is None:
+            kept = visual.gather(key), visual.gather(value), visual.lengths
+            if pool is None and self.store is not None:
+                pool = joined(self.store.read(), *kept)
+            states = LayerStates(
+                *(pool or kept),
+                window.gather(query),
+                window.alive,
+                self.index,
+                entering=self.plan.entering,
+                text=said,
+            )
+        self._store(module, key, states, order)
+        return states
+
+    def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
+        """Lay the text in order: `rows` of tokens [B, Hkv, n, d]."""
+        gathered = rows.gather(keys), rows.gather(values)
+        self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
+        recent = self.filling.method.recent_text
+        if recent is not None:
+            self.text = TextBuffer.behind_window(self.text, recent)
+        return Text(*gathered, rows.lengths)
+
+    def _store(
+        self, module: nn.Module, key: Tensor, states: LayerStates, order: Rows | None
+    ) -> None:
+        """Compress visual tokens; order: those that a window leaves, the newest first."""
+        seen = states
+        if order is not None:
+            if order.longest == 0:
+                return
+            seen = states.once("seen", lambda: states.taken(order))
+        filling, metric = self.filling, None
+        if filling.method.weighs_values:
+            metric = filling.metrics.of(self.index, module, key)
+        basis = None if filling.bases is None else filling.bases[self.index]
+        states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
+        self.store = filling.compress(states, seen)
+
+    def _turn_within(
+        self, key: Tensor, value: Tensor, visual: Rows, text: Rows
+    ) -> tuple[Text, Held | None, Rows]:
+        """Lay the text anew behind a later turn's rows, as far as a window leaves it.
+
+        Returns:
+            the text, the visual tokens that are stored and the turn's own (None where it brings
+            none), and which of these the window leaves.
+        """
+        assert self.text is not None and self.span is not None
+        span, places, count = self.span, *self._standing()
+        *held, number = self.text.opened()
+        spoken = torch.cat([span.places(number), _placed(places, text)], 1)
+        keys = torch.cat([held[0], text.gather(key)], 2)
+        values = torch.cat([held[1], text.gather(value)], 2)
+        shown = span.visual.masked_fill(span.visual < 0, NOWHERE)
+        shown = shown if self.store is not None else shown[:, :0]
+        if visual.longest:
+            shown = torch.cat([shown, _placed(places, visual)], 1)
+        rows, order, after = window_view_of(span.width, spoken, shown, count)
+        said = self._begin_text(keys, values, rows.padded(TEXT_STEP))
+        if not visual.longest:
+            self.span = replace(after, visual=span.visual if self.store is not None else shown)
+            return said, None, order
+        self.span = after
+        pool = visual.gather(key), visual.gather(value)
+        if self.store is not None:
+            old = expanded(self.store.read(), key.shape[-1])
+            pool = (
+                torch.cat([old[0].to(key), pool[0]], 2),
+                torch.cat([old[1].to(value), pool[1]], 2),
+            )
+        return said, (*pool, (shown < NOWHERE).sum(1, dtype=torch.int32)), order
+
+    def _standing(self) -> tuple[Tensor, Tensor]:
+        """Places [B, T] of a later turn's rows, and how many tokens there are with them, [B]."""
+        assert self.text is not None and self.span is not None
+        lengths = self.text.lengths
+        places, count = (part.to(lengths.device) for part in self.plan.token_positions())
+        before = self.span.counted(lengths)
+        return torch.where(places < NOWHERE, places + before[:, None], NOWHERE), count + before
+
+    def _attend_behind(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scale: float
+    ) -> Tensor:
+        """Attention of a later turn: over what is stored, and causally over its own rows.
+
+        Args and result are those of `attend`.
+        """
+        assert self.text is not None
+        *text, number = self.text.opened()
+        keys, values = [text[0].to(key), key], [text[1].to(value), value]
+        seen = [number >= 0]
+        if self.store is not None:
+            visual = self.store.read()
+            held = expanded(visual, key.shape[-1])
+            keys, values = [held[0].to(key), *keys], [held[1].to(value), *values]
+            seen = [alive_rows(visual, held[0].shape[2], len(key)), *seen]
+        T = key.shape[2]
+        own = self.plan.mask
+        if own is None:
+            own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
+        stored = torch.cat(seen, 1)[:, None, None].expand(-1, 1, T, -1)
+        mask = torch.cat([stored, own.to(key.device).expand(len(key), -1, -1, -1)], -1)
+        if self.span is not None:
+            mask = mask & self._within(number)
+        return sdpa_attention_forward(
+            module, query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling=scale
+        )[0]
+
+    def _within(self, number: Tensor) -> Tensor:
+        """Bool [B, 1, T, N + M + T]: what lies within the window of each of a later turn's rows, of
+        visual tokens, of the text's (`number` [B, M]) and of the rows themselves."""
+        assert self.span is not None
+        own = self._standing()[0]
+        visual = self.span.visual if self.store is not None else self.span.visual[:, :0]
+        places = torch.cat([visual, self.span.places(number), own], 1)
+        near = own[:, :, None] - places[:, None] < self.span.width
+        return near[:, None]
+
+
+def _placed(places: Tensor, rows: Rows) -> Tensor:
+    """The places [B, n] of some rows, `NOWHERE` beyond each length; places: [B, T] of all."""
+    return places.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
+
+
+def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
+    """[B, N] bool: the entries of stored tokens that are real."""
+    if visual.lengths is None:
+        return torch.ones(batch, tokens, dtype=torch.bool, device=visual.keys.device)
+    return torch.arange(tokens, device=visual.lengths.device) < visual.lengths[:, None]
+
+
+def joined(
+    visual: Visual, keys: Tensor, values: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What is stored and further visual tokens [B, Hkv, n, d], as the states of one layer.
+
+    A later turn's store is made anew of both: one basis, and one store to attend to. What was left
+    out earlier stays away; what was kept is kept as far as the new basis holds it.
+
+    Returns:
+        Keys and Values [B, Hkv, N, d], zero beyond each length, and lengths [B].
+    """
+    old = expanded(visual, keys.shape[-1])
+    here = torch.arange(keys.shape[2], device=keys.device) < lengths[:, None]
+    alive = torch.cat([alive_rows(visual, old[0].shape[2], len(keys)), here], 1)
+    both = [torch.cat([a.to(b), b], 2) for a, b in zip(old, (keys, values), strict=True)]
+    if bool(alive.all()):
+        return both[0], both[1], alive.sum(-1, dtype=torch.int32)
+    rows = Rows.where(alive)
+    return rows.gather(both[0]), rows.gather(both[1]), rows.lengths

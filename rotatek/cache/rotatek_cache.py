@@ -1,0 +1,311 @@
+"""`RotateKCache`: the cache a caller hands to `generate`.
+
+inputs = processor(...)                                   # a prompt with images
+cache = RotateKCache(model, inputs, Settings(channels=RotateK(keep=0.25)))
+model.generate(**inputs, cache=cache)
+"""
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from rotatek.bridge.attention import decoder_layers, is_watched, prepare
+from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.cache import cache_file
+from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
+from rotatek.cache.layer import RewindableCache
+from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
+from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
+from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
+from rotatek.errors import CacheNotStorable, ModeUnsupported
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import KeepAll
+
+log = logging.getLogger(__name__)
+
+
+class RotateKCache(RewindableCache):
+    """A KV cache whose visual part is compressed at the end of prefill.
+
+    On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
+
+    Args:
+        model: a loaded vision-language model; it is prepared on first use.
+        inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
+            the batch is padded; or `visual` [B, L] bool in place of `input_ids`. Rows that
+            `generate` makes of them, for beams or several samples, follow.
+        settings: which tokens and channels stay.
+        recorder: sees every layer's visual tokens before they are compressed, then each query.
+        metrics: the model's output metrics, to be kept between caches; else computed when needed.
+        plan: an existing token plan, where several caches share one prefill.
+
+    Raises:
+        ModelUnsupported: for a model that cannot be prepared.
+        CalibrationUnusable: for a calibration file of another model, or none at all.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        inputs: Mapping[str, Tensor],
+        settings: Settings | None = None,
+        *,
+        recorder: Recorder | None = None,
+        metrics: OutputMetrics | None = None,
+        plan: TokenPlan | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        prepare(model)
+        if settings.pruning.stage == "encoder" and "visual" not in inputs:
+            raise _embed_first(settings)
+        count = len(decoder_layers(model))
+        method = settings.channels
+        filling = PrefillCompressor(
+            method, recorder, metrics or OutputMetrics(), method.bases(count)
+        )
+        plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
+        self._begin(model, settings, plan, filling)
+
+    def _begin(
+        self,
+        model: PreTrainedModel,
+        settings: Settings,
+        plan: TokenPlan,
+        filling: PrefillCompressor,
+    ) -> None:
+        """Empty layers of a plan."""
+        self._model = weakref.ref(model)
+        self.settings, self.plan = settings, plan
+        self._visual = visual_ids(model.config)
+        self.notes: Any = None
+        super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
+        self._steps: StepGraph | None = StepGraph()
+
+    @property
+    def graph(self) -> bool:
+        """Whether the model replays one-token steps on this cache as a CUDA graph, where there is a
+        GPU. With False they are launched kernel by kernel in the same room, so that kernels share
+        their work alike, and the same tokens come out."""
+        return self._steps is not None and self._steps.replays
+
+    @graph.setter
+    def graph(self, wanted: bool) -> None:
+        if self._steps is None:
+            self._steps = StepGraph()
+        self._steps.replays = wanted
+
+    def hand_over(self) -> None:
+        """Leave one-token steps to the caller, who reserves room and captures, or does neither."""
+        self._thaw()
+        self._steps = None
+
+    def reserve_ahead(self, tokens: int) -> None:
+        """Let the first captured step have room for so many tokens at once; by default room is for
+        128, and doubles where that runs out."""
+        if self._steps is not None:
+            self._steps.room = tokens
+
+    def run(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The model's forward pass on this cache: one-token steps replayed, the others as ever.
+
+        Args:
+            forward: the model's own.
+            args: its positional arguments; with any, nothing is replayed.
+            kwargs: the others, this cache among them.
+        """
+        if not self.layers[-1].is_filled:
+            return forward(*args, **kwargs)
+        self._look_for_pictures(kwargs)
+        steps = self._steps
+        if steps is None:
+            return forward(*args, **kwargs)
+        kind = None if args else self._replayable(kwargs)
+        if kind is None:
+            self._thaw()
+            return forward(*args, **kwargs)
+        try:
+            return steps.step(kind, forward, self, kwargs)
+        except CaptureFailed:
+            log.warning("a step could not be captured: steps are launched apart", exc_info=True)
+            self.graph = False
+            return forward(**kwargs)
+
+    def expect(self, inputs: Mapping[str, Tensor]) -> None:
+        """Say which tokens of a later turn are visual; `generate` does it by itself.
+
+        The model's next call brings exactly these tokens. Visual ones among them are compressed at
+        its end, together with those that are stored: a layer keeps one store, with one basis.
+
+        Args:
+            inputs: `input_ids` [B, T] or `visual` [B, T] bool, of the new tokens alone, and
+                `attention_mask` where some of them are padding: [B, T], or of all tokens so far.
+
+        Raises:
+            ModeUnsupported: where the pruner acts before the language model, which has not seen
+                that these tokens were pruned; give `visual`.
+        """
+        pruner, visual = self.settings.pruning, inputs.get("visual")
+        if visual is None:
+            visual = is_one_of(inputs["input_ids"], self._visual)
+            if pruner.stage == "encoder" and bool(visual.any()):
+                raise _embed_first(self.settings)
+        pruner = pruner if bool(visual.any()) else KeepAll()
+        mask = inputs.get("attention_mask")
+        T = visual.shape[1]
+        valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
+        self.plan = plan
+        for layer in self.layers:
+            layer.begin_turn(plan)
+
+    def _look_for_pictures(self, given: Mapping[str, Any]) -> None:
+        """`expect` a call of several ids that brings pictures, where nobody has done so."""
+        ids = given.get("input_ids")
+        if not isinstance(ids, Tensor) or ids.shape[1] == 1 or self.layers[0].pending:
+            return
+        if any(la.span is not None for la in self.layers) or is_one_of(ids, self._visual).any():
+            names = ("input_ids", "attention_mask")
+            self.expect({name: given[name] for name in names if given.get(name) is not None})
+
+    def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
+        """What kind of one-token step a call is; None for one that has to run as ever."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        if is_watched() or self.layers[0].filling.recorder is not None:
+            return None
+        kind = kind_of(given)
+        if kind is None:
+            return None
+        one_device = all(la.text.keys.device == given["input_ids"].device for la in self.layers)
+        return kind if one_device else None
+
+    def _thaw(self) -> None:
+        """Let the text grow again, for a call that no graph serves."""
+        if self._steps is not None and self._steps.holding:
+            self._steps.forget()
+            for layer in self.layers:
+                layer.text.static = False
+
+    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
+        """Write the filled cache to a file, packed without loss; at once, or not at all.
+
+        Args:
+            path: where; a file that is there is replaced when the new one is complete.
+            notes: plain values and tensors to be kept beside, as a mapping or a dataclass; `load`
+                gives them back as the cache's `notes`.
+
+        Returns:
+            the file's bytes.
+
+        Raises:
+            CacheNotStorable: where no prefill has run, or a store holds what cannot be written.
+            CompressorMissing: without the package zstandard.
+            CacheFileUnwritable: where the file cannot be made.
+        """
+        model = self._model()
+        if model is None or not all(layer.is_filled for layer in self.layers):
+            raise CacheNotStorable
+        content = {
+            "settings": self.settings.without_paths().as_dict(),
+            "plan": self.plan.state(),
+            "layers": [layer.state() for layer in self.layers],
+            "notes": notes,
+        }
+        return cache_file.write(path, model, content)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: PreTrainedModel,
+        notes: type = dict,
+        **paths: str,
+    ) -> "RotateKCache":
+        """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
+
+        Args:
+            path: of the file.
+            model: the one that filled it; it is prepared on first use.
+            notes: the dataclass of its notes, where they are one.
+            paths: the files that its settings named, which a cache does not keep: `calibration`.
+
+        Raises:
+            CalibrationUnusable: without that very file.
+            FileUnreadable: where there is no such file.
+            CacheFileForeign: for a file of something else.
+            CacheFileVersion: for one of another version.
+            CacheFileDamaged: for one that is not what was written.
+            CacheOfAnotherModel: for one that another model filled.
+            CompressorMissing: without the package zstandard.
+            SettingError: where its method is not installed here.
+        """
+        prepare(model)
+        places = [next(layer.parameters()).device for layer in decoder_layers(model)]
+        content = cache_file.read(path, model, places[0], notes=notes)
+        cache = cls.__new__(cls)
+        with cache_file.same_version():
+            settings = Settings.from_dict(content["settings"])
+            plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
+            settings = settings.with_options(**paths)
+            bases = settings.channels.bases(len(places))
+            filling = PrefillCompressor(settings.channels, None, OutputMetrics(), bases)
+            cache._begin(model, settings, plan, filling)
+            cache.notes = content["notes"]
+            for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
+                layer.restore(cache_file.moved(state, device))
+        return cache
+
+    def make_growing(self) -> None:
+        """Let the text grow again after `make_static`: no graph writes here any more, and nobody
+        looks on."""
+        for layer in self.layers:
+            layer.text.static, layer.filling.recorder = False, None
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything the cache holds."""
+        for layer in self.layers:
+            yield from layer.tensors()
+
+    def bytes(self) -> ByteCount:
+        """Live bytes by part, and their total; beside them those of a calibration."""
+        count = count_bytes(list(self.tensors()))
+        stores = [layer.store for layer in self.layers if layer.store is not None]
+        count.shared = storage_bytes(tensor for store in stores for tensor in store.shared())
+        return count
+
+    def close(self) -> None:
+        """Drop every tensor."""
+        if self._steps is not None:
+            self._steps.forget()
+        for layer in self.layers:
+            layer.reset()
+
+
+def _embed_first(settings: Settings) -> ModeUnsupported:
+    return ModeUnsupported(
+        f"{settings.tokens.label} acts before the language model: embed the prompt with "
+        "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
+    )
+
+
+def cache_bytes(cache: Cache) -> ByteCount:
+    """Live bytes of any cache: compressed, or plain transformers'."""
+    return cache.bytes() if isinstance(cache, RotateKCache) else dynamic_bytes(cache)
+
+
+def release(cache: Cache) -> None:
+    """Drop every tensor of any cache."""
+    if isinstance(cache, RotateKCache):
+        cache.close()
+    else:
+        cache.layers.clear()

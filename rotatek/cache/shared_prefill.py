@@ -1,0 +1,91 @@
+"""One prefill that fills several caches."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, DynamicLayer
+
+from rotatek.bridge.attention import tag
+from rotatek.cache.device_timing import Stopwatch
+from rotatek.cache.layer import CompressedLayer
+from rotatek.cache.prefill_layer import PlannedLayer
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.token_plan import TokenPlan
+
+
+class _SharedLayer(CompressedLayer):
+    """One layer of a `SharedPrefill`: runs full attention once and fills every member's layer."""
+
+    def __init__(
+        self,
+        index: int,
+        plan: TokenPlan,
+        members: Sequence[Any],
+        watches: Sequence[list[Stopwatch]] | None,
+    ) -> None:
+        super().__init__(index, plan.length)
+        self.plan, self.members, self.watches = plan, members, watches
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens for every member."""
+        for layer in (self, *self.members):
+            if isinstance(layer, CompressedLayer):
+                layer.logical = self.plan.length
+        return tag(key_states, self), value_states
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [B, T, Hq, d]."""
+        out, states = full(), None
+        for number, layer in enumerate(self.members):
+            with self._watch(number, key):
+                if isinstance(layer, PlannedLayer):
+                    made = layer.store_prefill(module, query, key, value, states)
+                    states = made if self.watches is None else None
+                else:
+                    layer.update(key, value)
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        self.plan.observe(self.index, query, key, scale)
+        return out
+
+    def _watch(self, number: int, key: Tensor) -> AbstractContextManager:
+        """Over what a member adds, where members are timed."""
+        if self.watches is None:
+            return nullcontext()
+        self.watches[number].append(Stopwatch(key.device))
+        return self.watches[number][-1]
+
+
+class SharedPrefill(Cache):
+    """One prefill that fills several caches of the same token plan; decode with the members.
+
+    members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
+    timed: whether to measure what each member adds; if not, what two of them would compute alike is
+    computed once.
+    """
+
+    def __init__(self, plan: TokenPlan, members: Sequence[Cache], *, timed: bool = True) -> None:
+        self.plan = plan
+        self._watches: list[list[Stopwatch]] = [[] for _ in members]
+        for cache in members:
+            if not isinstance(cache, RotateKCache):
+                cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
+        super().__init__(
+            layers=[
+                _SharedLayer(
+                    i,
+                    plan,
+                    [cache.layers[i] for cache in members],
+                    self._watches if timed else None,
+                )
+                for i in range(plan.layers)
+            ]
+        )
+
+    @property
+    def compress_ms(self) -> list[float]:
+        """Milliseconds each member has added to the prefill they share, where they are timed."""
+        return [1000 * sum(watch.seconds for watch in own) for own in self._watches]

@@ -1,0 +1,179 @@
+"""What a layer with a sliding window still sees: where its tokens stand, and which leaves next.
+
+A query at place p sees the places above p - W. With every new token one place leaves: if a text
+token stood there, the new one takes its slot; if a visual one, the visual tokens, of which the
+newest come first, are one fewer. So what is seen is always the first slots of both, and no kernel
+knows of windows; and a layer's text never takes more than W slots.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rotatek.bridge.row_layout import Rows
+
+NOWHERE: Final = 2**30  # a place that no query reaches
+
+
+def window_of(module: nn.Module) -> int | None:
+    """Tokens that an attention module's queries see at most; None where there is no window."""
+    if hasattr(module, "sliding_window"):
+        return module.sliding_window  # type: ignore[return-value]
+    return getattr(getattr(module, "config", None), "sliding_window", None)
+
+
+class WindowSchedule(NamedTuple):
+    """How a window moves, by the tokens that were added to a text of `first` [B] tokens.
+
+    slots: [B, W] where the next one goes; text, visual: [B, W + 1] how many of each are seen.
+    All int32. W tokens later the slots repeat, and only added tokens are seen.
+    """
+
+    first: Tensor
+    slots: Tensor
+    text: Tensor
+    visual: Tensor
+
+    @property
+    def width(self) -> int:
+        """W."""
+        return self.slots.shape[1]
+
+    def slot(self, lengths: Tensor) -> Tensor:
+        """[B] where the token behind `lengths` [B] goes."""
+        return _entry(self.slots, (lengths - self.first) % self.width)
+
+    def held(self, lengths: Tensor) -> Tensor:
+        """[B] slots that texts of `lengths` [B] tokens take; one at least, for rows not in use."""
+        return _entry(self.text, (lengths - self.first).clamp(0, self.width)).clamp(min=1)
+
+    def seen(self, lengths: Tensor) -> Tensor:
+        """[B] visual tokens that the newest of `lengths` [B] text tokens sees."""
+        return _entry(self.visual, (lengths - self.first).clamp(0, self.width))
+
+    def numbers(self, lengths: Tensor, slots: int) -> Tensor:
+        """[B, slots]: which of its text's tokens each slot holds, -1 where it holds none."""
+        slot = torch.arange(slots, device=lengths.device).expand(len(lengths), -1)
+        found = torch.where(slot < self.first[:, None], slot, -1).long()
+        added = lengths - self.first
+        back = torch.arange(self.width, device=lengths.device)
+        which = (added[:, None] - self.width).clamp(min=0) + back  # the last W of those added
+        real = which < added[:, None]
+        place = self.slots.long().gather(1, which.long() % self.width)
+        place = torch.where(real, place, slots)  # a slot of its own for what is not there
+        spare = torch.cat([found, found.new_zeros(len(found), 1)], 1)
+        return spare.scatter(1, place, which.long() + self.first[:, None])[:, :slots]
+
+
+def _entry(table: Tensor, index: Tensor) -> Tensor:
+    return table.gather(1, index.long()[:, None])[:, 0]
+
+
+@dataclass(frozen=True)
+class WindowPositions:
+    """Where the tokens of a layer stood when its text was last laid in order.
+
+    Attributes:
+        width: W, tokens that a query sees, its own among them.
+        text: [B, n] int32 rising, the place of the text's token in each slot, then `NOWHERE`.
+        visual: [B, N] int32 falling, the places of the visual tokens that are stored, then -1.
+        count: [B] int32 tokens there had been.
+    """
+
+    width: int
+    text: Tensor
+    visual: Tensor
+    count: Tensor
+
+    @cached_property
+    def tables(self) -> WindowSchedule:
+        """How the window moves from here."""
+        step = torch.arange(self.width + 1, device=self.text.device, dtype=torch.int32)
+        first = (self.text < NOWHERE).sum(1, dtype=torch.int32)
+        leaving = (self.count[:, None] + step - self.width)[:, :-1].contiguous()
+        at = torch.searchsorted(self.text, leaving)
+        known = torch.cat([self.text, torch.full_like(self.text[:, :1], NOWHERE)], 1)
+        text_leaves = known.gather(1, at) == leaving
+        fresh = (~text_leaves).cumsum(1, dtype=torch.int32)
+        slots = torch.where(text_leaves, at.int(), first[:, None] + fresh - 1)
+        held = torch.cat([first[:, None], first[:, None] + fresh], 1)
+        below = self.count[:, None] + step - 1 - self.width  # the last place that is out of sight
+        seen = torch.searchsorted((-self.visual).contiguous(), -below.clamp(min=-1).contiguous())
+        return WindowSchedule(first, slots, held, seen.int())
+
+    def places(self, numbers: Tensor) -> Tensor:
+        """Where a text's tokens stand; numbers: of each among them, -1 for none.
+
+        Returns:
+            int32 of that shape, `NOWHERE` for none.
+        """
+        known, first = self.text, (self.text < NOWHERE).sum(1, keepdim=True)
+        if known.shape[1] == 0:
+            known = torch.full_like(self.count[:, None], NOWHERE)
+        place = known.gather(1, numbers.clamp(0, known.shape[1] - 1))
+        place = torch.where(numbers < first, place, self.count[:, None] + numbers - first)
+        return torch.where(numbers < 0, NOWHERE, place).int()
+
+    def counted(self, lengths: Tensor) -> Tensor:
+        """[B] tokens there are, once the text counts `lengths` [B]."""
+        return self.count + lengths - (self.text < NOWHERE).sum(1, dtype=torch.int32)
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "WindowPositions":
+        """The same for other samples."""
+        parts: Any = {name: change(getattr(self, name)) for name in ("text", "visual", "count")}
+        return replace(self, **parts)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything it holds; the tables, if a text follows them, are the text's."""
+        return [self.text, self.visual, self.count]
+
+
+class WindowView(NamedTuple):
+    """What of some tokens a window leaves, for the layers that share it.
+
+    text: rows of theirs in order; visual: rows of the visual ones, the newest first; span: of both.
+    """
+
+    text: Rows
+    visual: Rows
+    span: WindowPositions
+
+    def to(self, device: torch.device) -> "WindowView":
+        """The same on another device."""
+        if self.span.count.device == device:
+            return self
+        span = self.span.changed(lambda part: part.to(device))
+        return WindowView(self.text.to(device), self.visual.to(device), span)
+
+
+def window_view_of(width: int, text: Tensor, visual: Tensor, count: Tensor) -> WindowView:
+    """What the next query sees, or the one before it.
+
+    Args:
+        width: W.
+        text: [B, n] int32 places of text tokens, `NOWHERE` for none.
+        visual: [B, N] int32 places of visual tokens, `NOWHERE` for none.
+        count: [B] tokens there have been.
+    """
+    last = (count[:, None] - 1 - width).clamp(min=-1)
+    rows = _ordered(text, (text > last) & (text < NOWHERE))
+    newest = _ordered(-visual, (visual > last) & (visual < NOWHERE))
+    places = text.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
+    seen = visual.gather(1, newest.index).masked_fill(~newest.alive, -1)
+    return WindowView(rows, newest, WindowPositions(width, places.int(), seen.int(), count.int()))
+
+
+def _ordered(places: Tensor, seen: Tensor) -> Rows:
+    """Rows at which `seen` [B, n] is true, by rising `places` [B, n]."""
+    order = places.masked_fill(~seen, NOWHERE).argsort(dim=1, stable=True)
+    lengths = seen.sum(1, dtype=torch.int32)
+    if seen.shape[1] == 0:
+        return Rows(order, lengths, False, 0)
+    shortest, longest = torch.stack(lengths.aminmax()).tolist()
+    index = order[:, :longest]
+    alive = torch.arange(longest, device=index.device) < lengths[:, None]
+    return Rows(index.masked_fill(~alive, 0), lengths, shortest != longest, longest)

@@ -1,0 +1,242 @@
+"""A model's one-token step as a CUDA graph, for `generate` and for the engine alike.
+
+The host sets the pace of a step that is launched kernel by kernel: some 30 ms for 7 billion
+parameters, of which the GPU works 7. A captured step is launched whole. It reads and writes fixed
+addresses, so text grows inside room that was reserved for it (`TextBuffer.static`).
+"""
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+from rotatek.bridge.cache_argument import NAMES
+from rotatek.cache.layer import RewindableCache
+
+log = logging.getLogger(__name__)
+
+ROOM: Final = 128  # tokens that the first reservation is for, where nobody says; then it doubles
+MOST: Final = 1024  # tokens of one reservation
+_FED: Final = ("input_ids", "position_ids")
+# The cache's layers mask padding, and a step has positions and no pixels: nobody reads these.
+_UNREAD: Final = (
+    "attention_mask", "mm_token_type_ids", "token_type_ids", "image_grid_thw", "video_grid_thw",
+    "second_per_grid_ts", "image_sizes",
+)  # fmt: skip
+_WATCHED: Final = ("output_attentions", "output_hidden_states", "labels")
+_CAPTURING: Final = threading.Lock()  # one capture at a time in the process
+
+
+class CaptureFailed(Exception):
+    """A step that cannot be captured; the cache is as it was before."""
+
+
+def capturable(device: torch.device) -> bool:
+    """Whether a step on `device` can be captured now."""
+    return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+
+
+@contextmanager
+def _sampling_allowed(device: torch.device) -> Iterator[None]:
+    """Register a private random state with the capture that begins here: while a graph holds the
+    default one, sampling in any other thread fails."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    shared = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(shared.clone_state())
+    try:
+        yield
+    finally:
+        generator.graphsafe_set_state(shared)
+
+
+def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Record the kernels that `work` launches; none of them runs.
+
+    Args:
+        device: a GPU.
+        work: has run before, so that nothing lazy is left to set up.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+    with _CAPTURING:
+        collecting = gc.isenabled()
+        gc.disable()  # another graph's end inside this capture would break it
+        stream.wait_stream(torch.cuda.current_stream(device))
+        try:
+            with torch.cuda.device(device), torch.cuda.stream(stream):
+                torch.cuda.current_blas_handle()  # each thread has its own; none is made in a graph
+                with _sampling_allowed(device):
+                    graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        finally:
+            if collecting:
+                gc.enable()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    return graph
+
+
+@torch.inference_mode()  # as the prefills that the callers made
+def captured(
+    device: torch.device, cache: RewindableCache, work: Callable[[], None]
+) -> torch.cuda.CUDAGraph:
+    """One step on a cache as a CUDA graph; the cache is left as it was.
+
+    Args:
+        device: a GPU.
+        cache: what `work` grows, with its text buffers reserved.
+        work: the step. It is run once outside the graph first, which sets up what is lazy.
+    """
+    counters = cache.counters()
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    cache.rewind(counters)
+    return captured_again(device, cache, work)
+
+
+@torch.inference_mode()
+def captured_again(
+    device: torch.device, cache: RewindableCache, work: Callable[[], None]
+) -> torch.cuda.CUDAGraph:
+    """As `captured`, of a step that has run already as it is: only its launches are recorded."""
+    counters = cache.counters()
+    graph = capture(device, work)
+    cache.rewind(counters)
+    return graph
+
+
+class StepGraph:
+    """The captured one-token forward pass of one model on one cache.
+
+    The first step of its kind runs as ever, with room reserved, and sets up what is lazy; the
+    second is captured; from there on steps are replayed. It starts anew where room runs out, where
+    the cache's tensors were replaced (beams, another prompt), and where a call differs in more than
+    its numbers. It holds neither model nor cache.
+    """
+
+    def __init__(self) -> None:
+        self.room = ROOM
+        self.replays = True  # else steps are launched kernel by kernel, in the same room
+        self._kind: tuple | None = None  # of the step that has run with the room there is now
+        self._held: list[Tensor] = []  # what the graph writes text to
+        self._graph: Any = None
+        self._fed: dict[str, Tensor] = {}
+        self._answer: tuple[type[ModelOutput], dict[str, Any]] | None = None
+
+    @property
+    def holding(self) -> bool:
+        """Whether it keeps the text of a cache where it is."""
+        return bool(self._held)
+
+    def step(
+        self,
+        kind: tuple,
+        forward: Callable[..., ModelOutput],
+        cache: RewindableCache,
+        given: dict[str, Any],
+    ) -> ModelOutput:
+        """One token a sample: `forward(**given)`, replayed where that is possible.
+
+        Args:
+            kind: what `kind_of(given)` found.
+            forward: the model's own.
+            cache: the one among `given`, filled.
+            given: the call's arguments.
+        """
+        if kind != self._kind or not self._holds(cache):
+            self.forget()
+            if cache.reserve(self.room):
+                self.room = min(2 * self.room, MOST)  # the next time
+            self._held = [layer.text.growing for layer in cache.layers]
+            out = forward(**given)
+            self._kind = kind
+            return out
+        if not self.replays:
+            return forward(**given)
+        if self._graph is None:
+            return self._begin(forward, cache, given)
+        for name, fixed in self._fed.items():
+            fixed.copy_(given[name])
+        self._graph.replay()
+        cache.advance()
+        return self._result(cache)
+
+    def forget(self) -> None:
+        """Let go of the graph and its memory."""
+        self._kind, self._held, self._graph, self._fed, self._answer = None, [], None, {}, None
+
+    def _holds(self, cache: RewindableCache) -> bool:
+        """Whether a further token goes where the graph would write it, and may be attended to."""
+        return all(
+            layer.text is not None
+            and layer.text.static
+            and layer.text.growing is held
+            and layer.text.longest < layer.text.room
+            and layer.follows
+            for layer, held in zip(cache.layers, self._held, strict=True)
+        )
+
+    def _begin(
+        self, forward: Callable[..., ModelOutput], cache: RewindableCache, given: dict[str, Any]
+    ) -> ModelOutput:
+        """Capture a step, which counts it, and run it once."""
+        self._fed = {name: given[name].clone() for name in _FED}
+        fixed = {k: v for k, v in given.items() if k not in _UNREAD} | self._fed
+        made: list[ModelOutput] = []
+        counters = cache.counters()
+        try:
+            graph = capture(given["input_ids"].device, lambda: made.append(forward(**fixed)))
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            cache.rewind(counters)
+            raise CaptureFailed from error
+        self._graph = graph
+        # None stands where the cache was, or it would hold itself.
+        kept = {k: None if v is cache else v for k, v in made[0].items()}
+        self._answer = type(made[0]), kept
+        self._graph.replay()
+        return self._result(cache)
+
+    def _result(self, cache: RewindableCache) -> ModelOutput:
+        """What the step returns, in memory of its own."""
+        assert self._answer is not None
+        kind, parts = self._answer
+        own = {k: v.clone() if isinstance(v, Tensor) else v for k, v in parts.items()}
+        return kind(**{k: cache if v is None else v for k, v in own.items()})
+
+
+def kind_of(given: Mapping[str, Any]) -> tuple | None:
+    """What must be equal for two calls to be served by one graph; None for calls that cannot be.
+
+    Args:
+        given: arguments of the model's forward pass. Positions have to be among them: a model that
+            works them out takes them from the host's counters, which a graph would freeze.
+    """
+    fed = [given.get(name) for name in _FED]
+    mask = given.get("attention_mask")
+    if not all(isinstance(one, Tensor) and one.shape[-1] == 1 for one in fed):
+        return None
+    if isinstance(mask, Tensor) and mask.dim() != 2 or isinstance(mask, dict):
+        return None
+    if any(given.get(name) for name in _WATCHED) or given.get("return_dict") is False:
+        return None
+    kind: list[Any] = [(one.shape, one.dtype, one.device) for one in fed if one is not None]
+    for name, value in given.items():
+        if value is None or name in _FED or name in _UNREAD or name in NAMES:
+            continue
+        if not isinstance(value, bool | int | float | str):
+            return None
+        kind.append((name, value))
+    return tuple(kind) if capturable(given["input_ids"].device) else None

@@ -1,0 +1,252 @@
+"""Which rows of one prefill every layer sees."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from rotatek.bridge.attention import Narrowing, causal_mask, narrow_mask, take_rows
+from rotatek.bridge.row_layout import WINDOW, Layout, Rows
+from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
+from rotatek.errors import ModelUnsupported, ModeUnsupported
+from rotatek.methods.shares import tokens_kept
+from rotatek.methods.tokens.base import Attended, TokenPruner
+
+
+@dataclass
+class _Choice:
+    """Rows that stay from layer `layer` on, before what goes is recycled there."""
+
+    layer: int
+    seen: Attended
+    scores: Tensor
+    kept: Tensor
+
+
+_TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill
+
+
+class TokenPlan:
+    """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
+
+    def __init__(
+        self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
+    ) -> None:
+        self.behind = behind  # whether it is a later turn's: there are tokens before its rows
+        self.mask: Tensor | None = None  # of a later turn's rows in the layer now being filled
+        self._unpadded = behind and bool(layout.valid.all())
+        self.pruner = pruner
+        self.layers = layers
+        self.length = layout.length
+        self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
+        self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
+        self._stages = pruner.stages(layers) if self.prunes else {}
+        self._sights: dict[int, WindowView] = {}  # of those rows, by the window's width
+        self._begin(layout)
+        self._choice: _Choice | None = None
+        self._memory: Any = None
+        self._source: Tensor | None = None
+        self._masks: dict[int, Tensor | None] = {}  # of those rows, by the mask of all
+        self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
+        self.visual = int((layout.visual & layout.valid)[0].sum())
+        self.visual_kept = self.visual
+
+    def _begin(self, layout: Layout) -> None:
+        """Before any row is left out."""
+        self._layout: Layout | None = layout
+        self._valid = layout.valid
+        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
+        self._whole = self._rows[0].lengths.tolist() if self.prunes else []
+
+    def state(self) -> dict[str, Any]:
+        """What `finished` makes again, when the prefill is over."""
+        return {name: getattr(self, name) for name in _TOLD}
+
+    @classmethod
+    def finished(cls, pruner: TokenPruner, layers: int, state: Mapping[str, Any]) -> "TokenPlan":
+        """The plan of a prefill that is over; state: of `state`."""
+        nothing = torch.zeros(1, state["length"], dtype=torch.bool)
+        plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
+        plan._layout = plan._rows = None
+        for name in _TOLD:
+            setattr(plan, name, state[name])
+        return plan
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a decoder layer will drop rows."""
+        return self.pruner.stage == "decoder" and self.pruner.kept_share < 1
+
+    def rows(self) -> tuple[Rows, Rows, Rows]:
+        """Visual, text and window rows of the layer now being filled."""
+        assert self._rows is not None
+        return self._rows
+
+    def token_positions(self) -> tuple[Tensor, Tensor]:
+        """Where the rows of the layer now being filled stand among the plan's own tokens.
+
+        Returns:
+            places [B, L'] int32, `NOWHERE` for padding, and how many tokens there are, [B].
+        """
+        assert self._layout is not None
+        place = self._valid.cumsum(1) - 1
+        place = place if self._source is None else place.gather(1, self._source)
+        return place.masked_fill(~self._layout.valid, NOWHERE).int(), self._valid.sum(1).int()
+
+    def window_view(self, width: int) -> WindowView:
+        """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
+        and of its visual rows."""
+        if width not in self._sights:
+            assert self._layout is not None
+            visual = self.rows()[0]
+            places, count = self.token_positions()
+            text = places.masked_fill(self._layout.visual, NOWHERE)
+            seen = places.gather(1, visual.index).masked_fill(~visual.alive, NOWHERE)
+            self._sights[width] = window_view_of(width, text, seen, count)
+        return self._sights[width]
+
+    def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
+        """What a layer reads, during prefill only; None where that is everything.
+
+        Args:
+            layer: index from 0.
+            hidden: [B, L', hidden], what the layer before has made.
+            mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
+
+        Raises:
+            ModeUnsupported: for rows that are not the prompt's, or not all of them.
+        """
+        if self._layout is None:
+            return None
+        if layer == 0:
+            self._meet(hidden)
+        if layer == 0 and self.prunes:
+            self._memory = self.pruner.look(hidden, self._layout)
+        if self._choice is not None and self._choice.layer == layer:
+            hidden = self._narrow(self._choice, hidden)
+            self._choice = None
+        self._entering = hidden
+        if self._source is None and not self.behind:
+            return None
+        if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
+            self._masks[id(mask)] = self._mask_among_rows(mask)
+        self.mask = self._masks[id(mask)]
+        return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def _meet(self, hidden: Tensor) -> None:
+        """Be a plan of the rows that come: `generate` repeats each for its beams and samples."""
+        assert self._layout is not None
+        layout = self._layout
+        times, odd = divmod(len(hidden), len(layout.visual))
+        if hidden.shape[1] != self.length or odd:
+            raise ModeUnsupported(
+                "The prompt must be processed in one piece, and be the one the cache was made for."
+            )
+        if times > 1:
+            visual = layout.visual.repeat_interleave(times, 0)
+            valid = layout.valid.repeat_interleave(times, 0)
+            self._begin(Layout(visual, valid, layout.window))
+
+    def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
+        """The model's mask of all rows, for those that are left and among themselves."""
+        assert self._layout is not None
+        if mask is not None and self.behind:  # it has columns for what came before, too
+            mask = mask[..., -self.length :] if self._unpadded else None
+        if self._source is not None:
+            return narrow_mask(mask, self._source, self._layout.valid)
+        return causal_mask(self._layout.valid) if mask is None else mask
+
+    def addition(self, layer: int) -> Tensor | None:
+        """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
+        for each of the first layers what they get, [visual rows, hidden]."""
+        if self.additions is None:
+            return None
+        visual, added = self.additions
+        if layer >= len(added):
+            self.additions = None
+            return None
+        dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
+        dense[visual] = added[layer]
+        return dense if self._source is None else take_rows(dense, self._source)
+
+    def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
+        """Leave out what was not chosen: the hidden rows that stay."""
+        assert self._layout is not None
+        seen, kept = choice.seen, choice.kept
+        kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
+        self.visual_kept = int((kept & self._layout.visual)[0].sum())
+        self._layout, source = self._layout.take(kept)
+        self._masks.clear()
+        self._sights.clear()
+        self._rows = self._layout.rows()
+        hidden = take_rows(hidden, source)
+        self._source = source if self._source is None else self._source.gather(1, source)
+        whole = torch.zeros(len(source), self.length, dtype=torch.bool, device=source.device)
+        self.kept_rows = whole.scatter_(1, self._source, self._layout.valid).cpu()
+        return hidden
+
+    def entering(self) -> Tensor | None:
+        """The window's rows [B, 1, W, hidden] as the layer now being filled reads them.
+
+        They are picked out when somebody asks: what an output is added to makes errors of several
+        layers' outputs comparable. None where they are not known.
+        """
+        if self._entering is None or self._rows is None or self._layout is None:
+            return None
+        if self._layout.length != self._entering.shape[1]:
+            return None  # a prompt in chunks, which is refused where it is stored
+        return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
+
+    def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
+        """See one layer's prefill attention; choose rows when it is the pruner's turn.
+
+        Args:
+            layer: index from 0.
+            query: [B, Hq, L', d].
+            keys: [B, Hkv, L', d].
+            scale: what scores are multiplied by.
+        """
+        share = self._stages.get(layer + 1)
+        if share is not None and self._layout is not None:
+            counts = [tokens_kept(n, share) for n in self._whole]
+            keep = torch.tensor(counts, device=query.device)
+            seen = Attended(query, keys, self._layout, scale, keep, self._memory)
+            scores = self.pruner.rank(seen)
+            self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
+        self._entering = None
+        if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
+            self._layout = self._rows = self._source = None
+            self._memory = self.mask = None
+            self._masks.clear()
+            self._sights.clear()
+
+
+def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
+    """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
+    found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
+    return tuple(dict.fromkeys(int(token) for token in found if token is not None))
+
+
+def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    """Bool of ids' shape: which of them are among `tokens`."""
+    return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
+
+
+def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
+    """Where the visual tokens of a processor's output are.
+
+    Raises:
+        ModelUnsupported: where the model has no image token.
+    """
+    visual = inputs.get("visual")
+    if visual is None:
+        tokens = visual_ids(model.config)
+        if not tokens:
+            raise ModelUnsupported(f"{type(model).__name__} has no image token.")
+        visual = is_one_of(inputs["input_ids"], tokens)
+    mask = inputs.get("attention_mask")
+    valid = torch.ones_like(visual) if mask is None else mask.bool()
+    return Layout(visual.bool(), valid, WINDOW)

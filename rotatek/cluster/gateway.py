@@ -1,0 +1,133 @@
+"""The application: a page and an API in one process, in front of replicas of the models.
+
+`serve run deploy/serve.yaml` starts it on a cluster, and `python -m rotatek serve --replicas N` on
+this machine. The front is one process because a page's queue lives in one; it computes nothing.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+from ray.serve.handle import DeploymentHandle
+from starlette.types import ASGIApp
+
+from rotatek.cluster.ports import stay_inside
+from rotatek.cluster.remote_engine import RemoteEngine
+from rotatek.cluster.replica import Replica
+from rotatek.cluster.router import HomeRouter
+from rotatek.methods.settings import Settings
+from rotatek.server.api_keys import keys_here
+from rotatek.server.chat_app import Bounds, ChatApp
+from rotatek.service.conversation_store import MOST, MOST_BYTES, ConversationStore
+from rotatek.service.model_list import models_of
+from rotatek.service.service import Service
+
+CONNECTIONS: Final = 10_000  # of the front; the door and the page bound what is asked
+HEAD: Final = "node:__internal_head__"  # a resource of the first node, which nobody replaces
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a cluster serves.
+
+    Args:
+        models: names, folders or hub ids, the default first.
+        least: replicas of each model.
+        most: replicas of each model that a long queue may start.
+        per_replica: answers at once that a replica is meant to have; more start another one.
+        answers: at once in a replica; more wait there.
+        queue: answers of programs that may wait, over all replicas.
+        gpus: of a replica; 0 for none, a share where several fit on one.
+        device: as of `rotatek.models.load`.
+        graph: decode by CUDA graph.
+        page: whether there is a page beside the API.
+        settings: of calls that have none, by their flat names.
+    """
+
+    models: tuple[str, ...] = ("pocket",)
+    least: int = 1
+    most: int = 1
+    per_replica: int = 8
+    answers: int = 32
+    queue: int = 64
+    gpus: float = 0
+    device: str | None = None
+    graph: bool = False
+    page: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Gateway:
+    """The process that everybody talks to.
+
+    Args:
+        plan: what is served.
+        handles: of each model's replicas, in the order of `plan.models`.
+    """
+
+    def __init__(self, plan: Deployment, *handles: DeploymentHandle) -> None:
+        stay_inside()
+        by_source = dict(zip(plan.models, handles, strict=True))
+        service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
+        service.conversations = ConversationStore(MOST * plan.most, MOST_BYTES * plan.most)
+        bounds = Bounds(plan.answers * plan.most, plan.queue)
+        self.door = ChatApp(
+            service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
+        )
+        self._app = _with_page(self.door) if plan.page else self.door.app()
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """What Ray Serve hands requests to."""
+        return self._app
+
+
+def application(args: Mapping[str, Any]) -> serve.Application:
+    """The application of a configuration's `args`, which are those of `Deployment`."""
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in args.items()
+    }
+    return build(Deployment(**given))
+
+
+def build(plan: Deployment) -> serve.Application:
+    """The application of a plan: one front, and replicas that grow with the queue."""
+    scale = {
+        "min_replicas": plan.least,
+        "max_replicas": plan.most,
+        "initial_replicas": plan.least,
+        "target_ongoing_requests": plan.per_replica,
+    }
+    models = [
+        serve.deployment(Replica)
+        .options(
+            name=f"model-{number}",
+            autoscaling_config=scale,
+            max_ongoing_requests=1_000,  # they wait inside, where a stop reaches them
+            ray_actor_options={"num_cpus": 1, "num_gpus": plan.gpus},
+            request_router_config=RequestRouterConfig(request_router_class=HomeRouter),
+            health_check_period_s=2,
+            health_check_timeout_s=10,
+            graceful_shutdown_timeout_s=5,
+        )
+        .bind(source, plan.device, plan.graph, plan.answers)
+        for number, source in enumerate(plan.models)
+    ]
+    front = serve.deployment(serve.ingress()(Gateway)).options(
+        name="front",
+        num_replicas=1,
+        max_ongoing_requests=CONNECTIONS,
+        ray_actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}},
+        graceful_shutdown_timeout_s=5,
+    )
+    return front.bind(plan, *models)
+
+
+def _with_page(door: ChatApp) -> ASGIApp:
+    """The API beside the page."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    from rotatek.page.server import beside  # noqa: PLC0415  # gradio takes seconds
+
+    return beside(door.routes(), door.service)

@@ -1,0 +1,85 @@
+"""What crosses between the front and a replica of a model. Picklable, and knows nothing of Ray."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from PIL.Image import Image
+
+from rotatek.engine.engine_status import Health
+from rotatek.errors import UserError
+from rotatek.inputs.request import Request
+from rotatek.methods.settings import Settings
+
+
+@dataclass(frozen=True)
+class RemoteRequest:
+    """A question of a conversation; answer: what was said to it, where there is one column;
+    images: pictures that came with it, after the first question's."""
+
+    question: str
+    max_new_tokens: int
+    answer: str = ""
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One answer to compute.
+
+    Args:
+        key: names this answer, to stop it.
+        columns: settings by name.
+        request: the first question with its pictures; None for a follow-up whose cache should be
+            where it is sent.
+        asked: the follow-up question, or None for the first one.
+        past: what was asked before `asked`, the first question included.
+        trace: as of `Engine.compare`.
+        talk: under which the caches are kept for a follow-up; empty where they are not.
+        is_exact: some of the answer has been told, so lost caches have to be made as they were:
+            earlier questions are answered again, not read.
+    """
+
+    key: str
+    columns: Mapping[str, Settings]
+    request: Request | None
+    asked: RemoteRequest | None = None
+    past: tuple[RemoteRequest, ...] = ()
+    trace: bool = False
+    talk: str = ""
+    is_exact: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """A replica has taken the job; home: its id."""
+
+    home: str
+
+
+@dataclass(frozen=True)
+class ConversationLost:
+    """The cache of the conversation is not there, and nothing to make it from was sent."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The job is refused; a conversation is as it was."""
+
+    error: UserError
+
+
+@dataclass(frozen=True)
+class KeptConversation:
+    """The caches wait. kv_bytes: theirs; read: the request that made them, where earlier turns were
+    read as text."""
+
+    kv_bytes: int
+    read: Request | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """A model as the front has to know it. token_bytes: of a token in an uncompressed cache."""
+
+    token_bytes: int
+    health: Health

@@ -1,0 +1,369 @@
+"""An engine whose answers are computed by replicas, and by another one when a replica is lost.
+
+What has been told is not told again: the second replica answers the same question from the
+beginning, and its tokens are compared with those that were told. Only where they differ, which
+other hardware may cause, does the answer start again, with a `Restarted` event.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from PIL.Image import Image
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from rotatek.bridge.attention import Flag
+from rotatek.cache.bytes import ByteCount
+from rotatek.cluster.messages import (
+    About,
+    ConversationLost,
+    Job,
+    KeptConversation,
+    Refused,
+    RemoteRequest,
+    Started,
+)
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.engine_status import Health
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
+from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.limits import Limits
+from rotatek.methods.settings import Settings
+
+log = logging.getLogger("rotatek")
+
+TRIES: Final = 6  # replicas that may be lost over one answer
+PAUSE_S: Final = 0.5  # between them: Serve has to notice
+LOST: Final = (RayError, RayServeException)
+
+
+class RemoteSwitch(threading.Event):
+    """A stop flag that tells the replica."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tell: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        """Ask to stop, wherever the answer is computed."""
+        first = not self.is_set()
+        super().set()
+        if first and self.tell is not None:
+            self.tell()
+
+
+class RemoteModel:
+    """What the page asks a model of, without its weights.
+
+    Args:
+        handle: of its replicas.
+        about: what one of them said.
+    """
+
+    def __init__(self, handle: DeploymentHandle, about: About) -> None:
+        self._handle, self._about = handle, about
+        self.device = torch.device(about.health.device)
+
+    def full_bytes(self, tokens: int) -> int:
+        """Bytes an uncompressed cache of `tokens` tokens takes."""
+        return tokens * self._about.token_bytes
+
+    def preprocess(self, images: tuple[Image, ...]) -> SimpleNamespace:
+        """counts: the visual tokens of each picture."""
+        counts = self._handle.visual_tokens.remote(images).result()
+        return SimpleNamespace(counts=counts)
+
+
+@dataclass
+class RemoteConversation:
+    """A conversation whose caches a replica holds; stands for a column in a `Conversation`.
+
+    Args:
+        engine: whose replicas they are.
+        columns: settings by name.
+        request: the first question; pictures and text are what lost caches are made from again.
+        past: every question so far.
+        home: the replica's id.
+    """
+
+    engine: "RemoteEngine"
+    columns: Mapping[str, Settings]
+    request: Request
+    past: tuple[RemoteRequest, ...] = ()
+    home: str = ""
+    kv_bytes: int = 0
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    grown = 0  # the replica counts a conversation's tokens
+
+    def bytes(self) -> ByteCount:
+        """Live bytes of the caches, as the replica counted them, and of the pictures held here."""
+        later = [image for asked in self.past for image in asked.images]
+        held = (*self.request.images, *later)
+        pixels = sum(3 * image.width * image.height for image in held)
+        return ByteCount(total=self.kv_bytes + pixels)
+
+    def close(self) -> None:
+        """Let the replica free them."""
+        self.engine.drop(self)
+
+    def take(self, kept: KeptConversation, asked: RemoteRequest) -> None:
+        """The turn is over, and the caches wait."""
+        if kept.read is None:
+            self.past = (*self.past, asked)
+        else:  # the earlier turns are part of the first request now
+            self.request, self.past = kept.read, (asked,)
+        self.kv_bytes = kept.kv_bytes
+
+
+class DeliveredEvents:
+    """What a listener has been told, so that an answer begun again goes on without a seam."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.others: set[tuple[str, str]] = set()
+        self.attempt: list[Event] = []
+
+    def again(self) -> None:
+        """Another replica begins."""
+        self.attempt = []
+
+    def take(self, event: Event) -> list[Event]:
+        """What of an event is news; where it contradicts what was told, all of the attempt."""
+        if isinstance(event, Restarted):
+            self.__init__()  # type: ignore[misc]
+        if not isinstance(event, Prefilled | Token | Finished):
+            return [event]
+        self.attempt.append(event)
+        said = self.tokens.setdefault(event.column, [])
+        if isinstance(event, Token):
+            if event.index >= len(said):
+                said.append(event.token_id)
+                return [event]
+            return [] if said[event.index] == event.token_id else self._afresh()
+        if isinstance(event, Finished) and event.new_tokens < len(said):
+            return self._afresh()
+        kind = (event.column, type(event).__name__)
+        is_known = kind in self.others
+        self.others.add(kind)
+        return [] if is_known else [event]
+
+    def _afresh(self) -> list[Event]:
+        seen = self.attempt
+        self.__init__()  # type: ignore[misc]
+        return [Restarted(ELSEWHERE), *(new for event in seen for new in self.take(event))]
+
+    @property
+    def has_text(self) -> bool:
+        """Whether a token has been told."""
+        return any(self.tokens.values())
+
+
+class FailoverRun:
+    """One answer's way over replicas, to the first that brings it to its end.
+
+    Args:
+        engine: whose replicas they are.
+        job: what is to be computed.
+        stop: ends it.
+        asked: the question that is answered.
+        conversation: takes a `RemoteConversation` where the caches are kept.
+        talk: that one.
+    """
+
+    def __init__(
+        self,
+        engine: "RemoteEngine",
+        job: Job,
+        stop: Flag | None,
+        asked: RemoteRequest,
+        conversation: Conversation | None,
+        talk: RemoteConversation | None,
+    ) -> None:
+        self.engine, self.job, self.stop, self.asked = engine, job, stop, asked
+        self.conversation, self.talk = conversation, talk
+        self.told, self.text = DeliveredEvents(), ""
+        self.has_begun = self.is_kept = False
+
+    def events(self) -> Iterator[Event | Started | Refused]:
+        """`Started` or `Refused` first, then what `Engine.compare` yields."""
+        try:
+            for attempt in range(TRIES):
+                if (yield from self._attempt(attempt)):
+                    return
+                self.told.again()
+                if self.job.asked is not None and self.talk is not None:
+                    self.job = replace(
+                        self.job,
+                        request=self.talk.request,
+                        past=self.talk.past,
+                        is_exact=self.told.has_text,
+                    )
+            yield Failed(None, Restarting.sentence)
+        finally:
+            if self.has_begun and not self.is_kept and self.conversation is not None:
+                self.conversation.close()
+
+    def _attempt(self, number: int) -> Generator[Event | Started | Refused, None, bool]:
+        """One replica's part; whether that was the end."""
+        home = "" if self.talk is None else self.talk.home
+        try:
+            with closing(self.engine.stream(self.job, home, self.stop)) as stream:
+                for event in stream:
+                    if isinstance(event, ConversationLost):
+                        return False
+                    yield from self._take(event)
+            return True
+        except LOST as error:
+            if self.stop is not None and self.stop.is_set():
+                return True
+            log.warning("a replica is lost (%s), try %d", type(error).__name__, number + 1)
+        time.sleep(PAUSE_S * number)
+        return False
+
+    def _take(
+        self, event: Event | Started | Refused | KeptConversation
+    ) -> list[Event | Started | Refused]:
+        """What the listener is told of one event."""
+        if isinstance(event, Started):
+            if self.talk is not None:
+                self.talk.home = event.home
+            is_first, self.has_begun = not self.has_begun, True
+            return [event] if is_first else []
+        if isinstance(event, Refused):
+            return [event]
+        if isinstance(event, KeptConversation):
+            assert self.talk is not None and self.conversation is not None
+            self.talk.take(event, replace(self.asked, answer=self.text))
+            self.conversation.columns = [self.talk]  # type: ignore[list-item]
+            self.conversation.turns += 1
+            self.is_kept = True
+            return []
+        news = self.told.take(event)
+        for one in news:
+            self.text = "" if isinstance(one, Restarted) else self.text
+            self.text += one.text if isinstance(one, Token) else ""
+        return list(news)
+
+
+class RemoteEngine(Engine):
+    """`Engine`, by replicas.
+
+    Args:
+        handle: of a deployment of `rotatek.cluster.replica.Replica`.
+    """
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
+        self._about: About = handle.about.remote().result()
+        self.vlm = RemoteModel(handle, self._about)  # type: ignore[assignment]
+        self.limits = Limits()
+
+    def compare(
+        self,
+        request: Request,
+        columns: Mapping[str, Settings],
+        stop: Flag | None = None,
+        *,
+        trace: bool = True,
+        conversation: Conversation | None = None,
+    ) -> Iterator[Event]:
+        """As `Engine.compare`."""
+        chosen = dict(columns)
+        talk = None if conversation is None else RemoteConversation(self, chosen, request)
+        job = Job(
+            _name(), chosen, request, trace=trace, talk="" if talk is None else talk.key
+        )  # fmt: skip
+        asked = RemoteRequest(request.question, request.max_new_tokens)
+        course = FailoverRun(self, job, stop, asked, conversation, talk)
+        yield from _plain(course.events())
+
+    def follow(
+        self,
+        conversation: Conversation,
+        question: str,
+        max_new_tokens: int = 64,
+        stop: Flag | None = None,
+        images: Image | Sequence[Image] = (),
+    ) -> Iterator[Event]:
+        """As `Engine.follow`; caches that are gone are made again from text and pictures."""
+        question, length = clean_question(question), whole_tokens(max_new_tokens)
+        pictures = make_request(images, question).images if images else ()
+        asked = RemoteRequest(question, length, images=pictures)
+        if not conversation.is_open:
+            raise ConversationGone
+        if conversation.turns >= self.limits.turns:
+            raise ConversationOver
+        talk: RemoteConversation = conversation.columns[0]  # type: ignore[assignment]
+        job = Job(_name(), talk.columns, None, asked, talk=talk.key)
+        events = FailoverRun(self, job, stop, asked, conversation, talk).events()
+        first = next(events)
+        if isinstance(first, Refused):
+            raise first.error
+        return _plain(events)
+
+    def stream(self, job: Job, home: str, stop: Flag | None) -> Generator[Any, None, None]:
+        """What a replica tells of a job; that of `home`, while it lives.
+
+        Raises:
+            RayError, RayServeException: where the replica is lost.
+        """
+        response = self._handle.options(stream=True, session_id=home).run.remote(job)
+        remote, is_over = stop if isinstance(stop, RemoteSwitch) else RemoteSwitch(), False
+        remote.tell = response.cancel
+        try:
+            for event in response:
+                if isinstance(event, Started):
+                    remote.tell = partial(self._stop, job.key, event.home)
+                    if remote.is_set():
+                        remote.tell()
+                yield event
+            is_over = True
+        finally:
+            remote.tell = None
+            if not is_over:
+                response.cancel()
+
+    def drop(self, talk: RemoteConversation) -> None:
+        """Free what a conversation left."""
+        self._handle.options(session_id=talk.home).drop.remote(talk.key)
+
+    def flag(self) -> RemoteSwitch:
+        """A stop flag for one of this engine's answers."""
+        return RemoteSwitch()
+
+    def health(self) -> Health:
+        """As a replica said when it began; Ray Serve replaces those that fail later."""
+        return self._about.health
+
+    def warm_up(self) -> None:
+        """Nothing: a replica does so before it is given work."""
+
+    def _stop(self, key: str, home: str) -> None:
+        self._handle.options(session_id=home).stop.remote(key)
+
+
+def _name() -> str:
+    return secrets.token_hex(8)
+
+
+def _plain(events: Iterator[Event | Started | Refused]) -> Iterator[Event]:
+    """Without what only this module knows; closing it closes them."""
+    with closing(events):  # type: ignore[type-var]
+        for event in events:
+            if isinstance(event, Refused):
+                yield Failed(None, event.error.message)
+            elif not isinstance(event, Started):
+                yield event

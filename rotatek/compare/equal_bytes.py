@@ -1,0 +1,256 @@
+"""Equal live bytes: every method's own setting at which its cache weighs what another's does.
+
+Nominal shares leave out bases, scales, masks, text and the layers that a pruner leaves whole; live
+bytes leave out nothing. A method first uses its own knob; where its least form is still too heavy,
+it drops tokens as well. A method with steps keeps the nearest below, so the figure that counts is
+the one that its cache then really has.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from rotatek.bridge.row_layout import TEXT_STEP
+from rotatek.cache.rotatek_cache import cache_bytes, release
+from rotatek.compare.columns import default_pruner, paper_form, pruners, reducers
+from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.full import Full
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens import TOKENS, TokenPruner
+from rotatek.models import Prompt, VisionLanguageModel
+
+Weigh = Callable[[Settings], float]  # live bytes, or a share of them
+
+SLACK: Final = 1.02  # a method with steps may pass the budget by so much
+NEAR: Final = 1.05  # of a budget: who weighs more has not met it
+POINTS: Final = 9  # of a measured curve
+HALVINGS: Final = 16  # of a search: shares are then exact to 2e-5
+
+
+class Shape(NamedTuple):
+    """What a cache's bytes follow from, beside its settings.
+
+    Attributes:
+        layers: of the language model.
+        kv_heads: of each layer.
+        width: channels of a head.
+        visual: visual tokens of the prompt.
+        text: its other tokens.
+        itemsize: bytes of a number as the model computes.
+    """
+
+    layers: int
+    kv_heads: int
+    width: int
+    visual: int
+    text: int
+    itemsize: int
+
+    @classmethod
+    def of(cls, vlm: VisionLanguageModel, prompt: Prompt) -> "Shape":
+        """That of one prompt."""
+        config, visual = vlm.text_config, prompt.visual_tokens
+        heads = config.num_attention_heads
+        return cls(
+            config.num_hidden_layers,
+            config.num_key_value_heads or heads,
+            getattr(config, "head_dim", None) or config.hidden_size // heads,
+            visual,
+            prompt.ids.shape[1] - visual,
+            vlm.model.get_input_embeddings().weight.element_size(),
+        )
+
+    @property
+    def token(self) -> int:
+        """Bytes of an uncompressed token."""
+        return 2 * self.layers * self.kv_heads * self.width * self.itemsize
+
+    @property
+    def full(self) -> int:
+        """Bytes of the uncompressed cache."""
+        return self.token * (self.visual + self.text)
+
+    def budget(self, times: float) -> float:
+        """Bytes of a cache whose visual tokens take so many times less, whatever stores them.
+
+        Text is stored alike by all, so that it is no part of what is compared.
+        """
+        rows = -(-self.text // TEXT_STEP) * TEXT_STEP
+        return self.token * (rows + self.visual / times)
+
+
+def predicted(settings: Settings, shape: Shape) -> int:
+    """Live bytes when the prompt has been read, by the methods' own counts.
+
+    Exact where all heads keep the same widths; where they adapt, as of spectra that fall alike.
+    """
+    if settings.is_baseline:
+        return shape.full
+    method, spectrum = settings.channels, 0.9 ** torch.arange(shape.width)
+    spectra = spectrum.expand(shape.layers, shape.kv_heads, -1)
+    counts = settings.pruning.tokens_by_layer(shape.layers, shape.visual)
+    visual = method.head_bytes(
+        method.key_widths(spectra),
+        method.value_widths(spectra),
+        torch.tensor(counts)[:, None],
+        shape.width,
+        shape.itemsize,
+    )
+    text = -(-shape.text // TEXT_STEP) * TEXT_STEP * shape.token
+    lengths = 4 * (shape.layers + len(set(counts)))  # a count a layer, and shared ones of the rows
+    return int(visual.sum()) + text + lengths
+
+
+def measured(
+    vlm: VisionLanguageModel, prompt: Prompt, pruner: TokenPruner, methods: Sequence[ChannelMethod]
+) -> list[int]:
+    """Live bytes of each method when the prompt has been read, from one prefill for all."""
+    embedded = vlm.embed(prompt, pruner)
+    plan = plan_for(vlm, embedded, pruner)
+    caches = [empty_cache(vlm, embedded, Settings(pruner, one), plan) for one in methods]
+    fill(vlm, embedded, plan, caches, timed=False)
+    totals = [cache_bytes(cache).total for cache in caches]
+    for cache in caches:
+        release(cache)
+    return totals
+
+
+class Scale:
+    """What settings weigh on one prompt: predicted, or between measured points where heads adapt.
+
+    Args:
+        vlm: the model.
+        prompt: a typical one.
+        forms: of methods whose bytes follow from what the prompt holds; each is measured at
+            `POINTS` shares, in one prefill for all.
+    """
+
+    def __init__(
+        self, vlm: VisionLanguageModel, prompt: Prompt, forms: Sequence[ChannelMethod] = ()
+    ) -> None:
+        self.shape = Shape.of(vlm, prompt)
+        self.curves: dict[ChannelMethod, tuple[list[float], list[int]]] = {}
+        least = [form.within(0.0) for form in forms]
+        ladders = [[one.within(share) for share in _shares(one)] for one in least]
+        rungs = [method for ladder in ladders for method in ladder]
+        totals = iter(measured(vlm, prompt, TOKENS.default(), rungs) if rungs else ())
+        for one, ladder in zip(least, ladders, strict=True):
+            places = [method.nominal_share for method in ladder]
+            self.curves[one] = places, [next(totals) for _ in ladder]
+
+    def __call__(self, settings: Settings) -> float:
+        """Live bytes."""
+        curve = self.curves.get(settings.channels.within(0.0))
+        if curve is None or settings.prunes_tokens:
+            return predicted(settings, self.shape)
+        return float(np.interp(settings.channels.nominal_share, *curve))
+
+
+def _shares(least: ChannelMethod) -> list[float]:
+    """From a form's least nominal share to all of it, in equal ratios."""
+    start = max(least.nominal_share, 1e-3)
+    return [start ** (1 - place / (POINTS - 1)) for place in range(POINTS)]
+
+
+def rivals() -> dict[str, ChannelMethod]:
+    """Registered forms that store every number in fewer bits, by short names."""
+    found: dict[str, ChannelMethod] = {}
+    for name, kind in CHANNELS.items():
+        forms = [one for one in kind.variants().values() if not one.drops_channels]
+        light = [one for one in forms if not one.stores_everything]
+        found |= {name if len(light) == 1 else f"{name} {one.form}": one for one in light}
+    return found
+
+
+def matched_live(
+    chosen: Settings, target: float, weigh: Weigh, **options: Any
+) -> dict[str, Settings]:
+    """The uncompressed model, dropped tokens alone, and every method, at equal live bytes.
+
+    The chosen settings stay as they are, and every other method is solved to weigh what they do.
+
+    Args:
+        chosen: what sets the budget.
+        target: what they weigh.
+        weigh: what any settings weigh.
+        options: flat options for the methods that have them.
+
+    Returns:
+        settings by short names.
+    """
+    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    others = [kind() for kind in pruners() if kind.of_paper and kind.name != pruner.name]
+    droppers = [pruner, *others]
+    alone = settings_for_budget(Full(), droppers, target, weigh)
+    columns = {"baseline": BASELINE, f"{alone.tokens.name} only": alone}
+    for name, rival in rivals().items():
+        columns[name] = settings_for_budget(rival.within(0.0), droppers, target, weigh)
+        if rival.name == chosen.channels.name and rival.form == chosen.channels.form:
+            columns[name] = chosen
+    for method in reducers():
+        plain = settings_for_budget(
+            paper_form(chosen, method.name, options), droppers, target, weigh
+        )
+        own = method.name == chosen.channels.name
+        columns[method.name] = chosen if own else plain
+        if own and chosen.channels.beyond:
+            columns[f"{method.name} as in its paper"] = plain
+    if chosen not in columns.values():
+        columns[f"{chosen.channels.name} as chosen"] = chosen
+    return columns
+
+
+def settings_for_budget(
+    least: ChannelMethod, droppers: Sequence[TokenPruner], target: float, weigh: Weigh
+) -> Settings:
+    """A method at a budget of live bytes.
+
+    Args:
+        least: the method in the form from which on it would rather drop tokens.
+        droppers: what may drop them: the first that gets it there does, else the last.
+        target: what `weigh` is to come to.
+        weigh: what settings weigh.
+
+    Returns:
+        settings that weigh as much as they can without passing the target; the lightest there are
+        where none are light enough.
+    """
+    whole = TOKENS.default()
+    if weigh(Settings(whole, least)) <= SLACK * target:
+        return _most(
+            lambda share: Settings(whole, least.within(share)),
+            least.nominal_share,
+            SLACK * target,
+            weigh,
+        )
+    for pruner in droppers:
+        found = _most(partial(_dropped, pruner, least), 0.0, target, weigh)
+        if weigh(found) <= NEAR * target:
+            break
+    return found
+
+
+def _dropped(pruner: TokenPruner, method: ChannelMethod, share: float) -> Settings:
+    return Settings(pruner.at(share), method)
+
+
+def _most(made: Callable[[float], Settings], low: float, target: float, weigh: Weigh) -> Settings:
+    """The largest share in (low, 1] whose settings weigh at most `target`."""
+    high = 1.0
+    if weigh(made(high)) <= target:
+        return made(high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if weigh(made(middle)) <= target else (low, middle)
+    return made(_rounded_down(max(low, 2.0**-HALVINGS)))
+
+
+def _rounded_down(share: float) -> float:
+    """To three digits that count."""
+    unit = 10.0 ** (math.floor(math.log10(share)) - 2)
+    return round(math.floor(share / unit) * unit, 8)

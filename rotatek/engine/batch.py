@@ -1,0 +1,335 @@
+"""The running batch: the cache that a step's forward pass sees, of whatever rows are answering.
+
+The model's layers run once a step over all rows. Rows of one storage form share an attention call
+too (`rotatek.engine.row_group_layer`); a form of its own kind is attended apart, in the same pass.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+from rotatek.bridge.attention import tag
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.layer import CompressedLayer, RewindableCache
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.text_buffer import TextBuffer
+from rotatek.engine.pools import Copy, Shift
+from rotatek.engine.row_group import RowGroup, key_of
+from rotatek.engine.row_group_layer import LayerRows, RowGroupLayer, layer_rows_of
+from rotatek.models.memory import is_out_of_memory
+
+Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
+
+
+class BatchLayer(CompressedLayer):
+    """One layer of a `RunningBatch`: its rows, group by group."""
+
+    def __init__(self, index: int, watchers: Mapping[int, Sequence[Watcher]]) -> None:
+        super().__init__(index, 0)
+        self.groups: list[RowGroupLayer] = []
+        self.watchers = watchers  # by a row's place in the batch
+
+    @property
+    def is_filled(self) -> bool:
+        """Always: rows come from caches that are."""
+        return True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens and send this layer along to the attention function."""
+        keys, values = super().update(key_states, value_states)
+        return tag(keys, self), values
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Attention output [rows, 1, Hq, d] of one new token a row."""
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        parts, start = [], 0
+        for slots in self.groups:
+            rows = slice(start, start + slots.width)
+            parts.append(slots.attend(query[rows], key[rows], value[rows], scale))
+            start = rows.stop
+        for place, watchers in self.watchers.items():
+            for see in watchers:
+                see(self.index, query[place : place + 1])
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
+
+
+class RunningBatch(RewindableCache):
+    """Rows of many caches, which join and leave between steps.
+
+    Args:
+        layers: of the model.
+        settled: rebuild once, as a cache joins, what its method would rebuild at every step: faster
+            and larger. For the evaluation.
+
+    Attributes:
+        order: each row's number, or None for a row that is not in use, as a step computes them.
+        moved: how often tensors changed their addresses, which a graph would not survive.
+    """
+
+    def __init__(self, layers: int, *, settled: bool = False) -> None:
+        self._watchers: dict[int, Sequence[Watcher]] = {}  # by place
+        self._watching: dict[int, Sequence[Watcher]] = {}  # by number
+        super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
+        self.settled = settled
+        self.static = False
+        self.moved = 0
+        self.order: list[int | None] = []
+        self._groups: dict[Hashable, RowGroup] = {}
+        self._logical: dict[int, int] = {}
+        self._steps = self._number = 0
+
+    def __len__(self) -> int:
+        """Rows in use."""
+        return len(self._logical)
+
+    @torch.inference_mode()
+    def join(
+        self,
+        caches: Sequence[Cache],
+        tokens: int,
+        watchers: Sequence[Sequence[Watcher]] = (),
+        *,
+        reserve: bool = True,
+        growth: float = 1.0,
+    ) -> list[list[int]]:
+        """Take over filled caches, which hold nothing afterwards.
+
+        Where memory runs out on the way, the batch and the caches are as they were.
+
+        Args:
+            caches: compressed or plain; of one sample each, or of several.
+            tokens: that each row may add.
+            watchers: what sees each cache's queries.
+            reserve: whether to have room for them from the first.
+            growth: how many times as many rows are expected soon. Under a graph, places are made
+                for these too where memory allows, so that the batch moves seldom.
+
+        Returns:
+            The numbers of each cache's rows.
+        """
+        layers = range(len(self.layers))
+        pieces = [[layer_rows_of(c, i, tokens, self.settled) for i in layers] for c in caches]
+        keys = [key_of(own) for own in pieces]
+        if not self._groups.keys() >= set(keys):
+            self._drop_empty()  # a graph has to be captured again anyway
+        try:
+            for key in dict.fromkeys(keys):
+                alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
+                self._fit(key, alike, tokens if reserve else 0, growth if self.static else 1.0)
+        except BaseException:
+            self.moved += 1
+            self._drop_empty()
+            self._order()
+            raise
+        numbers = self._add(keys, pieces)
+        for cache in caches:
+            _strip(cache)
+        for mine, seeing in zip(numbers, watchers, strict=False):
+            self._watching |= dict.fromkeys(mine, seeing) if seeing else {}
+        self._order()
+        return numbers
+
+    def _fit(
+        self, key: Hashable, alike: Sequence[Sequence[LayerRows]], room: int, growth: float
+    ) -> None:
+        """Room in every layer for the pieces of caches of one form."""
+        for factor in dict.fromkeys((growth, 1.0)):
+            group = self._groups.get(key) or RowGroup(alike[0])
+            try:
+                self.moved += group.fit(alike, room, self.static, factor)
+                break
+            except RuntimeError as error:
+                if factor == 1.0 or not is_out_of_memory(error):
+                    raise
+            self.moved += 1  # outside the handler: the error held what did not fit
+            group.shrink()
+        if key not in self._groups:
+            self._groups[key] = group
+            for layer, slots in zip(self.layers, group.slots, strict=True):
+                layer.groups.append(slots)
+
+    def _add(
+        self, keys: Sequence[Hashable], pieces: Sequence[Sequence[LayerRows]]
+    ) -> list[list[int]]:
+        """Give the rows of every cache numbers and places, and copy what they hold there."""
+        numbers, copies, shifts = [], list[Copy](), list[Shift]()
+        for key, own, seen in zip(keys, pieces, _real_lengths(pieces), strict=True):
+            count = len(own[0].lengths)
+            mine = list(range(self._number, self._number + count))
+            to_copy, to_shift = self._groups[key].add(own, seen, mine)
+            copies += to_copy
+            shifts += to_shift
+            self._number += count
+            self._logical |= dict.fromkeys(mine, own[0].logical - self._steps)
+            numbers.append(mine)
+        if copies:
+            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
+        if shifts:
+            torch._foreach_add_([to for to, _ in shifts], [by for _, by in shifts])
+        return numbers
+
+    def _drop_empty(self, kept: bool = False) -> None:
+        """Give back the room of groups that nobody is in; `kept` if it waits for others."""
+        empty = [key for key, group in self._groups.items() if not group.taken]
+        for key in [key for key in empty if self._groups[key].apart or not kept]:
+            place = list(self._groups).index(key)
+            for layer in self.layers:
+                del layer.groups[place]
+            del self._groups[key]
+            self.moved += 1
+
+    @torch.inference_mode()
+    def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
+        """Let rows go. Under a graph their places wait for others.
+
+        Args:
+            numbers: of the rows.
+            into: caches of one sample that get theirs back, by row.
+        """
+        gone = set(numbers)
+        for number, cache in (into or {}).items():
+            self._restore(number, cache)
+        for group in list(self._groups.values()):
+            if gone.isdisjoint(group.places):
+                continue
+            if self.static and not group.apart:
+                group.forget(gone)
+            else:
+                self.moved += group.thin(gone, self.static)
+        for number in gone:
+            self._logical.pop(number, None)
+            self._watching.pop(number, None)
+        self._drop_empty(kept=self.static and bool(self._logical))
+        self._order()
+
+    def _restore(self, number: int, cache: Cache) -> None:
+        """Give one row back to the cache it came from."""
+        group = next(group for group in self._groups.values() if number in group.places)
+        place, logical = group.places.index(number), self._logical[number] + self._steps
+        for index, slots in enumerate(group.slots):
+            store, text = slots.restored(place)
+            if isinstance(cache, RotateKCache):
+                held = cache.layers[index]
+                held.store, held.text, held.logical = store, text, logical
+            else:
+                _refill(cache.layers[index], text, logical)
+
+    def _order(self) -> None:
+        """Lay down which row is where, what is seen of it, and how long the longest is."""
+        self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
+        self._watchers.clear()
+        for place, number in enumerate(self.order):
+            if number in self._watching:
+                self._watchers[place] = self._watching[number]
+        longest = self._steps + max(self._logical.values(), default=0)
+        for layer in self.layers:
+            layer.logical = longest
+
+    def freeze(self) -> None:
+        """From here on a step computes all rows there is room for, at addresses that stay."""
+        self.static = True
+        self._order()
+
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+        self.static = False
+        for group in self._groups.values():
+            self.moved += group.thin(set(), False)
+        self._drop_empty()
+        self._order()
+
+    @torch.inference_mode()
+    def shrink(self) -> None:
+        """Give back the room of rows that have left; under a graph text keeps its own."""
+        for group in self._groups.values():
+            group.thin(set(), True)
+        self._drop_empty()
+        for group in self._groups.values():
+            group.shrink()
+        self.moved += 1
+        self._order()
+
+    def advance(self) -> None:
+        """Count the step that a graph's replay has taken."""
+        for layer in self.layers:
+            layer.logical += 1
+            for slots in layer.groups:
+                slots.advance()
+
+    def stepped(self) -> None:
+        """Count a step that every row has taken."""
+        self._steps += 1
+
+    def counters(self) -> list[Any]:
+        """Per layer: what `rewind` needs; costs nothing."""
+        return [(la.logical, [slots.grown() for slots in la.groups]) for la in self.layers]
+
+    @torch.inference_mode()
+    def rewind(self, counters: list[Any]) -> None:
+        """Forget the tokens added since `counters` were taken."""
+        for layer, (logical, grown) in zip(self.layers, counters, strict=True):
+            layer.logical = logical
+            for slots, count in zip(layer.groups, grown, strict=True):
+                slots.rewind(count)
+        self._order()
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that is held, room for more rows included."""
+        return [tensor for group in self._groups.values() for tensor in group.tensors()]
+
+    @property
+    def bytes(self) -> int:
+        """Live bytes of all of it."""
+        return storage_bytes(self.tensors())
+
+
+def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]]:
+    """Visual tokens of every cache's rows in each layer, padding not counted, in one transfer."""
+    held: list[Tensor] = []
+    told: list[list[int] | None] = []
+    for piece in (piece for own in pieces for piece in own):
+        visual = None if piece.store is None else piece.store.visual
+        if visual is not None and visual.lengths is not None:
+            held.append(visual.lengths)
+            told.append(None)
+        else:
+            told.append([0 if visual is None else visual.keys.shape[2]] * len(piece.lengths))
+    flat = torch.cat(held).tolist() if held else []
+    lengths: list[list[int]] = []
+    for known, piece in zip(told, (piece for own in pieces for piece in own), strict=True):
+        count = len(piece.lengths)
+        if known is None:
+            known, flat = flat[:count], flat[count:]
+        lengths.append(known)
+    each = len(pieces[0])
+    return [lengths[start : start + each] for start in range(0, len(lengths), each)]
+
+
+def _strip(cache: Cache) -> None:
+    """Let a cache's tensors go, and keep what it is."""
+    if not isinstance(cache, RotateKCache):
+        cache.layers[:] = [_empty_like(layer) for layer in cache.layers]
+        return
+    for layer in cache.layers:
+        layer.store = layer.text = None
+
+
+def _empty_like(plain: Any) -> DynamicLayer:
+    """An empty layer of transformers' own, of a layer's kind."""
+    if plain.is_sliding:
+        return DynamicSlidingWindowLayer(sliding_window=plain.sliding_window)
+    return DynamicLayer()
+
+
+def _refill(plain: Any, text: TextBuffer, logical: int) -> None:
+    """Give such a layer what it holds after `logical` tokens."""
+    keys, values, number = text.opened()
+    order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # in their order, what is held
+    plain.update(keys[:, :, order], values[:, :, order])
+    if plain.is_sliding:
+        plain.cumulative_length = logical

@@ -1,0 +1,221 @@
+"""Prefill and greedy decoding, one token at a time, over any cache."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from rotatek.bridge.attention import Flag
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.device_timing import synchronise
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.step_graph import captured
+from rotatek.models import Embedded, VisionLanguageModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoding step: tokens [B] (-1 where a sample had ended), the logits they came from
+    [B, vocabulary], and the milliseconds of the forward pass that made those logits."""
+
+    tokens: list[int]
+    logits: Tensor
+    ms: float
+
+
+@torch.inference_mode()
+def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[Tensor, float]:
+    """Run the prompt into an empty cache.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt as its language model reads it.
+        cache: filled in place.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
+    """
+    started = time.perf_counter()
+    logits = vlm.read(embedded, cache)
+    synchronise(vlm.device)
+    return logits.float(), 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def feed(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
+) -> tuple[Tensor, float]:
+    """Add tokens behind a filled cache.
+
+    Args:
+        vlm: the model.
+        tokens: [B, T] ids.
+        position: [B] of the first of them.
+        cache: grows by T tokens.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
+    """
+    started = time.perf_counter()
+    places = [vlm.positions_at(position + step) for step in range(tokens.shape[1])]
+    out = vlm.model(
+        input_ids=tokens,
+        position_ids=torch.cat(places, -1),
+        use_cache=True,
+        logits_to_keep=1,
+        **with_cache(vlm.model, cache),
+    )
+    synchronise(vlm.device)
+    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def feed_turn(
+    vlm: VisionLanguageModel, turn: Embedded, start: Tensor, cache: Cache
+) -> tuple[Tensor, Embedded, float]:
+    """Add a later turn that brings pictures behind a filled cache; they are compressed, too.
+
+    Args:
+        vlm: the model.
+        turn: what is new, embedded as if it stood alone.
+        start: [B] the position of its first token.
+        cache: grows by the turn.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, the turn where it stands, and milliseconds.
+    """
+    started = time.perf_counter()
+    shifted = turn.positions + (
+        start[:, None] if turn.positions.dim() == 2 else start[None, :, None]
+    )
+    placed = replace(turn, positions=shifted, next_position=turn.next_position + start)
+    if isinstance(cache, RotateKCache):
+        cache.expect(placed.inputs())
+    logits = vlm.read(placed, cache)
+    synchronise(vlm.device)
+    return logits.float(), placed, 1000 * (time.perf_counter() - started)
+
+
+def decode(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    cache: Cache,
+    logits: Tensor,
+    max_new_tokens: int,
+    stop: Flag | None = None,
+    *,
+    graph: bool = False,
+) -> Iterator[Step]:
+    """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
+
+    Vision ids are never produced. The same request gives the same tokens on the same machine.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt that `cache` holds; of it the padding and the next position are read.
+        cache: grows by a token a step.
+        logits: [B, vocabulary] that the first token is chosen from.
+        max_new_tokens: the most steps.
+        stop: looked at before each step.
+        graph: replay a captured step; needs CUDA and a `RotateKCache`, and is ignored elsewhere.
+    """
+    banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
+    position, mask = embedded.next_position, None
+    if not bool(embedded.valid.all()):
+        mask = embedded.valid.long()
+    ended = [False] * logits.shape[0]
+    ms, graphed = 0.0, None
+    if isinstance(cache, RotateKCache):
+        cache.hand_over()  # the graph, if there is one, is this function's own
+    graph = graph and vlm.device.type == "cuda" and isinstance(cache, RotateKCache)
+    for count in range(max_new_tokens):
+        if stop is not None and stop.is_set():
+            return
+        chosen = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
+        tokens = [-1 if done else token for token, done in zip(chosen.tolist(), ended, strict=True)]
+        yield Step(tokens, logits, ms)
+        ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
+        if all(ended) or count == max_new_tokens - 1:
+            return
+        if graph and graphed is None and isinstance(cache, RotateKCache):
+            graphed = GraphedStep(vlm, cache, len(tokens), max_new_tokens)
+        started = time.perf_counter()
+        if graphed is not None:
+            logits = graphed(chosen, position)
+        else:
+            if mask is not None:
+                mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+            logits = decode_one_token(vlm, chosen, position, cache, mask)
+        position = position + 1
+        ms = 1000 * (time.perf_counter() - started)
+
+
+class GraphedStep:
+    """One decoding step captured as a CUDA graph and replayed: the host no longer sets the pace.
+
+    Works on a filled `RotateKCache`; text grows inside buffers reserved up front, so one capture
+    serves the whole answer. Not for ZeroGPU workers. Tokens equal eager decoding's.
+    """
+
+    def __init__(
+        self, vlm: VisionLanguageModel, cache: RotateKCache, batch: int, room: int
+    ) -> None:
+        self.vlm, self.cache = vlm, cache
+        self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
+        self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
+        cache.hand_over()
+        cache.make_static(room + 1)
+        self.graph = captured(vlm.device, cache, self._forward)
+
+    def _forward(self) -> None:
+        self.logits = forward_one(self.vlm, self.tokens, self.position, self.cache, None)
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Next-token logits [B, vocabulary] for tokens [B] at positions [B]."""
+        self.tokens.copy_(tokens)
+        self.position.copy_(position)
+        self.graph.replay()
+        self.cache.advance()
+        synchronise(self.vlm.device)
+        return self.logits.clone()
+
+
+@torch.inference_mode()
+def decode_one_token(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
+) -> Tensor:
+    """Feed one token a sample, and wait until the work is done.
+
+    Args:
+        vlm: the model.
+        tokens: [B] ids.
+        position: [B] where they stand.
+        cache: grows by one token.
+        mask: [B, tokens up to this one] 1 where one is not padding; None where none is.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32.
+    """
+    logits = forward_one(vlm, tokens, position, cache, mask)
+    synchronise(vlm.device)
+    return logits
+
+
+@torch.inference_mode()
+def forward_one(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
+) -> Tensor:
+    """As `decode_one_token`, the work queued."""
+    out = vlm.model(
+        input_ids=tokens[:, None],
+        position_ids=vlm.positions_at(position),
+        attention_mask=mask,
+        use_cache=True,
+        logits_to_keep=1,
+        **with_cache(vlm.model, cache),
+    )
+    return out.logits[:, -1].float()

@@ -1,0 +1,454 @@
+"""One model, one scheduler, many visitors: a request goes in, events come out.
+
+    engine = Engine("pocket")
+    for event in engine.compare(request, {"baseline": BASELINE, "RotateK": Settings()}):
+        ...
+
+A request owns its caches: they are made and closed inside one generator. Nothing is stored on the
+model. Visitors' prefills take turns, and all of them are answered in the same steps
+(`rotatek.engine`).
+"""
+
+import logging
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from PIL import Image
+from torch import Tensor
+
+from kernels import dispatch
+from rotatek.bridge.attention import Flag, watched
+from rotatek.engine import recovery
+from rotatek.engine.admission import Admission, MemoryReservation, room_of
+from rotatek.engine.conversation import (
+    Conversation,
+    RunningColumn,
+    check_room,
+    feed_follow_up,
+    turn_of,
+)
+from rotatek.engine.engine_status import EngineState, Health
+from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
+from rotatek.engine.events import Event, Failed, Queued, Restarted
+from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
+from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
+from rotatek.engine.scheduler import Scheduler
+from rotatek.engine.sequences import Seat
+from rotatek.errors import (
+    TIGHTER,
+    ConversationGone,
+    OutOfMemory,
+    Restarting,
+    Stopped,
+    public_message,
+)
+from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
+from rotatek.inspect.trace import TraceRecorder
+from rotatek.limits import Limits
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import Prompt, VisionLanguageModel, load
+from rotatek.models.memory import is_out_of_memory
+
+log = logging.getLogger("rotatek")
+
+
+class Switch(Flag, Protocol):
+    """A stop flag that its owner can set, and clears once nobody looks at it any more."""
+
+    def set(self) -> None:
+        """Ask to stop."""
+        ...
+
+    def clear(self) -> None:
+        """Forget it."""
+        ...
+
+
+@dataclass
+class _Asked:
+    """An encoded request, and what the vision tower has seen of its pictures."""
+
+    prompt: Prompt
+    key: bytes
+    looked: ImageFeatures
+
+
+class Engine:
+    """A loaded model that answers requests, one token at a time for everybody.
+
+    graphs: on a GPU, replay each compressed column's step as a CUDA graph: several times faster,
+    with the answer's whole room reserved (and counted) up front. Not for ZeroGPU.
+
+    Raises on construction: the errors of `rotatek.models.load`.
+    """
+
+    def __init__(
+        self,
+        model: str | VisionLanguageModel = "pocket",
+        device: str | None = None,
+        limits: Limits | None = None,
+        *,
+        graphs: bool = False,
+    ) -> None:
+        self.vlm = model if isinstance(model, VisionLanguageModel) else load(model, device)
+        self.limits = limits or Limits()
+        self.graphs = graphs
+        self.scheduler = Scheduler(self.vlm, graphs=graphs, expected=lambda: self.admission.running)
+        self.admission = Admission(self._room, lambda: self.scheduler.batch_bytes)
+        self.pictures = ImageFeatureCache(self.vlm, self.limits.warm_bytes)
+        self._lost = False  # the accelerator, for the rest of this process
+
+    def answer(
+        self, request: Request, settings: Settings, stop: Flag | None = None
+    ) -> Iterator[Event]:
+        """One column, named "answer".
+
+        Args:
+            request: what is asked.
+            settings: how its cache is compressed.
+            stop: ends the answer early once it is set.
+
+        Returns:
+            Events as of `compare`.
+        """
+        return self.compare(request, {"answer": settings}, stop)
+
+    def compare(
+        self,
+        request: Request,
+        columns: Mapping[str, Settings],
+        stop: Flag | None = None,
+        *,
+        trace: bool = True,
+        conversation: Conversation | None = None,
+    ) -> Iterator[Event]:
+        """Answer under several settings, interleaved; the first column is what others diverge from.
+
+        Columns with the same token pruning share one prefill. Never raises for a request's sake:
+        what went wrong is a `Failed` event. Where memory runs out, everything starts again once
+        under tighter limits, after a `Restarted` event. Finished.metrics holds: kv_bytes,
+        kv_bytes_full, bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to
+        the first column's), first_divergence (index or None), kl (mean, nats), confidence
+        (geometric mean of the tokens' probabilities), stopped.
+
+        Args:
+            request: what is asked.
+            columns: settings by the name that events carry.
+            stop: ends every column early once it is set.
+            trace: record the first column that compresses; its `Finished` event holds the trace.
+            conversation: takes over the caches of a complete answer, for `follow`; its maker
+                closes it.
+        """
+        short = yield from self._attempt(request, columns, stop, trace, conversation)
+        if short and not (stop is not None and stop.is_set()):
+            log.warning(TIGHTER)
+            yield Restarted(TIGHTER)
+            self.pictures.clear()
+            recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
+            smaller = recovery.tighter(request)
+            short = yield from self._attempt(smaller, columns, stop, trace, conversation)
+        if short:
+            yield Failed(None, OutOfMemory.sentence)
+            recovery.free(self.vlm.device)
+
+    def _attempt(
+        self,
+        request: Request,
+        columns: Mapping[str, Settings],
+        stop: Flag | None,
+        trace: bool,
+        conversation: Conversation | None,
+    ) -> Generator[Event, None, bool]:
+        """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
+        running: list[RunningColumn] = []
+        message, lease = "", None
+        try:
+            if self._lost:
+                raise Restarting
+            asked = self._prompt(request, columns)
+            lease = self.admission.ask(self._needed(asked, columns, request.max_new_tokens))
+            if not lease.admitted:
+                del asked  # who waits holds nothing
+                yield from self._queue(lease, stop)
+                asked = self._prompt(request, columns)
+            prompt = asked.prompt
+            running += self._columns(asked, columns, trace, stop)
+            for group in _groups(running):
+                if not self._prefill(request, group, stop):
+                    break
+                for column in group:
+                    yield prefilled_event(self.vlm, column, prompt)
+            lease.resize(self._held(running, request.max_new_tokens))
+            yield from self._interleave(running, prompt, stop)
+            if conversation is not None and not (stop is not None and stop.is_set()):
+                conversation.hold(running, prompt, lease)
+                running, lease = [], None
+        except Exception as exc:
+            if is_out_of_memory(exc):
+                return True
+            message = self._said(exc)
+        finally:
+            self._close(running)
+            if lease is not None:
+                lease.release()
+        if message:
+            yield Failed(None, message)
+        return False
+
+    def _queue(self, lease: MemoryReservation, stop: Flag | None) -> Iterator[Event]:
+        """Wait for room; whoever listens is told the place, and may leave.
+
+        Raises:
+            Stopped: where the visitor wants no more.
+        """
+        while not lease.admitted:
+            yield Queued(lease.place)
+            if not lease.wait(stop) and stop is not None and stop.is_set():
+                raise Stopped
+
+    def _close(self, columns: Sequence[RunningColumn]) -> None:
+        """Take columns out of the running batch, and let go of every tensor."""
+        self.scheduler.leave([column.seat for column in columns if column.seat is not None])
+        for column in columns:
+            column.close()
+
+    def _room(self) -> int:
+        """Bytes for the caches of everybody."""
+        return self.limits.cache_bytes or room_of(self.vlm.device)
+
+    def _needed(self, asked: _Asked, columns: Mapping[str, Settings], new_tokens: int) -> int:
+        """Bytes that a request's caches will take, about."""
+        visual = asked.prompt.visual_tokens
+        text = self.vlm.full_bytes(asked.prompt.ids.shape[1] - visual + new_tokens)
+        shares = sum(settings.nominal_kv for settings in columns.values())
+        return round(len(columns) * text + shares * self.vlm.full_bytes(visual))
+
+    def _held(self, columns: Sequence[RunningColumn], new_tokens: int) -> int:
+        """Bytes that caches take once their answers are as long as they may be."""
+        room = len(columns) * self.vlm.full_bytes(new_tokens)
+        return room + sum(column.bytes().total for column in columns)
+
+    def _said(self, failure: Exception) -> str:
+        """What a visitor may read of it; a lost accelerator is remembered."""
+        if is_out_of_memory(failure):
+            return OutOfMemory.sentence
+        self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
+        return Restarting.sentence if self._lost else public_message(failure)
+
+    def follow(
+        self,
+        conversation: Conversation,
+        question: str,
+        max_new_tokens: int = 64,
+        stop: Flag | None = None,
+        images: Image.Image | Sequence[Image.Image] = (),
+    ) -> Iterator[Event]:
+        """Ask again, about the same images or further ones: columns go on from their own caches.
+
+        Events as in `compare`; prefill_ms is that of the question alone, and bytes count all that
+        has grown. Whatever keeps the answer from being complete closes the conversation.
+
+        Args:
+            conversation: as `compare` has filled it.
+            question: the text of the next turn.
+            max_new_tokens: the longest answer, 1 to `Limits`.
+            stop: ends every column early once it is set.
+            images: further pictures, shown with this question; they are compressed, too.
+
+        Raises:
+            UserError: at once, for a question that is refused; the conversation is as it was.
+        """
+        question = clean_question(question)
+        pictures = make_request(images, question).images if images else ()
+        turn = self._turn(conversation, question, pictures, whole_tokens(max_new_tokens))
+        return self._follow(conversation, turn, max_new_tokens, stop)
+
+    def _follow(
+        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: Flag | None
+    ) -> Iterator[Event]:
+        """`follow`, with the question as the model reads it."""
+        message, answered, prompt = "", False, conversation.prompt
+        assert prompt is not None
+        shared, seen = SharedPrompt(self.vlm, turn), None
+        try:
+            for column in conversation.columns:
+                with self.scheduler.prefill(stop), watched(column.attention):
+                    if turn.visual_tokens:
+                        shared.see(column.settings.pruning)
+                        seen = shared.under(column.settings.pruning)[0]
+                    logits = feed_follow_up(self.vlm, column, turn, seen)
+                self._seat(column, logits, max_new_tokens, stop)
+                yield prefilled_event(self.vlm, column, prompt)
+            if conversation.lease is not None:
+                conversation.lease.resume(self._held(conversation.columns, max_new_tokens))
+            yield from self._interleave(conversation.columns, prompt, stop)
+            answered = not (stop is not None and stop.is_set())
+            if answered:
+                conversation.hold(conversation.columns, prompt, conversation.lease)
+        except Stopped:
+            pass
+        except Exception as exc:
+            message = self._said(exc)
+        finally:
+            if not answered:
+                self._close(conversation.columns)
+                conversation.close()
+        if message:
+            yield Failed(None, message)
+
+    def _turn(
+        self,
+        conversation: Conversation,
+        question: str,
+        pictures: Sequence[Image.Image],
+        max_new_tokens: int,
+    ) -> Prompt:
+        """A follow-up question, if the conversation has room for it and its answer."""
+        if self._lost:
+            raise Restarting
+        if not conversation.is_open:
+            raise ConversationGone
+        with self.scheduler.preparing:
+            turn = turn_of(self.vlm, question, pictures)
+        limit = self.vlm.context(self.limits.max_prompt_tokens)
+        tokens = turn.ids.shape[1] + max_new_tokens
+        check_room(conversation, tokens, self.limits.turns, limit)
+        return turn
+
+    def flag(self) -> Switch:
+        """A stop flag for one of this engine's answers."""
+        return threading.Event()
+
+    def terms(self, request: Request, columns: int) -> tuple[Request, str]:
+        """The request as this engine will answer it, and what to tell the visitor of that."""
+        return request, ""
+
+    def state(self) -> EngineState:
+        """Who is being answered and who waits, and the memory they take. For metrics."""
+        done, admission = self.scheduler.counters, self.admission
+        return EngineState(
+            running=admission.running,
+            waiting=admission.waiting,
+            rows=self.scheduler.running,
+            live_bytes=admission.held,
+            room_bytes=admission.room,
+            picture_bytes=self.pictures.bytes,
+            picture_hits=self.pictures.hits,
+            picture_misses=self.pictures.misses,
+            prefills=done.prefills,
+            steps=done.steps,
+            tokens=done.tokens,
+            shed=done.shed,
+            failed=done.failed,
+        )
+
+    def health(self) -> Health:
+        """Whether this engine can answer, where it runs, and what computes its attention."""
+        device = self.vlm.device.type
+        status = dispatch.status(device)
+        return Health(not self._lost, device, status.backend, status.reason)
+
+    def _prompt(self, request: Request, columns: Mapping[str, Settings]) -> _Asked:
+        """Encode a request; what the vision tower has seen of its pictures already is found."""
+        key = key_of(request.images, request.times)
+        warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
+        pixels = None if warm is None else warm.pixels
+        if pixels is None:
+            with self.scheduler.preprocessing:
+                pixels = self.vlm.look(request, self.limits.max_prompt_tokens)
+        with self.scheduler.preparing:
+            prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
+        return _Asked(prompt, key, warm or ImageFeatures(prompt.pixels))
+
+    def _columns(
+        self, asked: _Asked, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
+    ) -> list[RunningColumn]:
+        """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
+        look = partial(self.pictures.look, asked.key, asked.looked, asked.prompt)
+        shared = SharedPrompt(self.vlm, asked.prompt, look)
+        for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
+            with self.scheduler.prefill(stop):
+                shared.see(pruner)
+        traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
+        made = []
+        for name, settings in columns.items():
+            embedded, plan, ms = shared.under(settings.pruning)
+            recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
+            cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
+            attention = (
+                AnswerAttentionRecorder.of(plan.layers) if trace and not self.graphs else None
+            )
+            made.append(
+                RunningColumn(name, settings, cache, plan, embedded, recorder, ms, attention)
+            )
+        return made
+
+    def _prefill(self, request: Request, group: list[RunningColumn], stop: Flag | None) -> bool:
+        """Fill one group's caches from one forward pass; whether it came to its end."""
+        first, caches = group[0], [column.cache for column in group]
+        seen = RecorderGroup([column.attention for column in group if column.attention is not None])
+        try:
+            with self.scheduler.prefill(stop), watched(seen):
+                logits, times = fill(self.vlm, first.embedded, first.plan, caches)
+        except Stopped:
+            return False
+        for column, ms in zip(group, times, strict=True):
+            column.prefill_ms += ms
+            self._seat(column, logits, request.max_new_tokens, stop)
+        return True
+
+    def _seat(
+        self, column: RunningColumn, logits: Tensor, max_new_tokens: int, stop: Flag | None
+    ) -> None:
+        """Make a filled column ready to join the running batch."""
+        position = int(column.embedded.next_position[0])
+        column.seat = Seat(column.cache, position, logits, max_new_tokens, stop)
+        if not self.graphs:  # a graph's replay has no eyes
+            column.seat.watchers = column.watchers
+
+    def _interleave(
+        self, running: list[RunningColumn], prompt: Prompt, stop: Flag | None
+    ) -> Iterator[Event]:
+        """One token from each column in turn, until all have ended."""
+        reference, alive = running[0], list(running)
+        self._join(running)
+        while alive:
+            for column in list(alive):
+                pick = None if column.seat is None else self.scheduler.next(column.seat)
+                if pick is None or pick.token in self.vlm.stop_ids:
+                    alive.remove(column)
+                    column.stop_watching()
+                    stopped = stop is not None and stop.is_set()
+                    yield finished_event(self.vlm, column, reference, prompt, stopped)
+                    continue
+                yield token_event(self.vlm, column, reference, pick)
+
+    def _join(self, columns: Sequence[RunningColumn]) -> None:
+        """Let filled columns answer; one whose prefill was stopped has nothing to say."""
+        seats = [column.seat for column in columns if column.seat is not None]
+        number = self.scheduler.request()
+        for seat in seats:
+            seat.request = number
+            seat.first = None if seat is columns[0].seat else columns[0].seat
+        if seats:
+            self.scheduler.join(seats)
+
+    def warm_up(self) -> None:
+        """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
+        if self.vlm.device.type == "cuda":
+            dispatch.self_test(self.vlm.device)
+        request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
+        for _ in self.compare(request, {"full": BASELINE, "rotated": Settings()}):
+            pass
+
+
+def _groups(columns: list[RunningColumn]) -> list[list[RunningColumn]]:
+    """Columns by shared plan, in order of first appearance."""
+    groups: dict[int, list[RunningColumn]] = {}
+    for column in columns:
+        groups.setdefault(id(column.plan), []).append(column)
+    return list(groups.values())

@@ -1,0 +1,124 @@
+"""What the engine tells of one column: its prefill, each token, and its figures at the end."""
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import dispatch
+from rotatek.engine.conversation import RunningColumn
+from rotatek.engine.events import Finished, Prefilled, Token
+from rotatek.engine.sequences import SampledToken
+from rotatek.inspect.answer_attention import AnswerAttention
+from rotatek.inspect.trace import Trace
+from rotatek.models import Prompt, VisionLanguageModel
+
+CONTEXT: Final = 8  # tokens that are decoded again before a new one
+
+
+def prefilled_event(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -> Prefilled:
+    """A column whose cache is filled, and not yet in the running batch."""
+    count = column.bytes()
+    return Prefilled(
+        column=column.name,
+        prefill_ms=column.prefill_ms,
+        visual_tokens=prompt.visual_tokens + column.added[0],
+        visual_kept=column.plan.visual_kept + column.added[1],
+        nominal_kv=column.settings.nominal_kv,
+        kv_bytes=count.total,
+        kv_bytes_full=vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        kept=_kept(column, prompt),
+        grids=prompt.pixels.grids,
+        attention=dispatch.backend(vlm.device.type),
+    )
+
+
+def token_event(
+    vlm: VisionLanguageModel, column: RunningColumn, reference: RunningColumn, pick: SampledToken
+) -> Token:
+    """Take one token into the column's record."""
+    index = len(column.tokens)
+    compared = column is not reference
+    before = compared and not column.parted and column.tokens == reference.tokens[:index]
+    column.log_probability += math.log(max(pick.probability, 1e-30))
+    column.tokens.append(pick.token)
+    if index:
+        column.step_ms.append(pick.ms)
+    kl = None
+    if before and len(reference.tokens) > index:
+        kl = pick.kl
+        column.kl += [] if kl is None else [kl]
+    divergent = compared and reference.tokens[index : index + 1] != [pick.token]
+    text = _newly_said(vlm, column)
+    return Token(
+        column.name, index, pick.token, text, pick.ms, divergent, kl, pick.probability
+    )  # fmt: skip
+
+
+def _newly_said(vlm: VisionLanguageModel, column: RunningColumn) -> str:
+    """The text that the latest token completes: the same however long the answer is, since what is
+    more than a few tokens back no longer changes what follows."""
+    tokens, read = column.tokens, column.read
+    start = max(0, read - CONTEXT)
+    before = vlm.tokenizer.decode(tokens[start:read], skip_special_tokens=True)
+    now = vlm.tokenizer.decode(tokens[start:], skip_special_tokens=True)
+    if now.endswith("\ufffd"):  # an unfinished character waits for its other bytes
+        return ""
+    column.read = len(tokens)
+    return now[len(before) :]
+
+
+def finished_event(
+    vlm: VisionLanguageModel,
+    column: RunningColumn,
+    reference: RunningColumn,
+    prompt: Prompt,
+    stopped: bool,
+) -> Finished:
+    """The figures of a column that has ended, and what its recorders have seen."""
+    count = column.bytes()
+    pairs = list(zip(column.tokens, reference.tokens, strict=False))
+    longest = max(len(column.tokens), len(reference.tokens))
+    differs = [i for i, (a, b) in enumerate(pairs) if a != b]
+    if not differs and len(column.tokens) > len(reference.tokens):
+        differs = [len(reference.tokens)]
+    metrics: dict[str, Any] = {
+        "kv_bytes": count.total,
+        "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        "bytes": count.parts,
+        "nominal_kv": column.settings.nominal_kv,
+        "prefill_ms": column.prefill_ms,
+        "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
+        "first_divergence": differs[0] if differs else None,
+        "kl": float(np.mean(column.kl)) if column.kl else None,
+        "confidence": math.exp(column.log_probability / max(len(column.tokens), 1)),
+        "stopped": stopped,
+    }
+    per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
+    answer = vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
+    return Finished(
+        column.name, answer, len(column.tokens), per_token, metrics,
+        _trace(column, prompt), _answer_attention(column, prompt),
+    )  # fmt: skip
+
+
+def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
+    """[visual_tokens] bool, or None where every token stayed."""
+    if column.embedded.kept is not None:
+        return column.embedded.kept.numpy()
+    if column.plan.kept_rows is None:
+        return None
+    return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
+
+
+def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
+    if column.recorder is None or not column.recorder.layers:
+        return None
+    return column.recorder.finish(prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt))
+
+
+def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:
+    if column.attention is None:
+        return None
+    return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))

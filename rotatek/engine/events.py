@@ -1,0 +1,92 @@
+"""What the engine tells while it works. Plain numbers, strings and numpy."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_attention import AnswerAttention
+from rotatek.inspect.trace import Trace
+
+
+@dataclass(frozen=True)
+class Queued:
+    """The request waits until others have left enough memory for its caches. place: 1 for the one
+    that is admitted next. Told once a second at least, and whenever the place changes."""
+
+    place: int
+    column: None = None
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
+    kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
+    kept: [visual_tokens] bool in reading order, or None where every token stayed;
+    grids: where they lie on each image, empty where that is not known;
+    attention: "triton" or "reference"."""
+
+    column: str
+    prefill_ms: float
+    visual_tokens: int
+    visual_kept: int
+    nominal_kv: float
+    kv_bytes: int
+    kv_bytes_full: int
+    kept: NDArray[np.bool_] | None
+    grids: tuple[Grid, ...]
+    attention: str
+
+
+@dataclass(frozen=True)
+class Token:
+    """One new token. text: what it adds to the answer (may be empty inside a character);
+    divergent: differs from the first column's token at this index; agrees: whether all tokens of
+    this column so far equal the first column's; kl: KL(first column || this) in nats while they
+    agree, else None; ms: the forward pass that produced it (0 for the prefill's own token);
+    probability: the model's own of this token."""
+
+    column: str
+    index: int
+    token_id: int
+    text: str
+    ms: float
+    divergent: bool
+    kl: float | None = None
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded;
+    attention: where this column looked while it answered, if that was recorded."""
+
+    column: str
+    answer: str
+    new_tokens: int
+    decode_ms_per_token: float
+    metrics: dict[str, Any] = field(default_factory=dict)
+    trace: Trace | None = None
+    attention: AnswerAttention | None = None
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """Memory ran out: every column starts again, once, under tighter limits. What columns have
+    shown so far is void; message says so and may be shown."""
+
+    message: str
+    column: None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A column, or with column None everything, could not be answered; message may be shown."""
+
+    column: str | None
+    message: str
+
+
+Event = Queued | Prefilled | Token | Finished | Restarted | Failed

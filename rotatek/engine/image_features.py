@@ -1,0 +1,143 @@
+"""What the vision tower saw, kept while it is warm: a picture asked again is not looked at again.
+
+Everything before the question is the same for every question about a picture. Pictures are known
+by the bytes of their pixels, so two visitors share one only where they showed the same picture.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from PIL import Image
+from torch import Tensor
+
+from rotatek.cache.bytes import storage_bytes
+from rotatek.methods.tokens import TokenPruner
+from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels, Seen
+
+HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's first run needs
+
+
+@dataclass
+class ImageFeatures:
+    """One request's pictures, as a model has seen them.
+
+    pixels: their tokens and grids; features: every visual token; watched: what encoder-stage
+    pruners choose by.
+    """
+
+    pixels: Pixels
+    features: Tensor | None = None
+    watched: Any = None
+
+    def serves(self, pruner: TokenPruner) -> bool:
+        """Whether the vision tower need not run for this pruner."""
+        return (self.watched if _watches(pruner) else self.features) is not None
+
+    def learn(self, other: "ImageFeatures | None") -> None:
+        """Take over what another look at the same pictures has found."""
+        if other is not None:
+            self.features = other.features if self.features is None else self.features
+            self.watched = other.watched if self.watched is None else self.watched
+
+    def bytes(self) -> int:
+        """Live bytes."""
+        return storage_bytes(_tensors([self.features, self.watched, self.pixels.tensors.values()]))
+
+
+def _watches(pruner: TokenPruner) -> bool:
+    """Whether a pruner looks into the tower."""
+    return pruner.stage == "encoder" and pruner.kept_share < 1
+
+
+def _tensors(things: Any) -> list[Tensor]:
+    if isinstance(things, Tensor):
+        return [things]
+    return [t for thing in things or () for t in _tensors(thing)]
+
+
+def key_of(images: tuple[Image.Image, ...], times: tuple[float, ...] = ()) -> bytes:
+    """Equal for the same pixels in the same order; times: of a clip's frames, which are not read
+    as pictures are."""
+    whole = hashlib.blake2b(repr(times).encode(), digest_size=32)
+    for image in images:
+        whole.update(f"{image.mode} {image.size};".encode())
+        whole.update(image.tobytes())
+    return whole.digest()
+
+
+class ImageFeatureCache:
+    """The pictures that one model has seen most recently.
+
+    Args:
+        vlm: the model.
+        most_bytes: of what is kept of all of them; 0 keeps nothing.
+    """
+
+    def __init__(self, vlm: VisionLanguageModel, most_bytes: int) -> None:
+        self.vlm, self.most_bytes = vlm, most_bytes
+        self.hits = self.misses = 0
+        self._kept: OrderedDict[bytes, ImageFeatures] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def find(self, key: bytes, pruners: Iterable[TokenPruner]) -> ImageFeatures | None:
+        """A picture that is warm for all of these pruners."""
+        with self._guard:
+            looked = self._kept.get(key)
+            if looked is None or not all(looked.serves(pruner) for pruner in pruners):
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._kept.move_to_end(key)
+            return looked
+
+    def look(self, key: bytes, looked: ImageFeatures, prompt: Prompt, pruner: TokenPruner) -> Seen:
+        """What `encode_images` makes of a picture, from what it has made of it before.
+
+        Args:
+            key: of the picture.
+            looked: the picture; what is found is noted there, and kept.
+            prompt: with its pixels, and the question for a pruner that goes by it.
+            pruner: one of the encoder stage chooses among the tokens.
+        """
+        pixels = prompt.pixels
+        if not looked.serves(pruner):
+            with self._guard:  # somebody may have looked since this request came
+                looked.learn(self._kept.get(key))
+        if not looked.serves(pruner):
+            if _watches(pruner):
+                looked.watched = self.vlm.run_tower(pixels)
+            else:
+                looked.features, _ = self.vlm.encode_images(pixels, pruner)
+            self._keep(key, looked)
+        if not _watches(pruner):
+            assert looked.features is not None
+            return looked.features, None
+        return self.vlm.encode_images(
+            pixels, pruner, watched=looked.watched, question=prompt.question
+        )
+
+    def _keep(self, key: bytes, looked: ImageFeatures) -> None:
+        """Keep what was found; those that were asked least recently make room."""
+        light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
+        looked.pixels = replace(looked.pixels, tensors=light)
+        with self._guard:
+            looked.learn(self._kept.pop(key, None))
+            self._kept[key] = looked
+            while self._kept and sum(one.bytes() for one in self._kept.values()) > self.most_bytes:
+                self._kept.popitem(last=False)
+
+    @property
+    def bytes(self) -> int:
+        """Live bytes of all that is kept."""
+        with self._guard:
+            return sum(one.bytes() for one in self._kept.values())
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        with self._guard:
+            self._kept.clear()

@@ -1,0 +1,118 @@
+"""Caches of several settings, filled from as few prefills as there are ways to drop tokens."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache
+
+from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.row_layout import Layout
+from rotatek.cache.prefill_layer import Recorder
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.shared_prefill import SharedPrefill
+from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.engine.decode import prefill
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TokenPruner
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models.base import Seen
+
+
+def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
+    """Settings that drop the same tokens, together, in order of first appearance."""
+    groups: dict[TokenPruner, list[Settings]] = {}
+    for one in settings:
+        groups.setdefault(one.pruning, []).append(one)
+    return list(groups.values())
+
+
+def plan_for(
+    vlm: VisionLanguageModel, embedded: Embedded, pruner: TokenPruner, layout: Layout | None = None
+) -> TokenPlan:
+    """The token plan of one prefill; layout: where its tokens are, if that is known."""
+    layout = layout or layout_of(vlm.model, embedded.inputs())
+    return TokenPlan(layout, pruner, len(decoder_layers(vlm.model)))
+
+
+def empty_cache(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    settings: Settings,
+    plan: TokenPlan,
+    recorder: Recorder | None = None,
+) -> Cache:
+    """A cache for `fill`: transformers' own where nothing is compressed."""
+    if settings.is_baseline:
+        return DynamicCache(config=vlm.model.config)  # whose windows hold what transformers' hold
+    return RotateKCache(
+        vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
+    )
+
+
+def fill(
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    plan: TokenPlan,
+    caches: Sequence[Cache],
+    *,
+    timed: bool = True,
+) -> tuple[Tensor, list[float]]:
+    """Fill empty caches of one plan from one forward pass.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt, or a padded batch of them.
+        plan: the token plan that the caches were made with.
+        caches: of `empty_cache`.
+        timed: whether to measure what each of several caches adds.
+
+    Returns:
+        next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
+        where they are timed, or everybody's where they are not.
+    """
+    shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
+    logits, ms = prefill(vlm, embedded, shared)
+    added = shared.compress_ms
+    return logits, [ms - sum(added) + own for own in added]
+
+
+class SharedPrompt:
+    """What the columns of one prompt share: the vision tower's output, and their token plans.
+
+    Args:
+        vlm: the model.
+        prompt: what is asked.
+        look: what a pruner leaves of the pictures, where that may be known already.
+    """
+
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        prompt: Prompt,
+        look: Callable[[TokenPruner], Seen] | None = None,
+    ) -> None:
+        self.vlm, self.prompt, self._look = vlm, prompt, look
+        self._seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
+        self._plans: dict[TokenPruner, TokenPlan] = {}
+
+    def see(self, pruner: TokenPruner) -> None:
+        """Do what a pruner needs and no other has done: most share the vision tower's run."""
+        sight = _sight(pruner)
+        if sight not in self._seen:
+            started = time.perf_counter()
+            seen = None if self._look is None else self._look(pruner)
+            embedded = self.vlm.embed(self.prompt, pruner, seen)
+            self._seen[sight] = embedded, 1000 * (time.perf_counter() - started)
+        if pruner not in self._plans:
+            self._plans[pruner] = plan_for(self.vlm, self._seen[sight][0], pruner)
+
+    def under(self, pruner: TokenPruner) -> tuple[Embedded, TokenPlan, float]:
+        """What a pruner has seen: the embedded prompt, its plan, and the tower's milliseconds."""
+        embedded, ms = self._seen[_sight(pruner)]
+        return embedded, self._plans[pruner], ms
+
+
+def _sight(pruner: TokenPruner) -> TokenPruner | None:
+    """Equal for pruners to which the vision tower shows the same."""
+    return pruner if pruner.stage == "encoder" else None

@@ -1,0 +1,176 @@
+"""A layer's store taken apart: which of its tensors lie side by side for all rows, and which differ
+in size from row to row and are pooled (`rotatek.engine.pools`)."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels.planes import Planes, samples
+from kernels.reference import Visual
+from rotatek.methods.channels.adaptive_widths import take_samples
+from rotatek.methods.channels.store import Store
+
+TOKENS: Final = 2  # the dimension of tokens, wherever there is one
+PLANES: Final = ("key_planes", "value_planes")
+WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
+# Of planes: tensors of all heads, one behind the other, and what says where a head's begin.
+_OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts", "axes": "starts"}
+# Beside heads of many widths: the dimension that is as wide as the widest head.
+_WIDE: Final = {
+    "key": {"basis": 3, "index": 2, "key_scale": 2},
+    "value": {"value_basis": 2},
+}
+
+
+class RaggedTensor(NamedTuple):
+    """A tensor [n, ...] of all heads, one behind the other.
+
+    tensor: it; table: name of what says where a head's begin; bounds: where each sample's begin,
+    and the end.
+    """
+
+    tensor: Tensor
+    table: str
+    bounds: list[int]
+
+    def sizes(self) -> list[int]:
+        """Of each sample's share."""
+        return [end - start for start, end in zip(self.bounds, self.bounds[1:], strict=False)]
+
+
+@dataclass(frozen=True)
+class StoreTensors:
+    """A store's tensors by name (those of planes as `key_planes.data`) and what the host knows.
+
+    stacked: [B, ...], of the same shape for all rows of a form but for the dimensions in `free`;
+    flat: pooled; tables: [B, Hkv], of the flat ones; lent: what requests share, held once;
+    numbers: what sizes a launch, by name; free: by name of a stacked tensor.
+    """
+
+    stacked: dict[str, Tensor]
+    flat: dict[str, RaggedTensor]
+    tables: dict[str, Tensor]
+    lent: dict[str, Tensor]
+    numbers: dict[str, int]
+    free: dict[str, tuple[int, ...]]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the stacked tensors, without samples."""
+        return {name: tuple(tensor.shape[1:]) for name, tensor in self.stacked.items()}
+
+    def form(self) -> Hashable:
+        """Equal for stores whose rows can lie in the same tensors, up to the sizes of pools."""
+        shapes = []
+        for name, tensor in self.stacked.items():
+            free = (0, *self.free.get(name, ()))
+            rest = [size for dim, size in enumerate(tensor.shape) if dim not in free]
+            shapes.append((name, tensor.dtype, tuple(rest)))
+        pooled = [(n, f.tensor.dtype, f.tensor.shape[1:]) for n, f in self.flat.items()]
+        lent = [(name, tensor.data_ptr()) for name, tensor in self.lent.items()]
+        # Neighbours within a factor of two: what is padded stays below what is held.
+        stacked = [self.stacked[name] for name in ("keys", "values") if name in self.stacked]
+        longest = max((tensor.shape[TOKENS] for tensor in stacked), default=0)
+        return (*shapes, *pooled, *lent, longest.bit_length())
+
+
+def taken_apart(store: Store | None) -> StoreTensors | None:
+    """The parts of a store whose rows may lie beside others'; None where it is kept apart."""
+    if store is None or "per_token" not in vars(type(store)):
+        return None
+    own: dict[str, Any] = {f.name: getattr(store, f.name) for f in fields(store)}
+    named = store.visual._asdict() | {n: part for n, part in own.items() if n != "visual"}
+    planes = {side: named.pop(side) for side in PLANES if named[side] is not None}
+    if any(not isinstance(part, Tensor | int | str | None) for part in named.values()):
+        return None
+    tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
+    ragged = [side for side in _WIDE if tensors[f"{side}s"].dim() == 1]
+    found = {f"{side}s": f"{side}_offsets" for side in ragged}
+    numbers = {"tokens": store.visual.tokens} if store.visual.tokens else {}
+    lent: dict[str, Tensor] = {}
+    for side, each in planes.items():
+        found |= _planes_apart(side, each, tensors, lent)
+        numbers[f"{side}.widest"] = each.widest
+    heads = {name: tensors.pop(name) for name in dict.fromkeys(found.values())}
+    flat = {n: _flat(tensors.pop(n), table, heads[table]) for n, table in found.items()}
+    free: dict[str, tuple[int, ...]] = dict.fromkeys(store.per_token, (TOKENS,))
+    free |= {name: (dim,) for side in ragged for name, dim in _WIDE[side].items()}
+    return StoreTensors(dict(sorted(tensors.items())), flat, heads, lent, numbers, free)
+
+
+def _planes_apart(
+    side: str, planes: Planes, tensors: dict[str, Tensor], lent: dict[str, Tensor]
+) -> dict[str, str]:
+    """Add planes' own tensors to `tensors`, others' to `lent`: the table of each flat one."""
+    own = {f"{side}.{n}": t for n, t in planes._asdict().items() if isinstance(t, Tensor)}
+    if f"{side}.axes" in own:  # which choose rows of a basis that a calibration lends
+        lent[f"{side}.basis"] = own.pop(f"{side}.basis")
+    tensors |= own
+    return {f"{side}.{n}": f"{side}.{t}" for n, t in _OF_PLANES.items() if f"{side}.{n}" in own}
+
+
+def _flat(tensor: Tensor, table: str, numbers: Tensor) -> RaggedTensor:
+    """A flat tensor with its bounds, which wait for the device where there are many samples."""
+    first = [0] if numbers.shape[0] == 1 else numbers[:, 0].tolist()
+    return RaggedTensor(tensor, table, [*first, len(tensor)])
+
+
+def emptied(store: Store) -> Store:
+    """A store of the same kind that holds nothing of any row."""
+    parts = taken_apart(store)
+    assert parts is not None
+    named = parts.stacked | parts.tables | {n: one.tensor for n, one in parts.flat.items()}
+    nothing = {name: tensor[:0].clone() for name, tensor in named.items()}
+    return put_together(store, nothing, {}, torch.zeros(0, dtype=torch.int32))
+
+
+def put_together(
+    pattern: Store, tensors: Mapping[str, Tensor], numbers: Mapping[str, int], lengths: Tensor
+) -> Store:
+    """A store like `pattern` with other tensors and numbers, by their names in `StoreTensors`."""
+    own = {f.name for f in fields(pattern)} - {"visual"}
+    given: dict[str, Any] = dict(tensors) | dict(numbers)
+    mine = {name: given.pop(name) for name in list(given) if name in own}
+    for side in PLANES:
+        planes: Planes | None = getattr(pattern.visual, side)
+        if planes is not None:
+            of_it = {n: given.pop(n) for n in list(given) if n.startswith(f"{side}.")}
+            given[side] = planes._replace(**{n.partition(".")[2]: p for n, p in of_it.items()})
+    return replace(pattern, visual=pattern.visual._replace(**given, lengths=lengths), **mine)
+
+
+def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
+    """Some samples of one layer's visual tokens."""
+    tensors = {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
+    index = torch.tensor(rows, device=visual.keys.device)
+    parts: Any = {name: t[index] for name, t in tensors.items() if t.dim() > 1}
+    parts["lengths"] = tensors["lengths"][index]
+    for name, kind in (("keys", "key"), ("values", "value")):
+        if tensors[name].dim() == 1:
+            widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
+            taken = take_samples(tensors[name], widths, tokens, rows)
+            parts[name], parts[f"{kind}_offsets"] = taken
+    for name in PLANES:
+        planes = getattr(visual, name)
+        parts[name] = None if planes is None else samples(planes, index)
+    return visual._replace(**parts)
+
+
+def launched_by(
+    numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """What launches for rows of all these numbers are sized by, `least` at least."""
+    names = {name: None for each in numbers for name in each}
+    most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
+    for name, value in most.items():
+        wider = next((size for size in WIDEST if size >= value), value)
+        most[name] = -(-value // step) * step if name == "tokens" else wider
+    return most
+
+
+def corner(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The corner of that shape of every row."""
+    return tensor[(slice(None), *(slice(size) for size in shape))]

@@ -1,0 +1,104 @@
+"""The table of rivals: every method at a few budgets of live bytes, solved for one model and suite.
+
+Which setting meets a budget depends on the model's shape and on how long prompts are, so the rows
+are solved once, on a typical prompt, and kept in the run's folder: a run that goes on, its other
+processes and its report read them there.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from rotatek.compare.columns import QUARTER, pruners, reducers, title_of
+from rotatek.compare.equal_bytes import NEAR, Scale, rivals, settings_for_budget
+from rotatek.evaluation.claims import kind_of
+from rotatek.evaluation.suite import Suite
+from rotatek.evaluation.tables import Claim, Row, Table, from_file
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.full import Full
+from rotatek.methods.options import options_of
+from rotatek.methods.settings import Settings
+from rotatek.models import Prompt, VisionLanguageModel
+
+NAME: Final = "rivals"
+TITLE: Final = "Every method at equal live bytes of the visual tokens"
+TIMES: Final = (2, 4, 8, 16, 32)  # smaller than uncompressed
+SAMPLED: Final = 9  # pictures among which a typical one is found
+
+
+def stored(folder: Path) -> Table | None:
+    """The table that a run's folder holds, if any."""
+    path = folder / f"{NAME}.json"
+    if not path.exists():
+        return None
+    return table_of(from_file(path).rows)
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """Solved rows, and what is expected of ours against every rival of the same bytes."""
+    ours, claims = {kind_of(Settings(channels=one))[1] for one in adapting()}, []
+    for first, second in product(rows, rows):
+        same = first.label.rpartition(", ")[2] == second.label.rpartition(", ")[2]
+        mine, theirs = (kind_of(row.settings)[1] in ours for row in (first, second))
+        if same and mine and not theirs:
+            claims.append(Claim(first.label, second.label, topic=NAME))
+    return Table(NAME, TITLE, tuple(rows), tuple(claims))
+
+
+def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
+    """Solve the rows for a model and a suite, and keep them in `folder`."""
+    scale = Scale(vlm, typical(vlm, suite), adapting())
+    return keep({row.label: row.settings for row in rows_of(scale)}, folder)
+
+
+def keep(rows: Mapping[str, Settings], folder: Path) -> Table:
+    """Write solved rows into a run's folder."""
+    flat = {label: settings.without_paths().as_dict() for label, settings in rows.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{NAME}.json"
+    draft = path.with_suffix(f".partial-{os.getpid()}")
+    draft.write_text(json.dumps(flat, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+    return table_of(from_file(path).rows)
+
+
+def adapting() -> list[ChannelMethod]:
+    """Forms of ours whose bytes follow from what a prompt holds: presets, and bits of a number."""
+    ours = CHANNELS.default
+    found = [one for one in ours.presets().values() if one.adapts]
+    bits = [one.low for one in options_of(ours) if one.key == "bits"]
+    found += [Settings.of(bits=least).channels for least in bits]
+    return list(dict.fromkeys(one.within(0.0) for one in found))
+
+
+def rows_of(scale: Scale) -> Iterator[Row]:
+    """Every budget, heaviest first: tokens alone, the paper's methods, rivals, ours beyond it.
+
+    A method that has to drop tokens has a row with each of the paper's pruners. One that cannot be
+    made so light, not even so, has no row there; nor has one that stays as it was at the budget
+    before.
+    """
+    droppers = [kind() for kind in pruners() if kind.of_paper]
+    forms: list[ChannelMethod] = [Full(), *(kind().at(QUARTER) for kind in reducers())]
+    forms += [one.within(0.0) for one in rivals().values()] + adapting()
+    seen: set[Settings] = set()
+    for times in TIMES:
+        target = scale.shape.budget(times)
+        for form, pruner in product(forms, droppers):
+            settings = settings_for_budget(form, [pruner], target, scale)
+            if scale(settings) <= NEAR * target and settings not in seen:
+                seen.add(settings)
+                yield Row(f"{title_of(settings)}, {times}x", settings)
+
+
+def typical(vlm: VisionLanguageModel, suite: Suite) -> Prompt:
+    """The prompt of median length among some of the suite's."""
+    items = list(suite.items)[:: max(1, len(suite.items) // SAMPLED)][:SAMPLED]
+    prompts = [
+        vlm.prompt(make_request(suite.image(item.document), item.question, 1)) for item in items
+    ]
+    return sorted(prompts, key=lambda prompt: prompt.visual_tokens)[len(prompts) // 2]

@@ -1,0 +1,172 @@
+"""Pieces of work: batches of questions with the settings that still owe them an answer."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from rotatek.evaluation.journal import setting_id
+from rotatek.evaluation.suite import Item
+from rotatek.evaluation.tables import Scope, asked
+from rotatek.methods.settings import Settings
+
+WINDOW: Final = 4  # batches among which questions are sorted by the size of their pictures
+
+
+class Unit(NamedTuple):
+    """Questions of one kind, and the settings under which they are asked."""
+
+    items: list[Item]
+    owed: list[Settings]
+
+    @property
+    def answers(self) -> int:
+        """How many there are to give."""
+        return len(self.items) * len(self.owed)
+
+    @property
+    def long(self) -> bool:
+        """Whether whole pages are asked for."""
+        return any(item.long for item in self.items)
+
+
+Wanted = Sequence[tuple[Settings, Scope]]
+Todo = Sequence[tuple[Item, list[Settings]]]  # each question with the settings that owe an answer
+
+
+def size(units: Iterable[Unit]) -> int:
+    """How many answers there are to give."""
+    return sum(unit.answers for unit in units)
+
+
+def missing(items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[str, str]]) -> Todo:
+    """Unanswered questions, every category alike, each with the settings that still owe an answer.
+
+    Args:
+        items: every question.
+        wanted: settings, and which questions they are asked.
+        answered: (setting, item) that a journal holds.
+    """
+    todo: list[tuple[Item, list[Settings]]] = []
+    every = list(items)
+    takes = {scope: {item.name for item in asked(scope, every)} for _, scope in wanted}
+    for item in _by_turns(every):
+        owed = dict.fromkeys(
+            settings
+            for settings, scope in wanted
+            if item.name in takes[scope] and (setting_id(settings), item.name) not in answered
+        )
+        if owed:
+            todo.append((item, list(owed)))
+    return todo
+
+
+def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, parts: int) -> Todo:
+    """What one of some parts asks, whatever has been answered before.
+
+    Short questions are its own pictures', as many of each kind as another's, so that a picture is
+    prepared once. Whole pages are everybody's, under settings of its own: a step costs a launch for
+    every setting and hardly more for more pages, and their answers take hundreds of steps.
+
+    Args:
+        todo: of `missing`.
+        items: every question.
+        wanted: settings, and which questions they are asked.
+        number: of the part, from 0.
+        parts: how many there are.
+    """
+    alike = sorted(items, key=lambda item: item.category)
+    pictures = set(list(dict.fromkeys(item.document for item in alike))[number::parts])
+    settings = dict.fromkeys(one for one, _ in sorted(wanted, key=lambda pair: pair[1]))
+    under = set(list(settings)[number::parts])
+    mine = []
+    for item, owed in todo:
+        if item.long:
+            owed = [one for one in owed if one in under]
+        elif item.document not in pictures:
+            continue
+        if owed:
+            mine.append((item, owed))
+    return mine
+
+
+def batches(
+    todo: Todo,
+    batch: int,
+    parts: int,
+    size: Callable[[Item], Any] | None = None,
+) -> Iterator[Unit]:
+    """What is missing in batches, the kinds of question by turns.
+
+    A batch has all its answers before the next begins, so a run cut short leaves questions that are
+    complete, and about as large a share of each kind.
+
+    Args:
+        todo: of `missing`.
+        batch: questions at once, at most.
+        parts: jobs that will share the batches; there are as many for every one of them.
+        size: of a question's picture; a batch has alike ones, which need little padding.
+    """
+    placed = []
+    for unit in _alike(todo):
+        cut = _cut(unit, batch, parts, size)
+        placed += [((place + 0.5) / len(cut), one) for place, one in enumerate(cut)]
+    yield from (unit for _, unit in sorted(placed, key=lambda pair: pair[0]))
+
+
+def even(things: Sequence[Any], parts: int) -> list[list[Any]]:
+    """Cut into `parts` runs whose lengths differ by one at most."""
+    bounds = [len(things) * part // parts for part in range(parts + 1)] if parts else []
+    return [list(things[start:end]) for start, end in pairwise(bounds)]
+
+
+def _by_turns(items: Sequence[Item]) -> list[Item]:
+    """Categories side by side, each in its own order: any beginning holds as large a share."""
+    sizes = Counter(item.category for item in items)
+    seen: Counter[str] = Counter()
+    places = []
+    for item in items:
+        seen[item.category] += 1
+        places.append(seen[item.category] / sizes[item.category])
+    order = sorted(range(len(items)), key=places.__getitem__)
+    return [items[number] for number in order]
+
+
+def _alike(todo: Todo) -> list[Unit]:
+    """Questions of one length that owe the same settings; short ones first."""
+    found: dict[tuple[bool, tuple[Settings, ...]], Unit] = {}
+    for item, owed in todo:
+        found.setdefault((item.long, tuple(owed)), Unit([], owed)).items.append(item)
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
+
+
+def _cut(
+    unit: Unit, batch: int, parts: int, size: Callable[[Item], Any] | None = None
+) -> list[Unit]:
+    """Batches of at most `batch`, as many for each part; or of settings, too, where questions are
+    few, or whole pages (`of_part`)."""
+    items, owed = unit
+    many = -(-len(items) // batch)
+    if len(items) >= parts and not unit.long:
+        many = min(len(items), -(-many // parts) * parts)
+        return [Unit(some, owed) for some in _alike_in_size(items, many, size)]
+    shares = even(owed, min(-(-parts // many), len(owed)))
+    cut = _alike_in_size(items, many, size)
+    return [Unit(some, share) for some in cut for share in shares]
+
+
+def _alike_in_size(
+    items: Sequence[Item], many: int, size: Callable[[Item], Any] | None
+) -> list[list[Item]]:
+    """So many batches; of every `WINDOW` in a row each has pictures of a size, the middle first.
+
+    A run cut short between them has asked about neither the small nor the large alone.
+    """
+    if size is None:
+        return even(items, many)
+    found = []
+    windows = -(-many // WINDOW)
+    for some, count in zip(even(items, windows), map(len, even(range(many), windows)), strict=True):
+        cut = even(sorted(some, key=size), count)
+        found += [cut.pop(len(cut) // 2) for _ in range(count)]
+    return found

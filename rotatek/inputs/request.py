@@ -1,0 +1,377 @@
+"""The one door: bytes and a question come in, a checked `Request` goes out, or a `UserError`.
+
+Nothing here trusts a name, an extension or a header field. Formats are told by content, sizes are
+read from the header before anything is decoded, and decoding ends inside this module, so a damaged
+file cannot fail later. No URL is ever followed. Control tokens in the text are made plain in
+`rotatek.inputs.prompt`, which knows the model's vocabulary.
+"""
+
+import io
+import math
+import os
+import stat
+import struct
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from PIL import Image
+
+from rotatek import errors
+from rotatek.limits import Limits
+
+MAX_FILE_BYTES: Final = 10 * 1000 * 1000
+MAX_PIXELS: Final = 50_000_000
+MIN_SIDE: Final = 16
+MAX_ASPECT: Final = 100
+MAX_IMAGES: Final = 8
+MAX_QUESTION: Final = 2_000  # characters after cleaning
+MAX_HISTORY_TURNS: Final = 16
+MAX_HISTORY: Final = 16_000  # characters over all turns
+MAX_NEW_TOKENS: Final = Limits().max_new_tokens
+# Decoding effort of a progressive JPEG grows with pixels x scans; a photo has about ten scans.
+# 1e9 stays under 3 s on one core, and lets a 50-megapixel photo have 20 scans.
+MAX_SCAN_PIXELS: Final = 1_000_000_000
+
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_JPEG: Final = b"\xff\xd8\xff"
+_FORMATS: Final = ("PNG", "JPEG", "WEBP")
+_OTHER_FORMATS: Final = (
+    (0, b"GIF8"), (0, b"BM"), (0, b"II*\0"), (0, b"MM\0*"), (0, b"II+\0"), (0, b"MM\0+"),
+    (4, b"ftyp"), (0, b"%PDF"), (0, b"8BPS"), (0, b"\0\0\1\0"), (0, b"\0\0\2\0"),
+    (0, b"\0\0\0\x0cjP  "), (0, b"\xff\x4f\xff\x51"), (0, b"\xff\x0a"), (0, b"\0\0\0\x0cJXL "),
+    (0, b"<svg"), (0, b"<?xml"), (0, b"qoif"), (0, b"DDS "), (0, b"%!PS"), (0, b"icns"),
+    (0, b"P1\n"), (0, b"P2\n"), (0, b"P3\n"), (0, b"P4\n"), (0, b"P5\n"), (0, b"P6\n"),
+)  # fmt: skip
+_START_OF_FRAME: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_ORIENTATION_TAG: Final = 0x0112
+_TRANSPOSE: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_REORDERING: Final = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+_STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch memory is bounded
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """Frames of a video: RGB pictures of one size, and the second of each."""
+
+    frames: tuple[Image.Image, ...]
+    times: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One checked question about one or more images, or about a clip.
+
+    images: RGB, upright, without metadata; question: clean text; max_new_tokens: 1 to `Limits`;
+    history: earlier (question, answer) turns about the same images, oldest first; times: the second
+    of each image, where they are the frames of a clip; shown: how many of the images come with each
+    turn, this question's last; empty where all come with the first.
+    """
+
+    images: tuple[Image.Image, ...]
+    question: str
+    max_new_tokens: int = 64
+    history: tuple[tuple[str, str], ...] = ()
+    times: tuple[float, ...] = ()
+    shown: tuple[int, ...] = ()
+
+
+def make_request(
+    images: Image.Image | Sequence[Image.Image] | Clip,
+    question: str,
+    max_new_tokens: int = 64,
+    history: Sequence[tuple[str, str]] = (),
+    shown: Sequence[int] = (),
+) -> Request:
+    """Check everything once. Images pass through `open_image` again, which costs one copy.
+
+    Args:
+        images: one picture or several, or a clip of `rotatek.inputs.video.open_clip`.
+        question: the text, cleaned by `clean_question`.
+        max_new_tokens: the longest answer, 1 to `Limits`.
+        history: earlier (question, answer) turns about the same images, oldest first.
+        shown: how many of the pictures come with each turn; by default all with the first.
+
+    Raises:
+        UserError: in a sentence that says what to change.
+    """
+    if isinstance(images, Clip):
+        pictures, times = images.frames, images.times
+    else:
+        pictures, times = _pictures(images), ()
+    text = clean_question(question)
+    new_tokens = whole_tokens(max_new_tokens)
+    turns, parts = _clean_history(history), tuple(shown)
+    if parts and (len(parts) != len(turns) + 1 or sum(parts) != len(pictures)):
+        raise errors.HistoryInvalid
+    return Request(pictures, text, new_tokens, turns, times, parts)
+
+
+def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:
+    """One to `MAX_IMAGES` checked pictures."""
+    given = [images] if isinstance(images, Image.Image) else list(images or ())
+    if not given or any(image is None for image in given):
+        raise errors.ImageMissing
+    if len(given) > MAX_IMAGES:
+        raise errors.TooManyImages
+    return tuple(open_image(image) for image in given)
+
+
+def whole_tokens(max_new_tokens: int) -> int:
+    """The longest answer, 1 to `Limits`. Raises a `UserError`."""
+    return _whole_number("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS)
+
+
+def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
+    """Decode one untrusted image to a plain RGB picture.
+
+    data: a file's bytes, a path (an `os.PathLike`; plain strings are refused, because a client
+    may send one), or an open Pillow image, whose own frame and pixels are then used.
+    Returns mode RGB with EXIF orientation applied, alpha laid on white, 16-bit depth scaled to 8,
+    only the first frame, and no metadata. Raises a `UserError`.
+    """
+    if isinstance(data, Image.Image):
+        return _decode(data)
+    if isinstance(data, os.PathLike):
+        data = read_file(data, MAX_FILE_BYTES, errors.ImageTooLarge)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise errors.ImageMissing if data is None else errors.NotAnImage
+    data = bytes(data)
+    if len(data) > MAX_FILE_BYTES:
+        raise errors.ImageTooLarge
+    check_header(data)
+    try:
+        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except Exception as error:  # Pillow's parsers raise anything on mutated files
+        raise errors.ImageDamaged from error
+    return _decode(image)
+
+
+def clean_question(text: str) -> str:
+    """Normalise one question: NFC, no control characters, 1 to 2,000 characters.
+
+    Line breaks and tabs stay; other control characters, lone surrogates, private-use characters and
+    those that reorder displayed text are removed. Idempotent. Raises a `UserError`.
+    """
+    if text is None:
+        raise errors.QuestionEmpty
+    if not isinstance(text, str):
+        raise errors.QuestionNotText
+    if len(text) > 8 * MAX_QUESTION:  # bounds the work on what will be refused anyway
+        raise errors.QuestionTooLong
+    text = clean_text(text)
+    if not any(_is_visible(c) for c in text):
+        raise errors.QuestionEmpty
+    if len(text) > MAX_QUESTION:
+        raise errors.QuestionTooLong
+    return text
+
+
+def check_header(data: bytes) -> tuple[int, int]:
+    """Tell the format by content and check the size its header claims, without decoding.
+
+    Returns (width, height) in pixels as stored. Raises a `UserError`.
+    """
+    if not data:
+        raise errors.ImageMissing
+    if data.startswith(_PNG):
+        size = _png_size(data)
+    elif data.startswith(_JPEG):
+        size = _jpeg_size(data)
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        size = _webp_size(data)
+    else:
+        head = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t")
+        known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
+        known = known or head.startswith((b"<svg", b"<?xml"))
+        raise errors.UnsupportedFormat if known else errors.NotAnImage
+    if size is None:
+        raise errors.ImageDamaged
+    _check_size(*size)
+    return size
+
+
+def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserError]) -> bytes:
+    """A regular file (never a device or a pipe), at most one byte more than `most`.
+
+    Args:
+        path: of the file.
+        most: bytes.
+        too_large: raised for a file of more.
+
+    Raises:
+        UserError: FileUnreadable, or `too_large`.
+    """
+    try:
+        info = os.stat(path)
+        if not stat.S_ISREG(info.st_mode):
+            raise errors.FileUnreadable
+        if info.st_size > most:
+            raise too_large
+        with open(path, "rb") as file:
+            return file.read(most + 1)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise errors.FileUnreadable from error
+
+
+def _check_size(width: int, height: int) -> None:
+    """Apply the pixel, side and aspect limits."""
+    if width * height > MAX_PIXELS:
+        raise errors.ImageTooManyPixels
+    if min(width, height) < MIN_SIDE:
+        raise errors.ImageTooSmall
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise errors.ImageTooNarrow
+
+
+def _png_size(data: bytes) -> tuple[int, int] | None:
+    """(width, height) of IHDR, the first chunk."""
+    if len(data) < 33 or data[12:16] != b"IHDR":
+        return None
+    return struct.unpack(">II", data[16:24])
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """(width, height) of the first frame header; also refuses what would decode for too long."""
+    at = 2
+    while at + 9 <= len(data):
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:  # fill byte, no payload
+            at += 1 if marker == 0xFF else 2
+            continue
+        if marker in _START_OF_FRAME:
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            _check_size(width, height)
+            # A 0xFF in compressed data is followed by 0x00, so this counts real scans (and, on
+            # the safe side, those of an embedded thumbnail).
+            if width * height * data.count(b"\xff\xda") > MAX_SCAN_PIXELS:
+                raise errors.ImageTooComplex
+            return width, height
+        if marker in (0xD9, 0xDA):  # the end, or a scan before any frame
+            return None
+        at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
+    return None
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    """(width, height) of the first chunk: lossy, lossless or extended."""
+    if len(data) < 30:
+        return None
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L" and data[20] == 0x2F:
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack("<HH", data[26:30])
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+def _decode(image: Image.Image) -> Image.Image:
+    """Fully decode, flatten, turn upright. The caller's own image object is left as it was."""
+    _check_size(*image.size)
+    try:
+        image.load()
+        _check_size(*image.size)
+        orientation = _orientation(image)
+        flat = _flatten(image)
+    except (errors.UserError, MemoryError):
+        raise
+    except Exception as error:  # truncated data, bad checksums, broken palettes and profiles
+        raise errors.ImageDamaged from error
+    return flat.transpose(_TRANSPOSE[orientation]) if orientation in _TRANSPOSE else flat
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF orientation 1 to 8; 1 when there is none or it cannot be read."""
+    try:
+        return int(image.getexif().get(_ORIENTATION_TAG, 1))
+    except Exception:  # a broken EXIF block must not cost the picture
+        return 1
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Any mode to RGB on white, strip by strip."""
+    flat = Image.new("RGB", image.size, "white")
+    rows = max(1, _STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        for colour, mask in _layers(strip):
+            flat.paste(colour, (0, top), mask)
+    return flat
+
+
+def _layers(strip: Image.Image) -> Iterator[tuple[Image.Image, Image.Image | None]]:
+    """The RGB (or grey) picture to lay on white, and its opacity."""
+    transparent = strip.info.get("transparency")
+    if strip.mode.startswith("I"):  # I;16 and its byte orders, and 32-bit integers holding 16
+        values = np.asarray(strip).astype(np.int64).clip(0, 65_535)
+        mask = Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8))
+        grey = Image.fromarray(((values + 128) // 257).astype(np.uint8))
+        yield grey.convert("RGB"), mask if isinstance(transparent, int) else None
+    elif strip.mode == "F":
+        raise errors.UnsupportedFormat("Floating-point images are not supported. Save it as PNG.")
+    elif strip.mode == "RGB" and isinstance(transparent, tuple):
+        # The key of a 16-bit file counts in 16 bits while Pillow keeps the high byte.
+        key = np.array([c >> 8 if max(transparent) > 255 else c for c in transparent])
+        hit = (np.asarray(strip) == key).all(-1)
+        yield strip, Image.fromarray(np.where(hit, 0, 255).astype(np.uint8))
+    elif strip.mode in ("LA", "La", "PA", "RGBA", "RGBa") or transparent is not None:
+        rgba = strip.convert("RGBA")
+        yield rgba.convert("RGB"), rgba.getchannel("A")
+    else:
+        yield strip.convert("RGB"), None
+
+
+def clean_text(text: str) -> str:
+    """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
+    return unicodedata.normalize("NFC", kept).strip()
+
+
+def _is_control(c: str) -> bool:
+    """Controls, surrogates, private use (`rotatek.inputs.prompt` marks its own places with it), separators
+    of old terminals, and marks that reorder displayed text."""
+    category = unicodedata.category(c)
+    return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING
+
+
+def _is_visible(c: str) -> bool:
+    return not c.isspace() and unicodedata.category(c) not in ("Cf", "Mn", "Me")
+
+
+def _clean_history(history: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Earlier turns, cleaned like questions; bounded in number and in length."""
+    try:
+        turns = [(question, answer) for question, answer in history or ()]
+    except (TypeError, ValueError) as error:
+        raise errors.HistoryInvalid from error
+    if len(turns) > MAX_HISTORY_TURNS or not all(isinstance(s, str) for t in turns for s in t):
+        raise errors.HistoryInvalid
+    if sum(len(s) for turn in turns for s in turn) > MAX_HISTORY:
+        raise errors.HistoryInvalid
+    return tuple((clean_question(question), clean_text(answer)) for question, answer in turns)
+
+
+def _whole_number(name: str, value: object, low: int, high: int) -> int:
+    """An int in [low, high]; whole floats are accepted, because web sliders send them."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    whole = whole or (isinstance(value, float) and math.isfinite(value) and value.is_integer())
+    if not whole or not low <= int(value) <= high:  # type: ignore[call-overload]
+        raise errors.SettingError(name, f"a whole number from {low} to {high}", value)
+    return int(value)  # type: ignore[call-overload]

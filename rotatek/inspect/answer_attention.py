@@ -1,0 +1,176 @@
+"""Where a column looked on the picture while it chose each token of its answer.
+
+While a column answers, the queries of its later layers are kept; when it has ended they are run
+once against its own cache, as it stands: full Keys for a plain cache, the stored ones for a
+compressed one. Those layers read the answer off the picture; earlier ones look everywhere. A layer
+that no longer holds what it saw, since its window moved on, is left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
+from rotatek.cache.rotatek_cache import RotateKCache
+
+MAX_STEPS = 64  # tokens whose queries are kept: every second, fourth... of a longer answer
+READING = 2 / 3  # the share of the layers that come before those that read off the picture
+
+
+@dataclass(frozen=True)
+class AnswerAttention:
+    """Attention over the visual tokens of one column.
+
+    Args:
+        cells: uint8 [S, visual_tokens], 255 where a row is largest; 0 where a token was dropped.
+        steps: [S] the number of the answer's token that each row led to.
+    """
+
+    cells: NDArray[np.uint8]
+    steps: tuple[int, ...]
+
+
+@dataclass
+class AnswerAttentionRecorder:
+    """Keeps the last query row of every attention call in layers from `first` on.
+
+    A call of several rows is a prompt or a further question, and begins anew.
+    """
+
+    first: int
+    rows: dict[int, list[Tensor]] = field(default_factory=dict)  # layer: [Hq, d] of each step
+    steps: list[int] = field(default_factory=list)
+    token: int = 0
+    stride: int = 1
+
+    @classmethod
+    def of(cls, layers: int) -> "AnswerAttentionRecorder":
+        """For a model of so many layers."""
+        return cls(min(int(READING * layers), layers - 1))
+
+    def see(self, layer: int, query: Tensor) -> None:
+        """One attention call: query [B, Hq, T, d]."""
+        if layer < self.first:
+            return
+        if layer == self.first:
+            self._count(prompt=query.shape[2] > 1)
+        if self.steps and self.steps[-1] == self.token:
+            row = query[0, :, -1].to(torch.float16, copy=True)
+            self.rows.setdefault(layer, []).append(row)
+
+    def _count(self, prompt: bool) -> None:
+        """Begin a step: a prompt's, or the next token's if it is one of those recorded."""
+        if prompt:
+            self.rows, self.steps, self.token, self.stride = {}, [0], 0, 1
+            return
+        self.token += 1
+        if len(self.steps) > MAX_STEPS:
+            self._thin()
+        if self.token % self.stride == 0:
+            self.steps.append(self.token)
+
+    def _thin(self) -> None:
+        """Keep every second recorded step, and record half as many from here on."""
+        self.stride *= 2
+        keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]
+        self.rows = {layer: [rows[i] for i in keep] for layer, rows in self.rows.items()}
+        self.steps = [self.steps[i] for i in keep]
+
+    @torch.inference_mode()
+    def finish(
+        self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
+    ) -> AnswerAttention | None:
+        """The looks of a column that has ended; None where it has seen no prompt.
+
+        Args:
+            cache: the column's.
+            visual: bool [L], which tokens of the first prompt are visual.
+            kept: bool [visual tokens], those that its pruner kept, or None where all stayed.
+        """
+        whole = min((len(rows) for rows in self.rows.values()), default=0)
+        total = int(visual.sum())
+        if not whole or not total:
+            return None
+        steps = self.steps[:whole]  # a stopped answer may end inside a step
+        mass = np.zeros((whole, total), dtype=np.float64)
+        for layer, rows in self.rows.items():
+            found = _layer(cache, layer, visual)
+            if found is not None:
+                seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
+                if getattr(cache.layers[layer], "span", None) is not None:
+                    seen = seen[:, ::-1]  # there the newest come first
+                mass[:, _tokens(seen.shape[1], total, kept)] += seen
+        top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
+        return AnswerAttention(np.round(255 * mass / top).astype(np.uint8), tuple(steps))
+
+
+class RecorderGroup:
+    """Several columns' recorders that see one prefill."""
+
+    def __init__(self, recorders: Sequence[AnswerAttentionRecorder]) -> None:
+        self.recorders = recorders
+
+    def see(self, layer: int, query: Tensor) -> None:
+        """One attention call: query [B, Hq, T, d]."""
+        for recorder in self.recorders:
+            recorder.see(layer, query)
+
+
+def _layer(cache: Cache, layer: int, visual: Tensor) -> tuple[Visual, Text] | None:
+    """One layer's visual and other tokens; None where it holds no visual ones, or not all."""
+    held = cache.layers[layer]
+    if isinstance(cache, RotateKCache):
+        if held.store is None or held.text is None or held.outgrown:
+            return None
+        return held.store.read(), held.text.read()
+    if held.keys.shape[2] < held.get_seq_length():
+        return None
+    mask = torch.zeros(held.keys.shape[2], dtype=torch.bool, device=held.keys.device)
+    mask[: len(visual)] = visual.to(mask.device)
+    keys, values = held.keys[:1], held.values[:1]
+    return (
+        Visual(keys[:, :, mask], values[:, :, mask]),
+        Text(keys[:, :, ~mask], values[:, :, ~mask]),
+    )
+
+
+def weights(
+    queries: Tensor, visual: Visual, text: Text, steps: Sequence[int], fed: int
+) -> NDArray[np.float32]:
+    """Mean attention [S, N] of queries [Hq, S, d] over visual tokens, text counted in the softmax.
+
+    fed: tokens that were decoded after the prompt; a step sees the prompt and `step` of them.
+    """
+    heads, d = text.keys.shape[1], text.keys.shape[3]
+    query = queries.float().view(1, heads, -1, len(steps), d)
+    visual = opened(visual)
+    keys = visual.keys
+    if keys.dim() == 1:
+        widths, offsets, basis = visual.key_widths, visual.key_offsets, visual.basis
+        assert widths is not None and offsets is not None and basis is not None
+        keys = pad_heads(keys, widths, offsets, visual.tokens or 0, basis.shape[-1])
+    projected, bias = project_query(query, visual)
+    seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
+    seen = seen if bias is None else seen + bias
+    held, _, place = opened_text(text)
+    others = query @ held[:1].transpose(-1, -2)[:, :, None]
+    count = int(place[0].max()) + 1 if place.shape[1] else 0
+    ends = torch.tensor(steps, device=others.device) + count - fed
+    dead = (place[:1] >= ends[:, None]) | (place[:1] < 0)
+    others = others.masked_fill(dead, float("-inf"))
+    weights = (torch.cat([seen, others], -1) * d**-0.5).softmax(-1)[..., : seen.shape[-1]]
+    if visual.lengths is not None:
+        weights = weights[..., : int(visual.lengths[0])]
+    return weights.mean((0, 1, 2)).cpu().numpy()
+
+
+def _tokens(count: int, total: int, kept: NDArray[np.bool_] | None) -> NDArray[np.int64] | slice:
+    """Which of all visual tokens a layer's `count` rows are."""
+    if kept is not None and count == int(kept.sum()) and count < total:
+        return np.flatnonzero(kept)
+    return slice(0, count)

@@ -1,0 +1,208 @@
+"""What a prefill and its answer looked like inside: capped numpy, enough to redraw every figure.
+
+A trace keeps ingredients (Keys, covariances, queries of the window and of the answer), not
+pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for whatever settings the
+sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer tokens.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods import rotation
+from rotatek.methods.channels.base import HeadStates, LayerStates
+
+MAX_STEPS = 64  # answer tokens whose queries are kept: every second, fourth... of a longer answer
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """One layer, one sample. n: traced tokens (a uniform stride over the layer's visual tokens).
+
+    keys: float16 [Hkv, n, d] post-RoPE; token: int32 [n] number of each among all visual tokens;
+    mean: [Hkv, d]; covariance: [Hkv, d, d] over every visual token; queries: float16 [Hq, W, d];
+    value_energy: eigenvalues [Hkv, d] of the Values' covariance, in the output metric where the
+    run's settings knew it; count: the layer's visual tokens; answer: float16 [S, Hq, d], the query
+    that chose each recorded token of the answer.
+    """
+
+    keys: NDArray[np.float16]
+    token: NDArray[np.int32]
+    mean: Floats
+    covariance: Floats
+    queries: NDArray[np.float16]
+    value_energy: Floats
+    count: int
+    answer: NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A prefill and its answer as the figures need them.
+
+    grids: where each image's visual tokens lie, empty where that is not known; steps: the number of
+    each recorded answer token, 0 being the one that the prompt's last row chose; itemsize: bytes of
+    a cached number.
+    """
+
+    layers: tuple[LayerTrace, ...]
+    grids: tuple[Grid, ...]
+    visual_tokens: int
+    steps: tuple[int, ...] = (0,)
+    itemsize: int = 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, kv heads)."""
+        return len(self.layers), self.layers[0].keys.shape[0] if self.layers else 0
+
+    @property
+    def nbytes(self) -> int:
+        """What the trace weighs."""
+        parts = [vars(layer).values() for layer in self.layers]
+        return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
+
+    def head(self, layer: int, head: int) -> HeadStates:
+        """One kv head's ingredients, as the methods' own functions take them."""
+        trace = self.layers[layer]
+        return HeadStates(
+            torch.from_numpy(trace.keys[head].astype(np.float32)),
+            torch.from_numpy(_group(trace, trace.queries, head)),
+            torch.from_numpy(trace.mean[head]),
+            torch.from_numpy(trace.covariance[head]),
+        )
+
+    def query(self, layer: int, head: int, step: int) -> Tensor:
+        """The queries that chose one token of the answer.
+
+        Args:
+            layer: index from 0.
+            head: kv head, whose group of query heads is meant.
+            step: index into `steps`.
+
+        Returns:
+            [G, d] float32.
+        """
+        trace = self.layers[layer]
+        if self.steps[step] == 0:  # the prompt's last row
+            return torch.from_numpy(_group(trace, trace.queries, head)[:, -1])
+        row = trace.answer[step - len(self.steps)]  # `steps` begins with 0
+        return torch.from_numpy(_group(trace, row, head))
+
+
+def _group(trace: LayerTrace, queries: NDArray, head: int) -> Floats:
+    """Rows of queries [Hq, ...] that read one kv head, float32."""
+    size = trace.queries.shape[0] // trace.keys.shape[0]
+    return queries[head * size : (head + 1) * size].astype(np.float32)
+
+
+@dataclass
+class TraceRecorder:
+    """Collects a `Trace` of sample 0 while a cache fills and answers; one covariance a layer, two
+    matrix products and, for each answer token, one copied query row."""
+
+    limit: int
+    layers: list[LayerTrace] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)  # covariances [Hkv, d, d], on the device
+    answer: list[list[Tensor]] = field(default_factory=list)  # per layer: rows [Hq, d]
+    numbers: list[int] = field(default_factory=list)  # of the answer tokens behind those rows
+    token: int = 0
+    stride: int = 1
+    itemsize: int = 2
+    done: bool = False
+
+    def record(self, states: LayerStates) -> None:
+        """Called by the cache, once a layer."""
+        count = int(states.lengths[0])
+        step = max(1, -(-count // self.limit))
+        token = torch.arange(0, count, step)
+        mean, covariance = rotation.centred_covariance(states.keys[:1], states.lengths[:1])
+        queries = states.queries[0][:, states.window_alive[0]]
+        self.values.append(_value_covariance(states))
+        self.itemsize = states.keys.element_size()
+        self.answer.append([])
+        self.layers.append(
+            LayerTrace(
+                keys=_numpy(states.keys[0, :, token.to(states.keys.device)], torch.float16),
+                token=token.to(torch.int32).numpy(),
+                mean=_numpy(mean[0]),
+                covariance=_numpy(covariance[0]),
+                queries=_numpy(queries, torch.float16),
+                value_energy=np.zeros(mean.shape[1:], dtype=np.float32),
+                count=count,
+                answer=np.zeros((0, *states.queries.shape[1::2]), dtype=np.float16),
+            )
+        )
+
+    def step(self, layer: int, query: Tensor) -> None:
+        """Called by the cache once a layer for each answer token: query [B, Hq, 1, d].
+
+        What follows the answer, a conversation's next question, is not recorded.
+        """
+        if self.done or layer >= len(self.answer):
+            return
+        if layer == 0:
+            self.token += 1
+            if self.token % self.stride == 0:
+                self.numbers.append(self.token)
+        if self.token % self.stride == 0:
+            self.answer[layer].append(query[0, :, -1].to(torch.float16, copy=True))
+        if layer == len(self.layers) - 1 and len(self.numbers) > MAX_STEPS:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Keep every second recorded token, and record half as many from here on."""
+        self.stride *= 2
+        keep = [i for i, number in enumerate(self.numbers) if number % self.stride == 0]
+        self.answer = [[rows[i] for i in keep] for rows in self.answer]
+        self.numbers = [self.numbers[i] for i in keep]
+
+    def finish(
+        self, grids: tuple[Grid, ...], visual_tokens: int, kept: NDArray[np.bool_] | None
+    ) -> Trace:
+        """Close the record and make the trace of it.
+
+        Args:
+            grids: where each image's visual tokens lie.
+            visual_tokens: of the whole prompt, before any pruning.
+            kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
+        """
+        whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
+        energies = _eigenvalues(torch.stack(self.values))
+        self.done = True
+        layers = []
+        for trace, rows, energy in zip(self.layers, self.answer, energies, strict=True):
+            token = trace.token
+            if kept is not None and trace.count == int(kept.sum()):
+                token = np.flatnonzero(kept).astype(np.int32)[token]
+            answer = _numpy(torch.stack(rows[:whole]), torch.float16) if whole else trace.answer
+            layers.append(replace(trace, token=token, value_energy=energy, answer=answer))
+        self.values.clear()
+        self.answer.clear()
+        steps = (0, *self.numbers[:whole])
+        return Trace(tuple(layers), grids, visual_tokens, steps, self.itemsize)
+
+
+def _value_covariance(states: LayerStates) -> Tensor:
+    """[Hkv, d, d] of sample 0's Values, in the output metric where it is known."""
+    _, covariance = rotation.centred_covariance(states.values[:1], states.lengths[:1])
+    if states.value_metric is None:
+        return covariance[0]
+    root = states.value_metric[0]
+    return root @ covariance[0] @ root
+
+
+def _eigenvalues(covariance: Tensor) -> Floats:
+    """Falling eigenvalues of [..., d, d], on the CPU: a GPU takes such matrices one by one."""
+    values = torch.linalg.eigvalsh(covariance.double().cpu()).flip(-1)
+    return values.clamp(min=0).float().numpy()
+
+
+def _numpy(tensor: Tensor, dtype: torch.dtype = torch.float32) -> NDArray:
+    return tensor.detach().to("cpu", dtype).numpy().copy()

@@ -1,0 +1,242 @@
+"""What figures show of a trace: the methods' own functions, run on its ingredients.
+
+Symbols: n traced tokens, d channels, k kept ones, G query heads that read a kv head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rotatek.inspect.trace import Floats, Trace
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.base import Axes, HeadStates
+from rotatek.methods.settings import Settings
+from rotatek.methods.shares import channels_kept
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Where one query looks. Over n traced tokens, means over the group's query heads.
+
+    Args:
+        exact: scores before softmax [n], from full Keys.
+        approximate: the same from compressed Keys.
+        attention: softmax [n] of `exact` over the traced tokens.
+        compressed: softmax [n] of `approximate`.
+        score_error: L2 of the difference over L2 of the exact scores' variation between tokens.
+    """
+
+    exact: Floats
+    approximate: Floats
+    attention: Floats
+    compressed: Floats
+    score_error: float
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One kv head under a method that rotates.
+
+    Args:
+        raw: |K| [n, d] as the model makes them.
+        rotated: |K| [n, d] after the full rotation, channels by falling energy.
+        spectrum: [d] eigenvalues as shares.
+        k: kept channels.
+        token: [n] number of each among all visual tokens.
+    """
+
+    raw: Floats
+    rotated: Floats
+    spectrum: Floats
+    k: int
+    token: NDArray[np.int32]
+
+    @property
+    def tokens(self) -> int:
+        """Visual tokens that the rows stand for."""
+        return int(self.token[-1]) + 1
+
+
+def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
+    """Every registered method that leaves channels out, by name, in the order of the registry.
+
+    Args:
+        own: methods whose options are taken as they are; the others have their defaults.
+    """
+    every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
+    return {name: one for name, one in every.items() if one.drops_channels}
+
+
+def head_view(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
+) -> HeadView:
+    """One head at the method's width, or at `k` channels."""
+    states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
+    total = axes.spectrum.sum().clamp(min=1e-30)
+    return HeadView(
+        raw=states.keys.abs().numpy(),
+        rotated=((states.keys - states.mean) @ axes.forward).abs().numpy(),
+        spectrum=(axes.spectrum / total).numpy(),
+        k=channels_kept(len(axes.spectrum), method.key_share) if k is None else k,
+        token=trace.layers[layer].token,
+    )
+
+
+def masks(
+    trace: Trace, layer: int, head: int, methods: Mapping[str, ChannelMethod], k: int
+) -> dict[str, NDArray[np.bool_]]:
+    """By the names of `methods`: which numbers of each token they store at k, [n, d] bool."""
+    states = trace.head(layer, head)
+    return {name: one.mask(states, k).numpy() for name, one in methods.items()}
+
+
+def energy_curve(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, weighing: ChannelMethod, k: int
+) -> NDArray[np.float64]:
+    """[d + 1]: share of the variation between tokens that survives under `method`.
+
+    With 0 to d channels, exactly at `k`; variation counts as `weighing` weighs the channels.
+    """
+    states = trace.head(layer, head)
+    held = method.energy(states, weighing.weights(states.queries), k)
+    return held.clamp(0, 1).double().numpy()
+
+
+def energy_curves(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
+) -> dict[str, NDArray[np.float64]]:
+    """`energy_curve` of `compared(method)`, as `method` weighs the channels."""
+    d = trace.layers[layer].keys.shape[-1]
+    k = channels_kept(d, method.key_share) if k is None else k
+    return {
+        name: energy_curve(trace, layer, head, one, method, k)
+        for name, one in compared(method).items()
+    }
+
+
+def attention_view(
+    trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int | None = None
+) -> AttentionView:
+    """Where the query that chose token `trace.steps[step]` of the answer looks."""
+    states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
+    k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
+    return _attention(states, axes, trace.query(layer, head, step), k)
+
+
+def _attention(states: HeadStates, axes: Axes, query: Tensor, k: int) -> AttentionView:
+    """Scores of query rows [G, d] against a head's full Keys, and against its first k channels."""
+    scale = states.keys.shape[-1] ** -0.5
+    exact = (query @ states.keys.T) * scale  # [G, n]
+    kept = (states.keys - states.mean) @ axes.forward[:, :k]  # [n, k]
+    small = (query @ axes.back[:, :k]) @ kept.T
+    approximate = (small + (query @ states.mean)[:, None]) * scale
+    spread = (exact - exact.mean(-1, keepdim=True)).norm().clamp(min=1e-12)
+    return AttentionView(
+        exact=exact.mean(0).numpy(),
+        approximate=approximate.mean(0).numpy(),
+        attention=exact.softmax(-1).mean(0).numpy(),
+        compressed=approximate.softmax(-1).mean(0).numpy(),
+        score_error=float((approximate - exact).norm() / spread),
+    )
+
+
+def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
+    """The rotated channels of a method that has them."""
+    axes = method.axes(trace.head(layer, head))
+    if axes is None:
+        raise ValueError(f"{method.label} does not rotate")
+    return axes
+
+
+def spectra(trace: Trace, method: ChannelMethod) -> Floats:
+    """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d]."""
+    layers, heads = trace.shape
+    counts = [max(1, layer.count) for layer in trace.layers]
+    rows = [
+        [_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)]
+        for la in range(layers)
+    ]
+    return torch.stack([torch.stack(row) for row in rows]).numpy()
+
+
+def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
+    """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
+    return method.key_widths(torch.from_numpy(energies)).numpy()
+
+
+def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
+    """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
+    depths = method.key_bits(torch.from_numpy(energies))
+    if depths is not None:
+        return depths.numpy().astype(np.int32)
+    inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
+    return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
+
+
+def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
+    """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
+    level = method.water_level(torch.from_numpy(energies))
+    total = max(float(energies[layer, head].sum()), 1e-30)
+    return None if level is None else level / total
+
+
+def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
+    """Value channels that each head keeps, [layers, kv heads]."""
+    energies = np.stack([layer.value_energy / max(1, layer.count) for layer in trace.layers])
+    return method.value_widths(torch.from_numpy(energies)).numpy()
+
+
+def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
+    """Captured energy [layers, kv heads] at the method's widths; energies: `spectra`."""
+    inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
+    total = np.maximum(energies.sum(-1), 1e-30)
+    return (np.where(inside, energies, 0.0).sum(-1) / total).astype(np.float32)
+
+
+def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
+    """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
+    keys, values = key_widths(method, energies), value_widths(trace, method)
+    tokens = torch.tensor([[layer.count] for layer in trace.layers])
+    d = energies.shape[-1]
+    return method.head_bytes(
+        torch.from_numpy(keys), torch.from_numpy(values), tokens, d, trace.itemsize
+    ).numpy()
+
+
+def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
+    """Bytes that a run's visual tokens would take under `settings`; energies: `spectra`.
+
+    Heads, widths, bases and masks are counted as the methods count them.
+    """
+    method, pruner = settings.channels, settings.tokens
+    keys, values = key_widths(method, energies), value_widths(trace, method)
+    rows = [[tokens] for tokens in pruner.tokens_by_layer(len(keys), trace.visual_tokens)]
+    return int(
+        method.head_bytes(
+            torch.from_numpy(keys), torch.from_numpy(values), torch.tensor(rows),
+            energies.shape[-1], trace.itemsize,
+        ).sum()
+    )  # fmt: skip
+
+
+def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:
+    """Every head's score error for the prompt's last row, [layers, kv heads]."""
+    kept, (layers, heads) = key_widths(method, energies), trace.shape
+    return np.array([
+        [attention_view(trace, row, head, method, 0, int(kept[row, head])).score_error
+         for head in range(heads)]
+        for row in range(layers)
+    ], dtype=np.float32)  # fmt: skip
+
+
+def on_grid(
+    trace: Trace, token: NDArray[np.int32], attention: Floats, grid: int = 0
+) -> NDArray[np.float64]:
+    """Attention [n] of the traced tokens on one of the images' grids [rows, columns]."""
+    mass = np.zeros(trace.visual_tokens, dtype=np.float64)
+    mass[token] = attention
+    return trace.grids[grid].lay(mass)

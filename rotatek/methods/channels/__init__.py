@@ -1,0 +1,34 @@
+"""The second slider: how many Key channels stay, in which basis, in how many bits. As in menus."""
+
+from typing import Final
+
+from rotatek.methods.channels.base import ChannelMethod, HeadStates, LayerStates, full_visual
+from rotatek.methods.channels.full import Full
+from rotatek.methods.channels.kivi import Kivi
+from rotatek.methods.channels.rotatek import RotateK
+from rotatek.methods.channels.spark import SparK
+from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.think import ThinK
+from rotatek.methods.channels.turboquant import TurboQuant
+from rotatek.methods.registry import Registry
+
+CHANNELS: Final = Registry(
+    "rotatek.channels",
+    ChannelMethod,  # type: ignore[type-abstract]
+    (RotateK, ThinK, SparK, Kivi, TurboQuant, Full),
+)
+
+__all__ = [
+    "CHANNELS",
+    "ChannelMethod",
+    "Full",
+    "HeadStates",
+    "Kivi",
+    "LayerStates",
+    "RotateK",
+    "SparK",
+    "Store",
+    "ThinK",
+    "TurboQuant",
+    "full_visual",
+]

@@ -1,0 +1,93 @@
+"""RotateK's own tables in the evaluation: its design choices, what goes beyond its paper, its bits.
+
+The registry asks a method for `studies()`; the rows of RotateK's are made here, from the class that
+it hands in. Labels and expectations are data: a report says beside each what was found.
+"""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Final
+
+from rotatek.methods.channels.base import ChannelMethod, Relation, Study
+
+HEAD: Final = 128  # channels of a head in the paper's models, and in both embedded ones
+BITS: Final = (0.5, 0.75, 1, 2)
+Made = Callable[..., ChannelMethod]
+Rows = dict[str, tuple[dict[str, Any], ChannelMethod]]
+Expected = tuple[str, str, Relation, str]
+
+
+def studies(made: Made) -> tuple[Study, ...]:
+    """Every table of RotateK's own; `made` is the method."""
+    return _ablation(made), _beyond(made), _bits(made)
+
+
+def _ablation(made: Made) -> Study:
+    """Solver x weighting, without pruning and at the two places of the paper's table."""
+    places: dict[str, tuple[dict[str, Any], float]] = {
+        "32 channels": ({}, 0.25),
+        "12 channels": ({}, 12 / HEAD),
+        "FastV 0.3, 32 channels": ({"tokens": "fastv", "keep_tokens": 0.3}, 0.25),
+        "VisionZip 0.25, 32 channels": ({"tokens": "visionzip", "keep_tokens": 0.25}, 0.25),
+    }
+    rows: Rows = {
+        f"{place}: {solver}, {weighting}": (
+            pruner, made(keep=keep, solver=solver, weighting=weighting)
+        )
+        for (place, (pruner, keep)), solver, weighting in product(
+            places.items(), ("subspace", "eigh"), ("paper", "none", "consistent")
+        )
+    }  # fmt: skip
+    claims: list[Expected] = []
+    for place, (pruner, keep) in places.items():
+        rows[f"{place}: as printed"] = pruner, made(keep=keep, solver="paper")
+        found = f"{place}: subspace, paper"
+        claims.append((found, f"{place}: eigh, paper", "about", "solver"))
+        claims.append((f"{place}: as printed", f"{place}: eigh, paper", "about", "printed"))
+        claims.append((found, f"{place}: subspace, none", "at least", "weighting"))
+    return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
+
+
+def _beyond(made: Made) -> Study:
+    """Widths that adapt and Values that rotate, against dropping tokens at the same nominal KV."""
+    uniform = ((32, 128), (12, 128), (8, 128), (32, 64), (32, 32), (32, 16), (16, 32))
+    adaptive = ((12, 128), (8, 128), (16, 32), (12, 24), (12, 16), (8, 12))
+    rows: Rows = {}
+    for widths, pairs in (("uniform", uniform), ("adaptive", adaptive)):
+        for keys, values in pairs:
+            one = made(
+                keep=keys / HEAD, keep_values=values / HEAD, widths=widths, weighting="consistent"
+            )
+            rows[f"Keys {keys}, Values {values}, {widths}"] = {}, one
+    fastv = {"tokens": "fastv", "keep_tokens": 0.4}
+    for widths in ("uniform", "adaptive"):
+        one = made(keep=16 / HEAD, widths=widths, weighting="consistent")
+        rows[f"FastV 0.4, Keys 16, {widths}"] = fastv, one
+    claims: tuple[Expected, ...] = (
+        ("Keys 12, Values 128, adaptive", "Keys 12, Values 128, uniform", "at least", "widths"),
+        ("Keys 8, Values 128, adaptive", "Keys 8, Values 128, uniform", "at least", "widths"),
+        ("FastV 0.4, Keys 16, adaptive", "FastV 0.4, Keys 16, uniform", "at least", "widths"),
+        ("Keys 32, Values 32, uniform", "FastV only, KV 0.25", "at least", "values"),
+        ("Keys 16, Values 32, adaptive", "FastV only, KV 0.1875", "at least", "values"),
+        ("Keys 12, Values 16, adaptive", "FastV only, KV 0.1094", "at least", "values"),
+        ("Keys 16, Values 32, adaptive", "Uncompressed", "about", "lossless"),
+        ("Keys 12, Values 16, adaptive", "Uncompressed", "about", "lossless"),
+    )
+    title = "Beyond the paper: adaptive widths and rotated Values"
+    return Study("beyond", title, rows, claims, (0.25, 0.1875, 0.109375))
+
+
+def _bits(made: Made) -> Study:
+    """The bits that channels earn, alone and after both of the paper's pruners."""
+    places: dict[str, dict[str, Any]] = {
+        "": {},
+        "FastV 0.4, ": {"tokens": "fastv", "keep_tokens": 0.4},
+        "VisionZip 0.4, ": {"tokens": "visionzip", "keep_tokens": 0.4},
+    }
+    words = {bits: f"{bits:g} bit{'s' * (bits != 1)}" for bits in BITS}
+    rows: Rows = {
+        place + words[bits]: (pruner, made(bits=bits))
+        for (place, pruner), bits in product(places.items(), BITS)
+    }
+    claims: list[Expected] = [(one, "Uncompressed", "about", "bits") for one in words.values()]
+    return Study("bits", "Beyond the paper: the bits that channels earn", rows, tuple(claims))

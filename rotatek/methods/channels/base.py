@@ -1,0 +1,418 @@
+"""What a channel method is: how it stores one layer's visual tokens, and what figures ask of it.
+
+A method is one file with a frozen dataclass: its fields are its options (`rotatek.methods.options`), its
+class attributes its name, words and colour. Only `compress` must be written. What figures show is
+worked out from what `compress` stores, unless a method knows it exactly and says so.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Text, Visual
+from rotatek.bridge.row_layout import Rows
+from rotatek.methods import rotation
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import Method, choice, option
+from rotatek.methods.rotation.stored_bases import LayerAxes
+from rotatek.methods.shares import channels_kept
+
+Relation = Literal["at least", "about"]
+SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
+CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
+
+
+@dataclass(frozen=True)
+class LayerStates:
+    """One layer's visual tokens and recent queries, when its prefill attention has run.
+
+    Args:
+        keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
+        values: [B, Hkv, N, d], zero there, too.
+        lengths: [B] visual tokens of each sample.
+        queries: [B, Hq, W, d], the most recent prompt rows.
+        window_alive: [B, W] bool, the rows that are real.
+        layer: index from 0.
+        value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
+        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, its axes for bits, or
+            None.
+        entering: gives the window's rows as the layer reads them [B, 1, W, hidden], zero where they
+            are not real; to be asked while the layer is filled. It, or they, may be None.
+        text: the prompt's other tokens at full width; None where they are not known.
+        made: what follows from the states alone, where several caches are filled from them.
+    """
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    queries: Tensor
+    window_alive: Tensor
+    layer: int
+    value_metric: tuple[Tensor, Tensor] | None = None
+    basis: Tensor | LayerAxes | None = None
+    entering: Callable[[], Tensor | None] | None = None
+    text: Text | None = None
+    made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def taken(self, rows: Rows) -> "LayerStates":
+        """The same of some of the visual tokens, in that order."""
+        keys, values = rows.gather(self.keys), rows.gather(self.values)
+        return replace(self, keys=keys, values=values, lengths=rows.lengths, made={})
+
+    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, called by the first who asks for `what` of these states."""
+        if what not in self.made:
+            self.made[what] = make()
+        return self.made[what]
+
+
+@dataclass(frozen=True)
+class HeadStates:
+    """One kv head of one sample as figures need it, on the CPU in float32.
+
+    Args:
+        keys: [n, d] of some of its visual tokens.
+        queries: [G, W, d], the window's, of the heads that read it.
+        mean: [d] of every visual token's Key.
+        covariance: [d, d] centred, over every visual token.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    mean: Tensor
+    covariance: Tensor
+
+    def as_layer(self) -> LayerStates:
+        """These tokens as a layer of one head; their Values are zero."""
+        alive = torch.ones(1, self.queries.shape[1], dtype=torch.bool)
+        keys = self.keys[None, None]
+        count = torch.tensor([len(self.keys)], dtype=torch.int32)
+        return LayerStates(keys, torch.zeros_like(keys), count, self.queries[None], alive, 0)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The basis in which a method that rotates stores a head.
+
+    Args:
+        forward: [d, d] F: a centred Key k becomes k F, most important channel first.
+        back: [d, d] B: a query q becomes q B.
+        spectrum: [d] falling eigenvalues, the (weighted) energy of each channel.
+    """
+
+    forward: Tensor
+    back: Tensor
+    spectrum: Tensor
+
+
+@dataclass(frozen=True)
+class Study:
+    """Settings of one method that its evaluation compares, beside the tables every method is in.
+
+    Args:
+        name: by which the command line knows the table.
+        title: its heading.
+        rows: label -> (flat options of the pruner, the method).
+        claims: (first label, second label, relation, and where there is one, the claim that it is
+            part of) that the literature leads one to expect; "Uncompressed" names the reference.
+        rivals: nominal budgets at which dropping tokens alone is shown beside, with its label.
+    """
+
+    name: str
+    title: str
+    rows: Mapping[str, tuple[Mapping[str, Any], "ChannelMethod"]]
+    claims: tuple[tuple[str, str, Relation] | tuple[str, str, Relation, str], ...] = ()
+    rivals: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChannelMethod(Method):
+    """A way to store fewer numbers per visual Key. One file, and one line in the registry.
+
+    Class attributes, beside those of `Method`:
+        reading: what to see in its mask.
+        title: of its mask's figure.
+        rotates: whether it stores rotated channels.
+        narrows: whether it leaves channels out; if not, it stores every number, in fewer bits.
+        expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
+    """
+
+    reading: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    rotates: ClassVar[bool] = False
+    drops_channels: ClassVar[bool] = True
+    expected: ClassVar[Relation | None] = None
+
+    # What it stores
+
+    @abstractmethod
+    def compress(self, states: LayerStates) -> Store:
+        """Store one layer's visual tokens."""
+
+    def finish_layers(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
+        """Called after every layer with the stores so far, `last` when it was the last one."""
+
+    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
+        """Precomputed eigenvectors [Hkv, d, d] or axes of each layer, from a file of an option."""
+        return None
+
+    @property
+    def weighs_values(self) -> bool:
+        """Whether `compress` uses `LayerStates.value_metric`, which takes time to compute."""
+        return False
+
+    # What it counts as
+
+    @property
+    def key_share(self) -> float:
+        """Share of the Key channels that stay."""
+        return self.kept
+
+    @property
+    def value_share(self) -> float:
+        """Share of the Value channels that stay."""
+        return 1.0
+
+    @property
+    def adapts(self) -> bool:
+        """Whether heads get widths of their own, and `key_share` is their mean."""
+        return False
+
+    @property
+    def bits_a_number(self) -> float | None:
+        """Mean bits of a stored number, where a method hands out bits and not channels."""
+        return None
+
+    @property
+    def recent_text(self) -> int | None:
+        """Newest text tokens that stay as the model computes where others take 8 bits; or None."""
+        return None
+
+    @property
+    def nominal_share(self) -> float:
+        """Share of Keys and Values together, as the paper counts it."""
+        return (self.key_share + self.value_share) / 2
+
+    @property
+    def stores_everything(self) -> bool:
+        """Whether the cache is the plain one."""
+        return False
+
+    @property
+    def beyond(self) -> str:
+        """What of these options goes past the method's own paper, in a few words; or nothing."""
+        return ""
+
+    @property
+    def form(self) -> str:
+        """What tells this form of the method from its plain one, in titles; or nothing."""
+        return self.beyond
+
+    def within(self, share: float) -> Self:
+        """The same method at the nominal share `share`, or as near to it as it can be.
+
+        Here by `at`, which nominal shares follow in a line; a method with steps takes the largest
+        that does not pass it.
+        """
+        least, all_of_it = self.at(SMALLEST_KEEP).nominal_share, self.at(1.0).nominal_share
+        if all_of_it <= least:
+            return self
+        place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
+        return self.at(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
+
+    @classmethod
+    def variants(cls) -> Mapping[str, "ChannelMethod"]:
+        """Forms of the method that get rows of their own, by label."""
+        return {cls.label: cls()}
+
+    @classmethod
+    def papers(cls) -> Mapping[str, "ChannelMethod"]:
+        """Its rows in the RotateK paper's tables, by label; the first is what the paper has."""
+        return {cls.label: cls()}
+
+    @classmethod
+    def studies(cls) -> Sequence[Study]:
+        """Further tables of the evaluation."""
+        return ()
+
+    @classmethod
+    def presets(cls) -> Mapping[str, "ChannelMethod"]:
+        """Settings worth a button on the page, by label, besides the paper's budgets."""
+        return {}
+
+    def of_paper(self) -> Self:
+        """The same method without what goes past its own paper (`beyond`)."""
+        return self
+
+    # What figures ask
+
+    def stored(self, head: HeadStates, k: int) -> Visual:
+        """What decoding reads of a head that keeps k channels: `compress`, settled, on its own."""
+        alone = self.for_figures().at(k / head.keys.shape[-1])
+        store = alone.compress(head.as_layer())
+        alone.finish_layers([store], last=True)
+        return store.read()
+
+    def for_figures(self) -> Self:
+        """The same method without what concerns other heads, Values, or the type of numbers."""
+        return self.of_paper()
+
+    def reconstruction(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d]: the Keys that decoding at k channels amounts to: scores are q . this."""
+        seen = self.stored(head, k)
+        keys = seen.keys[0, 0].float()
+        if seen.index is not None:
+            dense = torch.zeros(len(keys), head.keys.shape[-1])
+            keys = dense.scatter_(1, seen.index[0, 0].expand(len(keys), -1), keys)
+        elif seen.basis is not None:
+            keys = keys @ seen.basis[0, 0].float().T
+        return keys if seen.mean is None else keys + seen.mean[0, 0].float()
+
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: which numbers of each token are stored, in the method's own channels."""
+        n, d = head.keys.shape
+        if self.rotates:
+            return (torch.arange(d) < k).expand(n, d)
+        return self.reconstruction(head, k) != 0
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """Share of the variation between tokens that survives with 0 to d channels.
+
+        Variation is that of the Keys times `weights`. Worked out at k and at `CURVE_POINTS` other
+        widths, and straight in between.
+
+        Args:
+            head: a head's Keys and queries.
+            weights: [d] what each channel's variation counts for.
+            k: a width at which it is worked out.
+
+        Returns:
+            [d + 1].
+        """
+        return surviving(head.keys, weights, k, lambda width: self.reconstruction(head, width))
+
+    def axes(self, head: HeadStates) -> Axes | None:
+        """The rotated channels, where the method rotates."""
+        return None
+
+    def weights(self, queries: Tensor) -> Tensor:
+        """[d]: what each channel's variation counts for, from window queries [G, W, d]."""
+        return rotation.query_weights(queries[None], 1)[0, 0]
+
+    def key_widths(self, spectra: Tensor) -> Tensor:
+        """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
+        kept = channels_kept(spectra.shape[-1], self.key_share)
+        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def value_widths(self, spectra: Tensor) -> Tensor:
+        """Value channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
+        kept = channels_kept(spectra.shape[-1], self.value_share)
+        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+
+    def key_bits(self, spectra: Tensor) -> Tensor | None:
+        """Bits of every rotated Key channel, int [layers, heads, d], where they differ."""
+        return None
+
+    def number_bits(self, itemsize: int) -> int:
+        """Bits of a stored Key number where all have the same; itemsize: bytes of the model's."""
+        return 8 * itemsize
+
+    def water_level(self, spectra: Tensor) -> float | None:
+        """Energy that a channel must have to get any bits, where bits are handed out by energy.
+
+        Args:
+            spectra: of every head, [layers, heads, d].
+        """
+        return None
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Bytes of every head, int64 [layers, heads].
+
+        Args:
+            keys: Key channels that every head stores, [layers, heads].
+            values: Value channels, in the same shape.
+            tokens: visual tokens of each layer, [layers, 1].
+            d: head width.
+            itemsize: bytes of a cached number.
+        """
+        return itemsize * tokens.long() * (keys.long() + values.long())
+
+
+def keep_option(help: str) -> Any:
+    """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
+    return option(
+        0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
+    )
+
+
+def text_dtype_option() -> Any:
+    """The option `text_dtype` of a method that can store text in 8 bits."""
+    return choice(
+        "model",
+        "Numbers of the text",
+        "text and generated tokens as the model computes, or the older ones in 8 bits (beyond the "
+        "paper)",
+        [("model", "as the model computes"), ("int8", "8-bit integers")],
+        place="beyond",
+    )
+
+
+def text_window_option() -> Any:
+    """The option `text_window` beside `text_dtype`."""
+    return option(
+        32,
+        "Recent text",
+        "newest text tokens that stay as the model computes where text_dtype is int8, 16 or more",
+        kind="integer",
+        low=16,
+        place="more",
+    )
+
+
+def variation(keys: Tensor) -> Tensor:
+    """Sum of squares of keys [n, d] around their mean."""
+    return (keys - keys.mean(0)).square().sum()
+
+
+def surviving(keys: Tensor, weights: Tensor, k: int, rebuilt: Callable[[int], Tensor]) -> Tensor:
+    """[d + 1]: share of the variation of keys [n, d], times weights [d], that survives.
+
+    Args:
+        k: a width at which it is worked out, besides `CURVE_POINTS` others.
+        rebuilt: from a width to what the Keys have become, [n, d].
+    """
+    d = keys.shape[-1]
+    total = variation(keys * weights).clamp(min=1e-30)
+    held = {0: 0.0, d: 1.0}
+    for width in {k, *torch.linspace(1, d - 1, CURVE_POINTS).int().tolist()} - {0, d}:
+        lost = variation((rebuilt(width) - keys) * weights)
+        held[width] = 1.0 - float(lost / total)
+    return interpolated(held, d + 1)
+
+
+def running_share(amounts: Tensor) -> Tensor:
+    """[d + 1] float64: share of amounts [d] in the first 0 to d of them; 1 where all are zero."""
+    total = amounts.double().cumsum(0)
+    held = torch.where(total[-1] > 0, total / total[-1].clamp(min=1e-300), 1.0)
+    return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
+
+
+def interpolated(points: Mapping[int, float], size: int) -> Tensor:
+    """[size]: straight lines through (index, value) points that hold the first and the last."""
+    at = torch.tensor(sorted(points), dtype=torch.float64)
+    values = torch.tensor([points[int(index)] for index in at], dtype=torch.float64)
+    x = torch.arange(size, dtype=torch.float64)
+    right = torch.searchsorted(at, x).clamp(1, len(at) - 1)
+    share = (x - at[right - 1]) / (at[right] - at[right - 1])
+    return values[right - 1] + share * (values[right] - values[right - 1])
+
+
+def full_visual(states: LayerStates) -> Visual:
+    """The visual tokens as they are."""
+    return Visual(states.keys, states.values, states.lengths)

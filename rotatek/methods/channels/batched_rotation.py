@@ -1,0 +1,287 @@
+"""How RotateK's layers are filled: rotated together, trimmed to their widths, stored in 8 bits.
+
+Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu; F and B follow from the
+weighting, as `rotatek.methods.channels.rotatek` says.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Visual
+from rotatek.methods import rotation
+from rotatek.methods.channels.adaptive_widths import allot, head_mask, narrow
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.eight_bit import store_in_eight_bits
+from rotatek.methods.channels.store import Store
+from rotatek.methods.shares import channels_kept
+
+HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together
+ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
+ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
+
+
+@dataclass
+class RotateKStore(Store):
+    """A plain store that, until it is settled, also holds what is settled with other layers'.
+
+    waiting: the states, whose full Keys and Values `visual` still has. Energies: the spectra that
+    allot adaptive widths.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
+
+    waiting: LayerStates | None = field(default=None)
+    key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
+    value_energy: Tensor | None = field(default=None)
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers alike, taken as one whose samples are the first one's, then the second's, ...
+
+    What follows from them is kept with the first one's states, for every cache they fill.
+    """
+
+    parts: Sequence[LayerStates]
+
+    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, called by the first who asks for `what` of these layers."""
+        return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
+
+    def of(self, name: str) -> Tensor:
+        """That field of all states, [L * B, ...]: joined anew, so that it goes when it was used."""
+        each = [getattr(part, name) for part in self.parts]
+        return each[0] if len(each) == 1 else torch.cat(each)
+
+    def spread(self, each: Sequence[Tensor]) -> Tensor:
+        """What every layer has one of, as [L * B, ...]."""
+        rows, stacked = len(self.parts[0].keys), torch.stack(list(each))
+        return stacked if rows == 1 else stacked.repeat_interleave(rows, 0)
+
+    def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
+        """Each layer's own part of what was found: a slice where it stays aligned, else a copy."""
+        rows = len(self.parts[0].keys)
+        each = [layered(tensor, rows) for tensor in found.values()]
+        for parts in zip(*each, strict=True):
+            yield dict(zip(found, parts, strict=True))
+
+
+def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
+    """Slices of so many rows where they stay aligned, else copies."""
+    parts = found.split(rows)
+    aligned = parts[0].nbytes % ALIGNED == 0
+    return parts if aligned else [part.clone() for part in parts]
+
+
+class Rotation(Protocol):
+    """The options that say how to rotate; `rotatek.methods.channels.rotatek.RotateK` explains them."""
+
+    @property
+    def keep(self) -> float: ...
+    @property
+    def weighting(self) -> str: ...
+    @property
+    def solver(self) -> str: ...
+    @property
+    def widths(self) -> str: ...
+    @property
+    def values(self) -> str: ...
+    @property
+    def keep_values(self) -> float: ...
+    @property
+    def cache_dtype(self) -> str: ...
+
+
+def held_bytes(states: LayerStates) -> int:
+    """Bytes of a layer's full Keys and of their float32 covariances."""
+    B, heads, _, d = states.keys.shape
+    return states.keys.nbytes + 4 * B * heads * d * d
+
+
+class PendingLayer(Protocol):
+    """A store that holds its layer's states until it is settled."""
+
+    waiting: LayerStates | None
+
+
+AnyWaiting = TypeVar("AnyWaiting", bound=PendingLayer)
+
+
+def grouped(stores: Sequence[AnyWaiting]) -> list[list[AnyWaiting]]:
+    """Layers alike together: FastV's first ones have more tokens than the others."""
+    groups: dict[Hashable, list[AnyWaiting]] = {}
+    for store in stores:
+        states = held(store.waiting)
+        keys, known = states.keys, states.value_metric is not None
+        groups.setdefault((keys.device, keys.dtype, keys.shape, known), []).append(store)
+    return list(groups.values())
+
+
+def rotate(stores: Sequence[RotateKStore], how: Rotation) -> None:
+    """Replace the Keys (and Values) of layers alike by their leading coordinates."""
+    layers = LayerGroup([held(store.waiting) for store in stores])
+    with torch.cuda.device_of(layers.parts[0].keys):
+        found = _rotated_keys(layers, how)
+        if how.values == "rotate":
+            found |= _rotated_values(layers, how)
+        if how.cache_dtype != "model" and how.widths == "uniform":
+            found |= _in_eight_bits(layers, found, how.cache_dtype)
+    for store, own in zip(stores, layers.split(found), strict=True):
+        store.waiting = None
+        store.key_energy = own.pop("key_energy", None)
+        store.value_energy = own.pop("value_energy", None)
+        store.visual = store.visual._replace(**own)
+
+
+def adapt(stores: Sequence[RotateKStore], how: Rotation) -> None:
+    """Trim every head of every layer to the widths that one budget allots."""
+    d = held(stores[0].visual.mean).shape[-1]
+    budget = channels_kept(d, how.keep)
+    tokens = [held(store.visual.lengths) for store in stores]
+    for_keys = allot([held(store.key_energy) for store in stores], budget, tokens)
+    for_values: list[Tensor | None] = [None] * len(stores)
+    if how.values == "rotate":
+        budget = channels_kept(d, how.keep_values)
+        for_values[:] = allot([held(store.value_energy) for store in stores], budget, tokens)
+    for store, keys, values in zip(stores, for_keys, for_values, strict=True):
+        store.visual = _narrowed(store.visual, keys, values, how.cache_dtype)
+        store.key_energy = store.value_energy = None
+
+
+def _rotated_keys(layers: LayerGroup, how: Rotation) -> dict[str, Tensor]:
+    """K~, what turns a query, mu, and each column's energy where widths are adaptive."""
+    keys, lengths = layers.of("keys"), layers.of("lengths")
+    mean, covariance = layers.once("covariance", lambda: rotation.centred_covariance(keys, lengths))
+    forward, back, energy = _key_bases(layers, how, covariance)
+    kept = rotation.project(keys, mean, forward, lengths)
+    found = {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
+    return found if energy is None else found | {"key_energy": energy * _logit_unit(layers, how)}
+
+
+def _rotated_values(layers: LayerGroup, how: Rotation) -> dict[str, Tensor]:
+    """V~ in the output metric, what turns it back, mu_v, and energies where widths are adaptive."""
+    values, lengths = layers.of("values"), layers.of("lengths")
+    d = values.shape[-1]
+    r = channels_kept(d, how.keep_values)
+    mean, covariance = layers.once(
+        "value covariance", lambda: rotation.centred_covariance(values, lengths)
+    )
+    root = inverse = torch.eye(d, device=values.device)
+    metrics = [part.value_metric for part in layers.parts if part.value_metric is not None]
+    if metrics:
+        root, inverse = (layers.spread(each) for each in zip(*metrics, strict=True))
+    weighted = root @ covariance @ root
+    basis, energy = _top_basis(layers, "values", weighted, r, how)
+    found = {
+        "values": rotation.project(values, mean, root @ basis, lengths),
+        "value_basis": (basis.transpose(-1, -2) @ inverse).to(values.dtype),
+        "value_mean": mean,
+    }
+    if energy is None:
+        return found
+    return found | {"value_energy": energy / lengths.clamp(min=1)[:, None, None]}
+
+
+def _in_eight_bits(layers: LayerGroup, found: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+    """Keys and Values as `kind`, with their scales."""
+    values = found["values"] if "values" in found else layers.of("values")
+    visual = store_in_eight_bits(Visual(found["keys"], values), layers.of("lengths"), kind)
+    return {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
+
+
+def _key_bases(
+    layers: LayerGroup, how: Rotation, covariance: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
+    d, sigma = covariance.shape[-1], _weights(layers, how)
+    k = channels_kept(d, how.keep)
+    known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
+    if known and how.widths == "uniform":
+        basis, energy = layers.spread([each[..., :k].to(covariance) for each in known]), None
+    else:
+        what = "keys" if sigma is not None else "keys as they are"
+        basis, energy = _top_basis(layers, what, covariance, k, how, sigma)
+    if how.weighting != "consistent" or sigma is None:
+        return basis, basis, energy
+    return sigma[..., None] * basis, basis / sigma[..., None], energy
+
+
+def _weights(layers: LayerGroup, how: Rotation) -> Tensor | None:
+    """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
+    if how.weighting == "none":
+        return None
+    heads, work = layers.parts[0].keys.shape[1], rotation.query_weights
+    return layers.once(
+        "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
+    )
+
+
+def _logit_unit(layers: LayerGroup, how: Rotation) -> Tensor:
+    """[L * B, Hkv, 1]: from an energy in normalised weights to the variance of a token's logit."""
+    keys, alive = layers.of("keys"), layers.of("window_alive")
+    real = layers.of("queries").shape[1] // keys.shape[1] * alive.sum(1)
+    sigma = rotation.query_weights(layers.of("queries"), keys.shape[1], alive)
+    mean = sigma.mean(-1) if how.weighting != "none" else sigma.square().mean(-1).sqrt()
+    count = (real * layers.of("lengths")).clamp(min=1) * keys.shape[-1]
+    return (mean.square() / count[:, None])[..., None]
+
+
+def _top_basis(
+    layers: LayerGroup,
+    what: str,
+    covariance: Tensor,
+    k: int,
+    how: Rotation,
+    sigma: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """The basis of k columns, or of all that adaptive widths may take with their energies.
+
+    Found once; every k is a slice of one eigendecomposition.
+    """
+    d, solver = covariance.shape[-1], how.solver
+    if how.widths == "adaptive":
+        cap, nested = min(d, ADAPTIVE_CAP * k), rotation.nested_basis
+        return layers.once((what, cap), lambda: nested(covariance, cap, sigma))
+    if solver == "eigh" or k >= d:
+        vectors, _ = layers.once((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
+        return vectors[..., :k].contiguous(), None
+    if solver == "paper":
+        matrix = rotation.weighted(covariance, sigma)
+        return layers.once((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
+    top = rotation.top_basis
+    return layers.once((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
+
+
+def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:
+    """Trim heads to `keys` and `values` channels each [B, Hkv], then store them as `kind`."""
+    if kind != "model":
+        if values is not None:  # a token's scale must not count what is trimmed
+            kept = head_mask(values, visual.values.shape[-1])[:, :, None]
+            visual = visual._replace(values=visual.values.masked_fill(~kept, 0.0))
+        visual = store_in_eight_bits(visual, held(visual.lengths), kind)
+    mask = head_mask(keys)
+    widest = mask.shape[-1]
+    trimmed, offsets = narrow(visual.keys, keys)
+    scale = None if visual.key_scale is None else visual.key_scale[..., :widest].contiguous()
+    visual = visual._replace(
+        keys=trimmed, key_widths=keys, key_offsets=offsets, key_scale=scale,
+        basis=held(visual.basis)[..., :widest] * mask[:, :, None], tokens=visual.keys.shape[2],
+    )  # fmt: skip
+    if values is None:
+        return visual
+    mask = head_mask(values)
+    trimmed, offsets = narrow(visual.values, values)
+    return visual._replace(
+        values=trimmed, value_widths=values, value_offsets=offsets,
+        value_basis=held(visual.value_basis)[:, :, : mask.shape[-1]] * mask[..., None],
+    )  # fmt: skip
+
+
+def held(thing: Any) -> Any:
+    """What this method always stores."""
+    assert thing is not None
+    return thing

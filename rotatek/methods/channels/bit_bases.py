@@ -1,0 +1,119 @@
+"""The axes along which channels get bits: a prompt's own, or a calibration's in its order."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from rotatek.methods import rotation
+from rotatek.methods.rotation.stored_bases import SharedAxes, rounded, turned
+
+
+class MomentStats(NamedTuple):
+    """Keys or Values of layers alike before their axes are found, n samples of all of them.
+
+    mean: [n, Hkv, d] in the model's type; covariance: [n, Hkv, d, d]; metric: what turns into it
+    and back, diagonals [n, Hkv, d] or matrices [n, Hkv, d, d], or None; rate: [n, Hkv] what a unit
+    of variance in the metric costs the output; shared: each layer's axes of a calibration, or None.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    metric: tuple[Tensor, Tensor] | None
+    rate: Tensor
+    shared: Sequence[SharedAxes] | None = None
+
+    @property
+    def form(self) -> tuple[torch.device, bool, bool]:
+        """Equal for sides that can be joined."""
+        return self.mean.device, self.metric is None, self.shared is None
+
+    @classmethod
+    def joined(cls, sides: Sequence[Self]) -> Self:
+        """The samples of sides of one form, in order."""
+        if len(sides) == 1:
+            return sides[0]
+        means, covariances, metrics, rates, shared = zip(*sides, strict=True)
+        metric = [torch.cat(parts) for parts in zip(*metrics, strict=True)] if metrics[0] else None
+        return cls(
+            torch.cat(means),
+            torch.cat(covariances),
+            None if metric is None else (metric[0], metric[1]),
+            torch.cat(rates),
+            None if shared[0] is None else [axes for each in shared for axes in each],
+        )
+
+
+class BitBases(NamedTuple):
+    """The rotated channels of both sides, Keys first, c of them by falling energy.
+
+    forward: [n, Hkv, d, c] of each, x - mean to coordinates; rows: [2, n, Hkv, c, d], coordinates
+    back, int8 in units of scale [2, n, Hkv, c]; variance: [2, n, Hkv, c] of the coordinates;
+    energy: [2, n, Hkv, c], that in the metric; numbers: [2, n, Hkv, c] which axes of a calibration
+    they are, `rows` then being each layer's own [Hkv, d, d], of both sides; else None.
+    """
+
+    forward: Sequence[Tensor]
+    rows: Tensor | Sequence[Tensor]
+    scale: Tensor
+    variance: Tensor
+    energy: Tensor
+    numbers: Tensor | None = None
+
+
+def in_metric(side: MomentStats) -> Tensor:
+    """A side's covariance [n, Hkv, d, d] in its metric."""
+    if side.metric is None:
+        return side.covariance
+    into, _ = side.metric
+    dense = into.dim() == side.covariance.dim()
+    return into @ side.covariance @ into if dense else rotation.weighted(side.covariance, into)
+
+
+def find_axes(sides: Sequence[MomentStats], columns: int) -> BitBases:
+    """The axes of Keys and Values: those of a calibration in order, or all others from one solve.
+
+    Args:
+        sides: both, of one form.
+        columns: c.
+    """
+    if sides[0].shared is not None:
+        return ordered_axes(sides)
+    found = rotation.ordered_basis(
+        torch.cat([in_metric(side).flatten(0, 1) for side in sides]), columns
+    )
+    grid = 2, *sides[0].rate.shape
+    basis, variance = (part.unflatten(0, grid) for part in found)
+    turns = [turned(one, side.metric) for one, side in zip(basis, sides, strict=True)]
+    rows, scale = rounded(torch.stack([back for _, back in turns]))
+    return BitBases([forward for forward, _ in turns], rows, scale, variance, variance)
+
+
+def ordered_axes(sides: Sequence[MomentStats]) -> BitBases:
+    """A calibration's axes by the energy that a request's own states have along them.
+
+    The energy of a Key's axis is the variance of its coordinates times what the request's own
+    queries, channel by channel, ask along it; the output projection's metric is the file's.
+    """
+    each = [axes for side in sides for axes in side.shared or ()]
+    many = 2 * len(sides[0].mean) // len(each)
+    grid = 2, *sides[0].rate.shape
+    forward, rows, scale = (
+        torch.stack(part).repeat_interleave(many, 0) if many > 1 else torch.stack(part)
+        for part in zip(*each, strict=True)
+    )
+    covariance = torch.cat([side.covariance for side in sides])
+    variance = ((covariance @ forward) * forward).sum(-2).clamp(min=0)
+    energy, metric = variance, sides[0].metric
+    if metric is not None and metric[0].dim() == 3:
+        n = len(metric[0])
+        asked = (rows[:n].float().square() @ metric[0].square()[..., None])[..., 0]
+        energy = torch.cat([variance[:n] * asked * scale[:n].square(), variance[n:]])
+    energy, order = energy.sort(-1, descending=True)
+    variance, scale = variance.gather(-1, order), scale.gather(-1, order)
+    forward = forward.gather(-1, order[..., None, :].expand_as(forward))
+    scale, variance, energy, order = (
+        part.unflatten(0, grid[:2]) for part in (scale, variance, energy, order)
+    )
+    return BitBases(forward.chunk(2), [one.rows for one in each], scale, variance, energy, order)

@@ -1,0 +1,402 @@
+"""The bits of RotateK: rotated channels, each stored at the depth that it earns.
+
+Keys are x = (K - mu) S R, S the queries' root mean square over sqrt(d): there the variance of a
+channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are
+(V - mu_v) S_o U in the output projection's metric, and U^T S_o^-1 turns the sum back. Tokens count
+by the power `TOKEN_POWER` of the attention that the prompt's last queries give them, and heads by
+what an error of theirs does to the output (`looks`): one budget serves Keys and Values.
+
+Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
+for the channels that got bits; a row's scale and its channel's step are one number. With a
+calibration the axes are the file's, in the order of the request's own variances: nothing is solved,
+and a head holds the numbers of its axes in place of their rows.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Final, Self
+
+import torch
+from torch import Tensor
+
+from kernels.dispatch import solve
+from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_of, pack
+from kernels.reference import Text, Visual
+from kernels.window_attention_reference import Window
+from rotatek.bridge.attention import pause
+from rotatek.errors import CalibrationUnusable
+from rotatek.methods import rotation
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.batched_rotation import LayerGroup, held, layered
+from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_groups, joined
+from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
+from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.token_importance import Importance, importance
+from rotatek.methods.rotation.stored_bases import LayerAxes
+
+AXIS_BYTES: Final = 1  # of the number of a calibration's axis
+DEEPEST: Final = 8  # bits of a stored channel, at most
+LEAST_BITS: Final = 0.25  # a number, on average
+PLAIN: Final = 16  # bits of a number as it is
+TOKEN_POWER: Final = 0.75  # of a token's attention: what it counts for
+TOKEN_FLOOR: Final = 0.05  # of the mean attention: a token not looked at may be read later
+# Columns of a basis that are worked out where a number has half a bit or fewer. Few heads would use
+# more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
+CAP: Final = 96
+CAPPED: Final = 0.5
+
+
+@dataclass
+class LayersOfOneForm:
+    """Layers alike that wait for the others, and what was measured of them."""
+
+    stores: Sequence["BitStore"]
+    layers: LayerGroup
+    shares: Tensor  # [n, 1, N] of `token_shares`
+    sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
+    states: tuple[Tensor, Tensor] | None = None  # joined Keys and Values, where they are kept
+
+    @property
+    def lengths(self) -> Tensor:
+        """[layers, B] visual tokens."""
+        return self.layers.of("lengths").view(len(self.stores), -1)
+
+
+@dataclass
+class BitStore(Store):
+    """A store of planes that, until all layers are there, holds the states and their group.
+
+    calibration: the digest of the file whose axes it shares, or nothing.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
+
+    waiting: LayerStates | None = None
+    group: LayersOfOneForm | None = None
+    calibration: str = ""
+
+    def without_shared(self) -> Self:
+        """The same without the rows of a calibration."""
+        return self._with_rows(lambda which, planes: planes.basis[:0]) if self.calibration else self
+
+    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
+        """The same with them again.
+
+        Raises:
+            CalibrationUnusable: for the axes of another file, or none.
+        """
+        if not self.calibration:
+            return self
+        if not isinstance(axes, LayerAxes) or axes.digest != self.calibration:
+            raise CalibrationUnusable(
+                "The stored cache shares the axes of a calibration file. Give that very file, "
+                "with --calibration or `calibration=`."
+            )
+        sides = axes.on(self.visual.keys.device)
+        return self._with_rows(lambda which, _: sides[which].rows.flatten(0, 1))
+
+    def _with_rows(self, rows: Callable[[int, Planes], Tensor]) -> Self:
+        planes = held(self.visual.key_planes), held(self.visual.value_planes)
+        keys, values = (one._replace(basis=rows(i, one)) for i, one in enumerate(planes))
+        return replace(self, visual=self.visual._replace(key_planes=keys, value_planes=values))
+
+
+def calibrated(states: LayerStates) -> LayerAxes | None:
+    """The axes of a calibration that a layer was given, if any.
+
+    Raises:
+        CalibrationUnusable: where they are those of another model.
+    """
+    axes = states.basis
+    if not isinstance(axes, LayerAxes):
+        return None
+    if axes.keys.scale.shape != (states.keys.shape[1], states.keys.shape[3]):
+        raise CalibrationUnusable
+    return axes
+
+
+def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
+    """[B, 1, N] what every token counts for, of sum one; zero beyond lengths."""
+    dead = ~rotation.token_mask(lengths, mass.shape[-1])
+    mass = mass.masked_fill(dead, 0.0)
+    least = TOKEN_FLOOR * mass.sum(-1, keepdim=True) / lengths.clamp(min=1)[:, None]
+    weight = torch.maximum(mass, least.clamp(min=1e-30)).pow(TOKEN_POWER).masked_fill(dead, 0.0)
+    return (weight / weight.sum(-1, keepdim=True).clamp(min=1e-30))[:, None]
+
+
+def window_of(layers: LayerGroup) -> Window:
+    """The last queries of layers alike and all that they see, joined."""
+    of, texts = layers.of, [part.text for part in layers.parts if part.text is not None]
+    metric = metric_of(layers)
+    return Window(
+        of("queries"),
+        of("window_alive"),
+        of("keys"),
+        of("values"),
+        of("lengths"),
+        _joined_text(texts) if texts else None,
+        None if metric is None else metric[0],
+    )
+
+
+def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
+    """`looks` of layers alike, worked out once; window: theirs, if the caller has it."""
+
+    def make() -> Importance:
+        rows = [entering(part) for part in layers.parts]
+        known = [row for row in rows if row is not None]
+        stream = joined(known, 0) if len(known) == len(rows) else None
+        return importance(window or window_of(layers), stream)
+
+    return layers.once("looks", make)
+
+
+def _joined_text(texts: Sequence[Text]) -> Text:
+    """Layers' texts as one layer's."""
+    lengths = [text.lengths for text in texts if text.lengths is not None]
+    keys, values = [text.keys for text in texts], [text.values for text in texts]
+    return Text(joined(keys, 0), joined(values, 0), joined(lengths, 0) if lengths else None)
+
+
+def entering(states: LayerStates) -> Tensor | None:
+    """The window's rows before the layer; to be asked for while it is filled."""
+    return states.once("entering", lambda: states.entering and states.entering())
+
+
+def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
+    """S of the output projections and its inverse, [n, Hkv, d, d]; None where not known."""
+    known = [part.value_metric for part in layers.parts if part.value_metric is not None]
+    if not known:
+        return None
+    root, inverse = zip(*known, strict=True)
+    return layers.once("metric", lambda: (layers.spread(root), layers.spread(inverse)))
+
+
+def moments(
+    layers: LayerGroup, weighting: str = "paper", window: Window | None = None
+) -> tuple[MomentStats, MomentStats]:
+    """Means, covariances and rates of layers alike, of Keys and of Values; nothing waits.
+
+    The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
+    projection's where it is known. window: `window_of` the layers, if the caller has it.
+    """
+    window = window or window_of(layers)
+    seen, shares = importance_of(layers, window), shares_of(layers, window)
+    heads, work = window.keys.shape[1], rotation.weighted_moments
+    weights = rotation.logit_weights(window.queries, heads, window.alive)
+    if weighting == "none":  # the same for all channels, so that heads stay comparable
+        weights = weights.square().mean(-1, keepdim=True).sqrt().expand_as(weights)
+    mean, covariance = layers.once("key moments", lambda: work(window.keys, shares))
+    keys = MomentStats(mean, covariance, (weights, weights.reciprocal()), seen.key_rate)
+    mean, covariance = layers.once("value moments", lambda: work(window.values, shares))
+    return keys, MomentStats(mean, covariance, metric_of(layers), seen.value_rate)
+
+
+def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
+    """`token_shares` of layers alike, worked out once."""
+    lengths = layers.of("lengths") if window is None else window.lengths
+    return layers.once("shares", lambda: token_shares(importance_of(layers, window).mass, lengths))
+
+
+def measure(stores: Sequence[BitStore], weighting: str, keep: bool = False) -> LayersOfOneForm:
+    """Moments and rates of layers alike, as `moments`, for `fill`; keep: their joined states."""
+    layers = LayerGroup([held(store.waiting) for store in stores])
+    window = window_of(layers)
+    sides = moments(layers, weighting, window)
+    known = [calibrated(part) for part in layers.parts]
+    given = [axes.on(sides[0].mean.device) for axes in known if axes is not None]
+    if given:
+        keys, values = zip(*given, strict=True)
+        sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
+    states = (window.keys, window.values) if keep else None
+    group = LayersOfOneForm(stores, layers, shares_of(layers, window), sides, states)
+    for store, axes in zip(stores, known, strict=True):
+        store.group, store.calibration = group, "" if axes is None else axes.digest
+    return group
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups whose layers are taken together, n samples of all of them; tokens may differ."""
+
+    groups: Sequence[LayersOfOneForm]
+
+    @cached_property
+    def layers(self) -> LayerGroup:
+        """All layers, of which only what has no tokens may be joined."""
+        return LayerGroup([part for group in self.groups for part in group.layers.parts])
+
+    @cached_property
+    def sides(self) -> list[MomentStats]:
+        """Keys' and Values'."""
+        return [
+            MomentStats.joined(each) for each in zip(*(g.sides for g in self.groups), strict=True)
+        ]
+
+    @property
+    def lengths(self) -> Tensor:
+        """[layers, B] visual tokens."""
+        return joined([group.lengths for group in self.groups], 0)
+
+    def tiles(self) -> Tensor:
+        """Tiles of tokens of every layer, on the CPU."""
+        return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
+
+    def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
+        """Every group with its samples."""
+        first = 0
+        for group in self.groups:
+            yield group, slice(first, first := first + len(group.shares))
+
+    def rows(self) -> Iterator[slice]:
+        """Every group's layers among the batch's."""
+        first = 0
+        for group in self.groups:
+            yield slice(first, first := first + len(group.stores))
+
+
+def fill(groups: Sequence[LayersOfOneForm], bits: float) -> None:
+    """Allot the bits of all layers, then quantise and pack them group by group."""
+    place = groups[0].shares.device
+    d = groups[0].sides[0].mean.shape[-1]
+    columns = min(d, CAP) if bits <= CAPPED else d
+    alike: dict[Hashable, list[LayersOfOneForm]] = {}
+    for group in groups:
+        alike.setdefault(tuple(side.form for side in group.sides), []).append(group)
+    batches = [Batch(each) for each in alike.values()]
+    axes = [find_axes(batch.sides, columns) for batch in batches]
+    claims = []
+    for batch, found in zip(batches, axes, strict=True):
+        lengths = batch.lengths
+        rate = torch.stack([side.rate for side in batch.sides])
+        loss = (found.energy * rate[..., None]).unflatten(1, lengths.shape)  # [2, layers, B, ...]
+        column = COLUMN_EXTRA + (d if found.numbers is None else AXIS_BYTES)
+        claims.append(BitDemand(loss.permute(1, 2, 0, 3, 4).to(place), lengths.to(place), column))
+    depths = [found.permute(2, 0, 1, 3, 4) for found in allot_groups(claims, bits, d)]
+    levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
+    counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
+    tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
+    for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
+        pause()
+        _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
+
+
+def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
+    """Give the stores of a batch what they are to keep; planes: of all Keys, then of all Values."""
+    parts = batch.layers.split({"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean})
+    stores = [store for group in batch.groups for store in group.stores]
+    keys, values = planes[: len(stores)], planes[len(stores) :]
+    for store, own, key, value in zip(stores, parts, keys, values, strict=True):
+        states = held(store.waiting)
+        none = *states.keys.shape[:2], 0, 0
+        store.visual = Visual(
+            states.keys.new_empty(none),
+            states.keys.new_empty(none),
+            states.lengths,
+            tokens=states.keys.shape[2],
+            key_planes=key,
+            value_planes=value,
+            **own,
+        )
+        store.waiting = store.group = None
+
+
+def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:
+    """Every layer's Keys, then every layer's Values.
+
+    Args:
+        batch: of the layers.
+        axes: their channels.
+        levels: [2 n, Hkv, 4], as `Planes` counts.
+        counts: the same on the CPU, [2 n * Hkv, 4].
+    """
+    _, n, heads, c = axes.energy.shape
+    device, many = levels.device, 2 * len(batch.layers.parts)
+    widths, granules = counts[:, 0].long(), counts.sum(-1).long() // GRANULE
+    words = granules.view(2, many // 2, -1) * batch.tiles()[:, None] * GRANULE**2
+    first = joined([_starts(words[:, rows].flatten(1)) for rows in batch.rows()], 1)
+    tables = torch.stack(
+        [each.flatten() for each in (first, _starts(words), _starts(widths.view(many, -1)))]
+    )
+    tables = tables.to(device, non_blocking=True).view(3, 2 * n, heads)
+    data, steps = _packed(batch, axes, levels, tables[0], words, int(widths.max()))
+    row = torch.arange(int(widths.sum())) + torch.repeat_interleave(
+        torch.arange(2 * n * heads) * c - _starts(widths), widths
+    )
+    row = row.to(device, non_blocking=True)
+    scale = torch.zeros_like(axes.scale)
+    scale[..., : steps.shape[-1]] = axes.scale[..., : steps.shape[-1]] * steps
+    sizes = widths.view(many, -1).sum(1).tolist()
+    ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
+    each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
+    if isinstance(axes.rows, Tensor):
+        ranked["basis"] = axes.rows.flatten(0, 3)[row].split(sizes)
+    else:
+        ranked["basis"] = [one.flatten(0, 1) for one in axes.rows]
+        ranked["axes"] = held(axes.numbers).flatten()[row].to(torch.uint8).split(sizes)
+        places = c * torch.arange(heads, dtype=torch.int32, device=device)
+        each["places"] = places.expand(2 * n, -1).contiguous()
+    samples = 2 * n // many
+    ranked |= {name: layered(tensor, samples) for name, tensor in each.items()}
+    widest = granules.view(many, -1).amax(1).tolist()
+    return [
+        Planes(**{name: own[number] for name, own in ranked.items()}, widest=most)
+        for number, most in enumerate(widest)
+    ]
+
+
+def _packed(
+    batch: Batch, axes: BitBases, levels: Tensor, places: Tensor, words: Tensor, w: int
+) -> tuple[list[Tensor], Tensor]:
+    """Digits of every layer's Keys, then of its Values, and the steps of their channels.
+
+    Args:
+        batch: of which each group is packed by itself.
+        axes: of the batch.
+        levels: [2 n, Hkv, 4].
+        places: [2 n, Hkv], where heads begin in the digits of their group.
+        words: of every head, [2, layers, B * Hkv] on the CPU.
+        w: channels of the widest head.
+
+    Returns:
+        data of each layer, and steps [2, n, Hkv, w].
+    """
+    if levels.is_cuda:  # kernels pass over what a head has not, and a slice would be copied
+        w = axes.energy.shape[-1]
+    data: list[Tensor] = []
+    steps: list[Tensor] = []
+    n = len(levels) // 2
+    for which, side in enumerate(batch.sides):
+        own = slice(which * n, (which + 1) * n)
+        every = side.mean, axes.forward[which][..., :w], axes.variance[which][..., :w], levels[own]
+        for (group, samples), rows in zip(batch.slices(), batch.rows(), strict=True):
+            channels = Channels(*(part[samples] for part in every))
+            sizes = words[which, rows].sum(1).tolist()
+            found = _group_packed(group, which, channels, places[own][samples], sum(sizes))
+            data += found[0].split(sizes)
+            steps.append(found[1])
+    return data, joined(steps, 0).unflatten(0, (2, n))
+
+
+def _group_packed(
+    group: LayersOfOneForm, which: int, channels: Channels, places: Tensor, words: int
+) -> tuple[Tensor, Tensor]:
+    """A group's digits, `words` of them with heads at `places`, and the steps of its channels."""
+    kept = group.states
+    states = kept[which] if kept is not None else group.layers.of(("keys", "values")[which])
+    given = (channels, group.shares[:, 0], group.lengths.flatten())
+    steps = solve("steps_of", states, *given)
+    if steps is None:
+        steps = best_steps(states, *given)
+    mean, forward, _, levels = channels
+    done = solve("pack_states", states, mean, forward, levels, steps, bool(which), places, words)
+    if done is None:
+        coordinates = (states.float() - mean.float()[:, :, None]) @ forward
+        done = pack(coordinates, levels, steps, bool(which))
+    return done[0], steps
+
+
+def _starts(sizes: Tensor) -> Tensor:
+    """Where each of `sizes` [..., n] begins."""
+    return sizes.cumsum(-1) - sizes

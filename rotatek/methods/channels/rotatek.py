@@ -1,0 +1,424 @@
+"""RotateK: rotate each head's visual Keys onto their query-weighted principal axes, keep k of them.
+
+Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
+  weighting="paper":      F = B = R_k of the covariance weighted by sigma sigma^T;
+  weighting="none":       F = B = R_k of the plain covariance;
+  weighting="consistent": F = S R_k and B = S^-1 R_k, S = diag sigma: the same weighted basis in the
+      metric it was found in.
+Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
+
+Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
+the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
+gives each head the channels its spectrum earns under one budget for the whole model;
+cache_dtype="fp8" or "int8" stores what is left in 8 bits. bits=b takes the place of all of these:
+every rotated channel of Keys and Values gets the bits it earns, b a number on average.
+Source: arXiv 2605.19218, algorithms 1 and 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Self
+
+import torch
+from torch import Tensor
+
+from kernels.dispatch import sums_up
+from kernels.planes import GRANULE, TILE
+from rotatek.bridge.attention import pause
+from rotatek.errors import ModeUnsupported
+from rotatek.methods import rotation
+from rotatek.methods.channels.ablation_tables import studies
+from rotatek.methods.channels.adaptive_widths import allot
+from rotatek.methods.channels.base import (
+    Axes,
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    Study,
+    full_visual,
+    keep_option,
+    running_share,
+    text_dtype_option,
+    text_window_option,
+)
+from rotatek.methods.channels.batched_rotation import (
+    ADAPTIVE_CAP,
+    HELD_BYTES,
+    RotateKStore,
+    adapt,
+    grouped,
+    held,
+    held_bytes,
+    rotate,
+)
+from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bits
+from rotatek.methods.channels.mixed_precision import (
+    AXIS_BYTES,
+    DEEPEST,
+    LEAST_BITS,
+    PLAIN,
+    BitStore,
+    calibrated,
+    entering,
+    fill,
+    measure,
+)
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import choice, option, options_of
+from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
+from rotatek.methods.shares import channels_kept
+
+REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
+
+
+@dataclass(frozen=True)
+class RotateK(ChannelMethod):
+    """Rotation-aligned channel pruning."""
+
+    name: ClassVar[str] = "rotatek"
+    label: ClassVar[str] = "RotateK"
+    summary: ClassVar[str] = (
+        "Rotates each head's Keys so that few channels carry them all, and keeps those."
+    )
+    title: ClassVar[str] = "RotateK: one straight cut"
+    reading: ClassVar[str] = (
+        "RotateK rotates first, so the same few channels serve every token and the cut is one "
+        "straight line."
+    )
+    colour: ClassVar[str] = "#0ca38a"
+    marker: ClassVar[str] = "circle"
+    dash: ClassVar[str] = "solid"
+    rotates: ClassVar[bool] = True
+
+    keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
+    weighting: str = choice(
+        "paper",
+        "How RotateK weighs channels",
+        "by the queries as in the paper, not at all, or by the queries in one consistent metric",
+        [
+            ("paper", "by the queries, as in the paper"),
+            ("none", "none"),
+            ("consistent", "by the queries, in one consistent metric"),
+        ],
+    )
+    solver: str = choice(
+        "subspace",
+        "How RotateK finds the rotation",
+        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
+        [
+            ("subspace", "subspace iteration"),
+            ("eigh", "all eigenvectors"),
+            ("paper", "as printed"),
+        ],
+        place="hidden",
+    )
+    widths: str = choice(
+        "uniform",
+        "Widths of the heads",
+        "one width for all heads, or each head what its spectrum earns (beyond the paper)",
+        [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
+        place="beyond",
+    )
+    values: str = choice(
+        "full",
+        "Values",
+        "full, or rotated like the Keys (beyond the paper); keep_values below 1 rotates them",
+        [("full", "as they are"), ("rotate", "rotated")],
+        place="hidden",
+    )
+    keep_values: float = option(
+        1.0,
+        "Value channel sparsity",
+        "share of the Value channels that stays, in (0, 1] (beyond the paper)",
+        kind="fraction",
+        place="beyond",
+    )
+    calibration: str | None = option(
+        None,
+        "Calibration file",
+        "bases made by `rotatek calibrate`, in place of those of each prompt",
+        kind="path",
+        place="hidden",
+    )
+    cache_dtype: str = choice(
+        "model",
+        "Numbers in the cache",
+        "as the model computes, or in 8 bits",
+        [
+            ("model", "as the model computes"),
+            ("fp8", "8-bit floating point"),
+            ("int8", "8-bit integers"),
+        ],
+        place="beyond",
+    )
+
+    bits: float | None = option(
+        None,
+        "Bits a number",
+        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; in place of "
+        "channels left out, widths and cache_dtype (beyond the paper)",
+        kind="number",
+        low=LEAST_BITS,
+        high=PLAIN,
+        place="beyond",
+    )
+    text_dtype: str = text_dtype_option()
+    text_window: int = text_window_option()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits == 0:
+            object.__setattr__(self, "bits", None)
+        if self.bits is not None:
+            for one in options_of(self):  # so that settings which store the same are equal
+                if one.name in REPLACED:
+                    object.__setattr__(self, one.name, one.default)
+            return
+        if self.keep_values < 1:
+            object.__setattr__(self, "values", "rotate")
+        if self.widths == "adaptive" and self.weighting == "paper":
+            # Eigenvalues of different heads are comparable only in the consistent metric.
+            object.__setattr__(self, "weighting", "consistent")
+
+    def compress(self, states: LayerStates) -> Store:
+        """Hold one layer's states, to be rotated with other layers'."""
+        if self.bits is None:
+            return RotateKStore(full_visual(states), states)
+        if self.bits >= PLAIN:
+            return Store(full_visual(states))
+        width = states.keys.shape[-1]
+        if width % GRANULE:
+            raise ModeUnsupported(
+                f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
+                f"{width}. Leave out `bits`."
+            )
+        entering(states)
+        calibrated(states)
+        return BitStore(full_visual(states), states)
+
+    def finish_layers(self, stores: Sequence[Store], last: bool) -> None:
+        """Rotate the layers that wait once they weigh `HELD_BYTES`, and in the end.
+
+        The solver takes as long for one layer's eight heads as for sixteen layers'. What waits is
+        held in full, and copied once while it is joined. With adaptive widths all heads share one
+        budget when all layers are there.
+        """
+        self._settle_bits([store for store in stores if isinstance(store, BitStore)], last)
+        chosen = [store for store in stores if isinstance(store, RotateKStore)]
+        waiting = [store for store in chosen if store.waiting is not None]
+        # 8 bits are rounded from float32: twice the full Keys and Values, several times over
+        most = HELD_BYTES if self.cache_dtype == "model" else HELD_BYTES // 8
+        if last or sum(held_bytes(held(store.waiting)) for store in waiting) >= most:
+            for alike in grouped(waiting):
+                rotate(alike, self)
+                pause()
+        if last and chosen and self.widths == "adaptive":
+            adapt(chosen, self)
+
+    def _settle_bits(self, stores: Sequence[BitStore], last: bool) -> None:
+        """Measure the layers that wait once they weigh a part of `HELD_BYTES`; allot in the end."""
+        waiting = [store for store in stores if store.group is None]
+        states = [held(store.waiting) for store in waiting]
+        # the kernel writes no scores and nothing in float32, plain PyTorch several of both
+        most = HELD_BYTES if all(sums_up(one.keys) for one in states) else HELD_BYTES // 8
+        if waiting and (last or sum(map(held_bytes, states)) >= most):
+            for alike in grouped(waiting):
+                measure(alike, self.weighting, keep=last)
+                pause()
+        if last and stores:
+            groups = {id(store.group): held(store.group) for store in stores}
+            fill(list(groups.values()), min(held(self.bits), DEEPEST))
+
+    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
+        """Those of the calibration file; with bits, its axes."""
+        if self.calibration is None:
+            return None
+        load = load_bases if self.bits is None else load_axes
+        return load(self.calibration, layers)
+
+    @property
+    def recent_text(self) -> int | None:
+        """`text_window` where `text_dtype` asks for it."""
+        return None if self.text_dtype == "model" else self.text_window
+
+    @property
+    def weighs_values(self) -> bool:
+        """Rotated Values are found in the output projection's metric."""
+        return self.values == "rotate" or self.bits is not None
+
+    @property
+    def key_share(self) -> float:
+        """Share of the Key channels, or of their bits, that stays."""
+        return self.keep if self.bits is None else _bit_share(self.bits)
+
+    @property
+    def value_share(self) -> float:
+        """Share of the Value channels, or of their bits, that stays."""
+        return self.keep_values if self.bits is None else _bit_share(self.bits)
+
+    @property
+    def bits_a_number(self) -> float | None:
+        """`bits`, where they are given."""
+        return self.bits
+
+    def at(self, keep: float) -> Self:
+        """The same method keeping another share of the channels; of the bits, where it has them."""
+        if self.bits is None:
+            return replace(self, keep=keep)
+        return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
+
+    def within(self, share: float) -> Self:
+        """The same method at a nominal share; bits stand for Keys and Values alike."""
+        return super().within(share) if self.bits is None else self.at(share)
+
+    @property
+    def adapts(self) -> bool:
+        """Adaptive widths give each head what its spectrum earns."""
+        return self.widths == "adaptive" or self.bits is not None
+
+    @property
+    def beyond(self) -> str:
+        """`K + V, adaptive`, or `.75 bits`: what goes past the paper."""
+        parts = [] if self.bits is None else [f"{self.bits:g} bits"]
+        parts += ["K + V"] if self.values == "rotate" else []
+        parts += ["adaptive"] if self.widths == "adaptive" else []
+        parts += [self.cache_dtype] if self.cache_dtype != "model" else []
+        return ", ".join([*parts, *(["8-bit text"] if self.text_dtype != "model" else [])])
+
+    @classmethod
+    def variants(cls) -> Mapping[str, ChannelMethod]:
+        """The paper's metric, and the consistent one."""
+        return {"RotateK": cls(), "RotateK (consistent)": cls(weighting="consistent")}
+
+    @classmethod
+    def presets(cls) -> Mapping[str, ChannelMethod]:
+        """Channels alone, as in the paper; and both Keys and Values."""
+        return {
+            "62 %: channels only": cls(keep=0.25),
+            "19 %: Keys + Values": cls(keep=0.13, widths="adaptive", keep_values=0.25),
+            "5 %: twenty-fold": cls(bits=0.75),
+        }
+
+    @classmethod
+    def studies(cls) -> Sequence[Study]:
+        """Its design choices, and what goes beyond the paper."""
+        return studies(cls)
+
+    def of_paper(self) -> Self:
+        """Uniform widths of Keys alone, as numbers of the model."""
+        return replace(
+            self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
+            text_dtype="model", text_window=32,
+        )  # fmt: skip
+
+    def for_figures(self) -> Self:
+        """From these very states, by eigenvectors."""
+        return replace(self.of_paper(), calibration=None, solver="eigh")
+
+    def weights(self, queries: Tensor) -> Tensor:
+        """sigma [d] of mean one, or ones where nothing is weighted."""
+        if self.weighting == "none":
+            return torch.ones(queries.shape[-1])
+        return rotation.query_weights(queries[None], 1, mean_one=True)[0, 0]
+
+    def axes(self, head: HeadStates) -> Axes:
+        """The head's full basis, in the metric of the options; its spectrum is that of logits."""
+        sigma = None if self.weighting == "none" else self.weights(head.queries)
+        basis, spectrum = rotation.full_basis(head.covariance, sigma)
+        raw = rotation.logit_weights(head.queries[None], 1)[0, 0]
+        spectrum = (
+            spectrum * (raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5) ** 2
+        )
+        if sigma is None or self.weighting != "consistent":
+            return Axes(basis, basis, spectrum)
+        return Axes(sigma[:, None] * basis, basis / sigma[:, None], spectrum)
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """Exact at every width: the spectrum's running share."""
+        return running_share(self.axes(head).spectrum)
+
+    def key_widths(self, spectra: Tensor) -> Tensor:
+        """One budget for all heads where widths adapt; with bits, channels that get any."""
+        return (
+            self._with_bits(spectra)
+            if self.bits is not None
+            else self._allotted(spectra, self.keep, self.widths)
+        )
+
+    def value_widths(self, spectra: Tensor) -> Tensor:
+        """As `key_widths`, of the Values."""
+        if self.bits is not None:
+            return self._with_bits(spectra)
+        return self._allotted(
+            spectra, self.keep_values, self.widths if self.values == "rotate" else "uniform"
+        )
+
+    def key_bits(self, spectra: Tensor) -> Tensor | None:
+        """Bits of every rotated channel, as its spectrum alone would earn them."""
+        if self.bits is None or self.bits >= PLAIN:
+            return None
+        some = torch.full((len(spectra), 1), TILE)
+        claim = BitDemand(spectra[:, None], some, 0)
+        return allot_bits([claim], min(self.bits, DEEPEST), spectra.shape[-1])[0][:, 0]
+
+    def number_bits(self, itemsize: int) -> int:
+        """Eight where the numbers are stored so."""
+        return 8 * itemsize if self.cache_dtype == "model" else 8
+
+    def water_level(self, spectra: Tensor) -> float | None:
+        """Between the weakest granule of any head that gets bits and the strongest that gets none.
+
+        Their geometric mean, in energy a channel; None where all get bits, or none does.
+        """
+        depths = self.key_bits(spectra)
+        if depths is None:
+            return None
+        filled = depths.view(*spectra.shape[:-1], -1, GRANULE)[..., 0] > 0
+        energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
+        if bool(filled.all()) or not bool(filled.any()):
+            return None
+        return float((energy[filled].min() * energy[~filled].max()).sqrt())
+
+    def _with_bits(self, spectra: Tensor) -> Tensor:
+        depths = self.key_bits(spectra)
+        whole = torch.full(spectra.shape[:-1], spectra.shape[-1], dtype=torch.int32)
+        return whole if depths is None else (depths > 0).sum(-1, dtype=torch.int32)
+
+    @staticmethod
+    def _allotted(spectra: Tensor, keep: float, widths: str) -> Tensor:
+        d = spectra.shape[-1]
+        kept = channels_kept(d, keep)
+        if widths == "uniform":
+            return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
+        capped = spectra[..., : min(d, ADAPTIVE_CAP * kept)]
+        return torch.cat(allot([layer[None] for layer in capped], kept))
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Keys, Values, bases, means and scales; where widths adapt, where each block begins."""
+        if self.bits is not None:
+            return self._bit_bytes(keys + values, tokens, d, itemsize)
+        eight = self.cache_dtype != "model"
+        total = super().head_bytes(keys, values, tokens, d, 1 if eight else itemsize)
+        for widths, rotated in ((keys, True), (values, self.values == "rotate")):
+            if rotated:  # a layer's bases are as wide as its widest head
+                total = total + itemsize * d * widths.amax(1, keepdim=True).long() + 4 * d
+                total = total + (4 + 8 if self.widths == "adaptive" else 0)
+        if eight:  # a scale for each Key channel, each token's Values, and the head
+            total = total + 4 * keys.amax(1, keepdim=True).long() + 2 * tokens.long() + 4
+        return total
+
+    def _bit_bytes(self, columns: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
+        """Bytes of heads with the mean bits, and so many columns of their bases."""
+        if held(self.bits) >= PLAIN:
+            return (2 * itemsize * d * tokens.long()).expand_as(columns)
+        rows = -(-tokens.long() // TILE) * TILE  # planes end with whole tiles
+        numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
+        column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
+        return numbers + columns.long() * column + 2 * itemsize * d
+
+
+def _bit_share(bits: float) -> float:
+    """Share of 16-bit numbers; nothing between 8 bits and all 16 is stored."""
+    return 1.0 if bits >= PLAIN else min(bits, DEEPEST) / PLAIN

@@ -1,0 +1,205 @@
+"""SparK: a different subset of Key channels for every token (Liao et al., arXiv 2508.15212).
+
+score[h, n, c] = k[h, n, c]^2 * L2 over W of the group-mean query channel c; the top k channels of
+each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned channel becomes
+  recovery="sign": sign(k) * sqrt(mean over the token's pruned channels of score / L2_c), the
+      authors' recommended form, at one sign bit per pruned channel; or
+  recovery="mean": the signed mean of the token's pruned values, the form RotateK compares with.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Visual
+from rotatek.methods.channels.base import (
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    Relation,
+    full_visual,
+    keep_option,
+    surviving,
+)
+from rotatek.methods.channels.bit_packing import BYTE, pack, packed_width, unpack
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import choice
+from rotatek.methods.shares import channels_kept
+
+
+def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
+    """What SparK weighs a channel by: its group-mean query's norm over the window.
+
+    Args:
+        queries: [B, Hq, W, d], the window's.
+        kv_heads: Hkv.
+        alive: [B, W] bool, the queries that are real.
+
+    Returns:
+        L2_c [B, Hkv, d] float32.
+    """
+    B, Hq, W, d = queries.shape
+    mean = queries.float().view(B, kv_heads, Hq // kv_heads, W, d).mean(2)
+    return mean.masked_fill(~alive[:, None, :, None], 0.0).square().sum(2).sqrt()
+
+
+def spark_mask(keys: Tensor, norms: Tensor, k: int) -> Tensor:
+    """The channels each token keeps.
+
+    Args:
+        keys: [B, Hkv, N, d].
+        norms: [B, Hkv, d] of `channel_norms`.
+        k: how many a token keeps.
+
+    Returns:
+        [B, Hkv, N, d] bool.
+    """
+    scores = keys.float().square() * norms[:, :, None]
+    index = scores.topk(k, dim=-1).indices
+    return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, index, True)
+
+
+def _where(mask: Tensor) -> Tensor:
+    """For each true entry, its rank among the row's true entries (anything elsewhere)."""
+    return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+@dataclass
+class SparKStore(Store):
+    """Kept values, packed masks, and what rebuilds the pruned channels.
+
+    visual.keys: [B, Hkv, N, k] kept values in channel order. mask: [B, Hkv, N, d / 8] uint8.
+    level: [B, Hkv, N] per-token fill. signs: packed bits of the pruned channels, or None.
+    norms: [B, Hkv, d] float32 L2_c, or None.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = (*Store.per_token, "mask", "level", "signs")
+
+    mask: Tensor
+    level: Tensor
+    signs: Tensor | None
+    norms: Tensor | None
+
+    def read(self) -> Visual:
+        """Rebuild dense Keys [B, Hkv, N, d], as every step of this method must."""
+        kept, d = self.visual.keys, self.visual.values.shape[-1]
+        mask = unpack(self.mask, 1, d).bool()
+        fill = self.level[..., None].float()
+        if self.signs is not None and self.norms is not None:
+            scale = self.norms.rsqrt().nan_to_num(posinf=0.0)
+            pruned = d - kept.shape[-1]
+            signs = unpack(self.signs, 1, pruned).bool() if pruned else mask
+            negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
+            fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
+        keys = torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype))
+        return self.visual._replace(keys=keys, fresh=True)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything that is held."""
+        yield from super().tensors()
+        for tensor in (self.mask, self.level, self.signs, self.norms):
+            if tensor is not None:
+                yield "masks", tensor
+
+    def select(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Apply a batch selection to every tensor."""
+        super().select(change)
+        self.mask, self.level = change(self.mask), change(self.level)
+        self.signs = None if self.signs is None else change(self.signs)
+        self.norms = None if self.norms is None else change(self.norms)
+
+
+@dataclass(frozen=True)
+class SparK(ChannelMethod):
+    """Token-wise pruning with recovery."""
+
+    name: ClassVar[str] = "spark"
+    label: ClassVar[str] = "SparK"
+    summary: ClassVar[str] = (
+        "Its own channels for every token, at the price of masks and rebuilt Keys."
+    )
+    title: ClassVar[str] = "SparK: a mask for every token"
+    reading: ClassVar[str] = (
+        "SparK lets each token choose its own channels: faithful, but so ragged that the Keys "
+        "must be rebuilt before they can be used."
+    )
+    colour: ClassVar[str] = "#b04fb2"
+    marker: ClassVar[str] = "diamond"
+    dash: ClassVar[str] = "dot"
+    expected: ClassVar[Relation | None] = "about"
+
+    keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
+    recovery: str = choice(
+        "sign",
+        "How SparK fills pruned channels",
+        "what stands in a pruned channel's place: its sign, as SparK's authors do, or the mean",
+        [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
+    )
+
+    @classmethod
+    def variants(cls) -> Mapping[str, ChannelMethod]:
+        """Both recoveries."""
+        return {"SparK (sign)": cls(recovery="sign"), "SparK (mean)": cls(recovery="mean")}
+
+    @classmethod
+    def papers(cls) -> Mapping[str, ChannelMethod]:
+        """The mean, with which RotateK's paper compares, and the signs of SparK's own paper."""
+        return {"SparK": cls(recovery="mean"), "SparK (sign)": cls(recovery="sign")}
+
+    def compress(self, states: LayerStates) -> Store:
+        """Keep each token's k highest-scoring channels."""
+        keys, d = states.keys, states.keys.shape[-1]
+        k = channels_kept(d, self.keep)
+        norms = channel_norms(states.queries, keys.shape[1], states.window_alive)
+        mask = spark_mask(keys, norms, k)
+        order = mask.long().argsort(dim=-1, descending=True, stable=True)  # kept first, in order
+        kept, pruned = keys.gather(-1, order[..., :k]), keys.gather(-1, order[..., k:])
+        signs = None
+        if self.recovery == "sign":
+            scores = keys.float().square() * norms[:, :, None]
+            level = scores.masked_fill(mask, 0.0).sum(-1).div(max(1, d - k)).sqrt()
+            signs = pack(pruned < 0, 1)
+        else:
+            level = pruned.float().sum(-1) / max(1, d - k)
+        return SparKStore(
+            full_visual(states)._replace(keys=kept.contiguous()),
+            pack(mask, 1),
+            level.to(keys.dtype),
+            signs,
+            norms if signs is not None else None,
+        )
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Keys and Values, each token's mask and fill, and what signs take."""
+        total = super().head_bytes(keys, values, tokens, d, itemsize)
+        total = total + tokens.long() * (packed_width(d, 1) + itemsize)
+        if self.recovery == "sign":
+            total = total + tokens.long() * -(-(d - keys.long()) // BYTE) + 4 * d
+        return total
+
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: k channels of each token's own."""
+        layer = head.as_layer()
+        norms = channel_norms(layer.queries, 1, layer.window_alive)
+        return spark_mask(layer.keys, norms, k)[0, 0]
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """As of any method, but every width's Keys are rebuilt from one ranking of the channels."""
+        keys, layer = head.keys, head.as_layer()
+        norms = channel_norms(layer.queries, 1, layer.window_alive)[0, 0]
+        scores = keys.square() * norms
+        rank = scores.argsort(dim=-1, descending=True).argsort(dim=-1)
+        signed = self.recovery == "sign"
+        scale = norms.rsqrt().nan_to_num(posinf=0.0) * torch.where(keys < 0, -1.0, 1.0)
+
+        def rebuilt(width: int) -> Tensor:
+            pruned, left = rank >= width, max(1, keys.shape[-1] - width)
+            level = (scores if signed else keys).where(pruned, 0.0).sum(-1, keepdim=True) / left
+            return (level.sqrt() * scale if signed else level).where(pruned, keys)
+
+        return surviving(keys, weights, k, rebuilt)

@@ -1,0 +1,68 @@
+"""One layer's visual tokens, as a channel method keeps them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from kernels.planes import Planes
+from kernels.reference import Visual
+from rotatek.errors import ModeUnsupported
+from rotatek.methods.rotation.stored_bases import LayerAxes
+
+
+@dataclass
+class Store:
+    """One layer's visual tokens as a channel method keeps them.
+
+    Attributes:
+        per_token: names of the tensors [B, Hkv, N, ...] with an entry for each token, among the
+            visual part's and the store's own. A subclass that says it anew is decoded side by side
+            with others of its kind; one that does not is attended by itself.
+    """
+
+    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "value_scale")
+
+    visual: Visual
+
+    def read(self) -> Visual:
+        """What the attention reads."""
+        return self.visual
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(part, tensor) of everything that is held; what is `shared` is not."""
+        parts = {
+            "keys": "visual_keys", "key_scale": "visual_keys", "values": "visual_values",
+            "value_scale": "visual_values", "value_top": "visual_values", "lengths": "lengths",
+        }  # fmt: skip
+        for name, value in self.visual._asdict().items():
+            if isinstance(value, Tensor):
+                part = "masks" if name == "index" else parts.get(name, "bases")
+                yield part, value
+            elif isinstance(value, Planes):
+                own = value.own
+                yield f"visual_{name.split('_')[0]}s", own.pop("data")
+                yield from (("bases", tensor) for tensor in own.values())
+
+    def shared(self) -> Iterator[Tensor]:
+        """What belongs to a calibration, which all requests read and none holds."""
+        for planes in (self.visual.key_planes, self.visual.value_planes):
+            if planes is not None and planes.axes is not None:
+                yield planes.basis
+
+    def without_shared(self) -> Self:
+        """The same without `shared`, as a file has it."""
+        return self
+
+    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
+        """The same with `shared` again; axes: what a calibration has for the layer."""
+        return self
+
+    def select(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Apply a batch selection to every tensor (beam search, batch repetition)."""
+        visual = self.visual
+        if visual.key_planes is not None or 1 in (visual.keys.dim(), visual.values.dim()):
+            raise ModeUnsupported("Beam search does not work with adaptive widths. Use greedy.")
+        parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
+        self.visual = Visual(*parts)

@@ -1,0 +1,85 @@
+"""ThinK: one fixed subset of Key channels per head (Xu et al., arXiv 2407.21018).
+
+score[h, c] = mean over W (and the group) of q[h, w, c]^2 * mean over N of k[h, n, c]^2; the top k
+channels stay for all tokens. Stored compactly as [N, k] plus k channel numbers; decoding gathers
+the query's channels, so pruned channels contribute nothing and no dense Key is rebuilt.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rotatek.methods.channels.base import (
+    ChannelMethod,
+    HeadStates,
+    LayerStates,
+    Relation,
+    full_visual,
+    keep_option,
+    running_share,
+)
+from rotatek.methods.channels.store import Store
+from rotatek.methods.shares import channels_kept
+
+
+def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) -> Tensor:
+    """Channel scores [B, Hkv, d]; shapes as `LayerStates`."""
+    B, Hkv, _, d = keys.shape
+    energy = keys.float().square().sum(2) / lengths.clamp(min=1)[:, None, None]
+    squared = queries.float().square().masked_fill(~alive[:, None, :, None], 0.0).sum(2)
+    weight = squared.view(B, Hkv, -1, d).mean(2) / alive.sum(-1).clamp(min=1)[:, None, None]
+    return energy * weight
+
+
+@dataclass(frozen=True)
+class ThinK(ChannelMethod):
+    """Head-wise pruning: the same channels for every token."""
+
+    name: ClassVar[str] = "think"
+    label: ClassVar[str] = "ThinK"
+    summary: ClassVar[str] = "One fixed set of channels per head, chosen by query and Key energy."
+    title: ClassVar[str] = "ThinK: one mask for all tokens"
+    reading: ClassVar[str] = (
+        "ThinK keeps the same channels for every token: easy to store, but a token whose weight "
+        "lies elsewhere loses it."
+    )
+    colour: ClassVar[str] = "#d9780f"
+    marker: ClassVar[str] = "square"
+    expected: ClassVar[Relation | None] = "at least"
+
+    keep: float = keep_option("share of each head's Key channels that stays, in (0, 1]")
+
+    def compress(self, states: LayerStates) -> Store:
+        """Keep the k highest-scoring channels of each head."""
+        keys = states.keys
+        scores = think_scores(keys, states.lengths, states.queries, states.window_alive)
+        k = channels_kept(keys.shape[-1], self.keep)
+        index = scores.topk(k, dim=-1).indices.sort(-1).values  # [B, Hkv, k]
+        kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
+        return Store(full_visual(states)._replace(keys=kept, index=index))
+
+    def head_bytes(
+        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
+    ) -> Tensor:
+        """Keys and Values, and the numbers of the channels that stay."""
+        return super().head_bytes(keys, values, tokens, d, itemsize) + 8 * keys.long()
+
+    def mask(self, head: HeadStates, k: int) -> Tensor:
+        """[n, d] bool: the same k channels for every token."""
+        kept = torch.zeros(head.keys.shape[-1], dtype=torch.bool)
+        kept[self._scores(head).topk(k).indices] = True
+        return kept.expand(head.keys.shape)
+
+    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
+        """Exact at every width: channels are added in the order of their scores."""
+        spread = ((head.keys - head.mean) * weights).double().square().sum(0)
+        order = self._scores(head).argsort(descending=True, stable=True)
+        return running_share(spread[order])
+
+    @staticmethod
+    def _scores(head: HeadStates) -> Tensor:
+        """[d] of one head."""
+        layer = head.as_layer()
+        return think_scores(layer.keys, layer.lengths, layer.queries, layer.window_alive)[0, 0]

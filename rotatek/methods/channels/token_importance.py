@@ -1,0 +1,53 @@
+"""How the prompt's last queries look at the picture: what its tokens and its heads are worth.
+
+A head's output is o = sum_n p_n v_n. To first order, an error e_n of token n's logit moves it by
+p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different tokens are
+independent, so their squared sizes in the output projection's metric add up:
+    logits of variance E:          E * sum_n p_n^2 |v_n - o|^2    (`key_rate` a unit of variance)
+    Values of squared error X:     X * sum_n p_n^2                (`value_rate`)
+Their quotient is the exchange rate between bits of Keys and bits of Values. How much such an error
+matters to the layers that follow depends on what the output is added to: both are divided by a
+power of the residual stream's squared size there, or a model's first layers, where it is small,
+are starved.
+"""
+
+from typing import Final, NamedTuple
+
+from torch import Tensor
+
+from kernels.dispatch import look
+from kernels.window_attention_reference import Window
+
+STREAM_POWER: Final = 0.5  # of the residual stream's squared size: what an output's error is over
+
+
+class Importance(NamedTuple):
+    """What the looks of layers say, B of them all together.
+
+    mass: [B, N] mean attention of the window's queries in all heads, at most one in all.
+    key_rate, value_rate: [B, Hkv] squared error of the output, relative to the residual stream,
+        for a unit of variance.
+    """
+
+    mass: Tensor
+    key_rate: Tensor
+    value_rate: Tensor
+
+
+def importance(seen: Window, stream: Tensor | None) -> Importance:
+    """The looks of one layer or of several that are alike.
+
+    Args:
+        seen: the window's queries and all that they see.
+        stream: the window's rows before the layer [B, 1, W, hidden], zero where they are not real;
+            or None.
+    """
+    heads = seen.keys.shape[1]
+    mass, spread, squares = look(seen)
+    real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
+    count = real * (seen.queries.shape[1] // heads)
+    over = count
+    if stream is not None:
+        size = stream.float().square().sum((2, 3)) / real
+        over = count * size.clamp(min=1e-30).pow(STREAM_POWER)
+    return Importance(mass / (heads * count), spread / over, squares / over)

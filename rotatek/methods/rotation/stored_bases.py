@@ -1,0 +1,130 @@
+"""Bases computed once and kept in a file (`rotatek.methods.calibration` makes it)."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple, Self, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from rotatek.errors import CalibrationUnusable
+
+Made = TypeVar("Made")
+Opened = Callable[[str], Tensor]
+DIGEST: Final = 16  # bytes of a file's checksum
+
+
+class SharedAxes(NamedTuple):
+    """All axes of one layer's Keys or Values, which requests share.
+
+    forward: [Hkv, d, d] float32, what turns a centred state into coordinates; rows: [Hkv, d, d]
+    int8, what turns coordinates back, in units of scale [Hkv, d].
+    """
+
+    forward: Tensor
+    rows: Tensor
+    scale: Tensor
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return type(self)(*(part.to(device) for part in self))
+
+
+@dataclass(eq=False)
+class LayerAxes:
+    """The axes of one layer, of the file with that digest; copied to a device once."""
+
+    keys: SharedAxes
+    values: SharedAxes
+    digest: str
+    _placed: dict[torch.device, tuple[SharedAxes, SharedAxes]] = field(default_factory=dict)
+
+    def on(self, device: torch.device) -> tuple[SharedAxes, SharedAxes]:
+        """Those of the Keys and of the Values, the same tensors for all who ask."""
+        if device not in self._placed:
+            self._placed.setdefault(device, (self.keys.to(device), self.values.to(device)))
+        return self._placed[device]
+
+
+def of_basis(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> SharedAxes:
+    """What turns states into the coordinates of a basis that was found in a metric, and back.
+
+    Args:
+        basis: orthonormal columns [..., d, c] in the metric.
+        metric: into it and back, diagonals [..., d] or matrices [..., d, d]; None where states are
+            in it as they are.
+
+    Returns:
+        forward [..., d, c], rows [..., c, d] and scale [..., c].
+    """
+    forward, back = turned(basis, metric)
+    return SharedAxes(forward, *rounded(back))
+
+
+def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """`of_basis` before it is rounded: forward [..., d, c], and back [..., c, d]."""
+    if metric is None:
+        return basis, basis.mT
+    into, back = metric
+    if into.dim() == basis.dim():
+        return into @ basis, basis.mT @ back
+    return into[..., None] * basis, basis.mT * back[..., None, :]
+
+
+def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [..., c, d] as int8 [..., c, d] in units of scale [..., c]."""
+    scale = (torch.linalg.vector_norm(rows, float("inf"), -1) / 127).clamp(min=1e-30)
+    return (rows / scale[..., None]).round().to(torch.int8), scale
+
+
+def load_bases(path: str | os.PathLike[str], layers: int) -> list[Tensor]:
+    """Eigenvectors [Hkv, d, d] of each layer.
+
+    Raises:
+        CalibrationUnusable: if the file is missing, damaged, or of another number of layers.
+    """
+    return _read(path, lambda opened: [opened(f"layer.{i}") for i in range(layers)], layers)
+
+
+def load_axes(path: str | os.PathLike[str], layers: int) -> Sequence[LayerAxes]:
+    """The axes of each layer; the same ones whenever the same file is asked for.
+
+    Raises:
+        CalibrationUnusable: as `load_bases`, and for a file that has none.
+    """
+    try:
+        told = Path(path).stat()
+    except OSError as exc:
+        raise CalibrationUnusable from exc
+    return _axes(str(path), layers, (told.st_mtime_ns, told.st_size))
+
+
+@lru_cache(maxsize=2)
+def _axes(path: str, layers: int, stamp: tuple[int, int]) -> Sequence[LayerAxes]:
+    """Those of a file as it was when its times and size were `stamp`."""
+
+    def made(opened: Opened) -> list[LayerAxes]:
+        digest = hashlib.blake2b(Path(path).read_bytes(), digest_size=DIGEST).hexdigest()
+        sides = [
+            [SharedAxes(*(opened(f"{side}.{i}.{part}") for part in SharedAxes._fields))
+             for side in ("keys", "values")] for i in range(layers)
+        ]  # fmt: skip
+        return [LayerAxes(keys, values, digest) for keys, values in sides]
+
+    return _read(path, made, layers)
+
+
+def _read(path: str | os.PathLike[str], made: Callable[[Opened], Made], layers: int) -> Made:
+    """What `made` makes of the tensors of a file of so many layers."""
+    try:
+        with safe_open(Path(path), "pt") as file:
+            if sum(name.startswith("layer.") for name in file.keys()) != layers:  # noqa: SIM118
+                raise CalibrationUnusable
+            return made(file.get_tensor)
+    except (OSError, SafetensorError) as exc:
+        raise CalibrationUnusable from exc

@@ -1,0 +1,172 @@
+"""What a visitor may set: one token pruner and one channel method, each with its own options."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from rotatek.errors import SettingError
+from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.full import Full
+from rotatek.methods.options import Method, Option, flat, options_of
+from rotatek.methods.registry import Registry
+from rotatek.methods.tokens import TOKENS, TokenPruner
+from rotatek.methods.tokens.keep_all import KeepAll
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One column of a comparison: which visual tokens stay, and how their channels are stored.
+
+        Settings(tokens=FastV(keep=0.4), channels=RotateK(keep=0.25))
+        Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25)  # the same, by flat names
+
+    Args:
+        tokens: the token pruner.
+        channels: the channel method.
+    """
+
+    tokens: TokenPruner = field(default_factory=KeepAll)
+    channels: ChannelMethod = field(default_factory=lambda: CHANNELS.default())
+
+    def __post_init__(self) -> None:
+        for name, base in (("tokens", TokenPruner), ("channels", ChannelMethod)):
+            if not isinstance(getattr(self, name), base):
+                expected = f"a {base.__name__}; by its name with Settings.of({name}=...)"
+                raise SettingError(name, expected, getattr(self, name))
+
+    @property
+    def prunes_tokens(self) -> bool:
+        """Whether any visual token may be dropped."""
+        return self.tokens.kept_share < 1
+
+    @property
+    def pruning(self) -> TokenPruner:
+        """Equal for settings that drop the same tokens."""
+        return self.tokens if self.prunes_tokens else KeepAll()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether nothing at all is compressed: the plain transformers cache serves it."""
+        return self.channels.stores_everything and not self.prunes_tokens
+
+    @property
+    def nominal_kv(self) -> float:
+        """Share of the uncompressed visual cache that is kept as the paper counts it, in (0, 1].
+
+        It counts tokens and channels, and leaves out the text, the bases, masks and the layers
+        that a pruner leaves whole; `RotateKCache.bytes` leaves out nothing.
+        """
+        return self.tokens.kept_share * self.channels.nominal_share
+
+    def as_dict(self) -> dict[str, Any]:
+        """Both methods' names and options by their flat names, ready for JSON."""
+        return {
+            "tokens": self.tokens.name,
+            **flat(self.tokens),
+            "channels": self.channels.name,
+            **flat(self.channels),
+        }
+
+    @classmethod
+    def of(cls, **given: Any) -> "Settings":
+        """Settings by flat names: `tokens`, `channels`, and the options of the methods they name.
+
+        Raises:
+            SettingError: as `from_dict`.
+        """
+        return cls.from_dict(given)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> "Settings":
+        """The inverse of `as_dict`; what is not given has its default.
+
+        An option that neither method has is refused, unless it is at its default: a full record of
+        every option can be read back, and nobody believes to have set what has no effect.
+
+        Raises:
+            SettingError: for a name that there is not, or a value out of range.
+        """
+        check_names(given)
+        return cls(
+            tokens=_made(TOKENS, "tokens", given), channels=_made(CHANNELS, "channels", given)
+        )
+
+    def with_options(self, **given: Any) -> "Settings":
+        """These settings with some options, by their flat names, or a method, changed."""
+        if {"tokens", "channels"} & given.keys():
+            kept = {name: value for name, value in self.as_dict().items() if name not in given}
+            names = {name: given.get(name, kept.get(name)) for name in ("tokens", "channels")}
+            known = _keys(TOKENS, names["tokens"]) | _keys(CHANNELS, names["channels"])
+            kept = {name: value for name, value in kept.items() if name in known}
+            return Settings.from_dict(names | kept | given)
+        return Settings.from_dict(self.as_dict() | given)
+
+    def without_paths(self) -> "Settings":
+        """These settings without the names of files of this machine."""
+        given = self.as_dict()
+        files = [name for name in path_names() & given.keys() if given[name] is not None]
+        return self.with_options(**dict.fromkeys(files)) if files else self
+
+    def with_channels(self, method: str, **options: Any) -> "Settings":
+        """The same tokens, and the same share of Key channels under another method.
+
+        What only the present method has is left out: every column of a comparison is plain but
+        for the one that was asked for. `options` by their flat names.
+        """
+        if method == self.channels.name:
+            return self.with_options(**options)
+        made = CHANNELS.find(method)
+        shared = {"keep_channels"} & {one.key for one in options_of(made)}
+        kept = {key: value for key, value in flat(self.channels).items() if key in shared}
+        return replace(
+            self, channels=_made(CHANNELS, "channels", {"channels": method} | kept | options)
+        )
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Refuse names that no registered method has.
+
+    Raises:
+        SettingError: naming what there is.
+    """
+    known = {"tokens", "channels", *TOKENS.options(), *CHANNELS.options()}
+    for name in given:
+        if name not in known:
+            raise SettingError("the setting", "one of " + ", ".join(sorted(known)), name)
+
+
+def path_names() -> set[str]:
+    """Flat names of the options that name files of this machine."""
+    every = CHANNELS.options() | TOKENS.options()
+    return {key for key, owners in every.items() if owners[0][1].kind == "path"}
+
+
+def _keys(registry: Registry, name: Any) -> set[str]:
+    return {one.key for one in options_of(registry.find(name))}
+
+
+def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
+    """The method that `given` names, with its options."""
+    method = registry.find(given.get(kind, registry.default.name))
+    own = options_of(method)
+    for key, owners in registry.options().items():
+        if key in given and key not in {one.key for one in own}:
+            _check_idle(kind, key, given[key], owners)
+    return method(**{one.name: given[one.key] for one in own if one.key in given})
+
+
+def _check_idle(
+    kind: str, key: str, value: Any, owners: Sequence[tuple[type[Method], Option]]
+) -> None:
+    """Refuse an option that the chosen method does not have, unless it changes nothing."""
+    for _, one in owners:
+        if not one.accepts(value):
+            raise SettingError(key, one.expected, value)
+    if not any(one.name == "keep" for _, one in owners) and all(
+        value != one.default for _, one in owners
+    ):
+        names = " or ".join(owner.name for owner, _ in owners)
+        raise SettingError(key, f"{owners[0][1].default} unless {kind} is {names}", value)
+
+
+BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())

@@ -1,0 +1,170 @@
+"""What a token pruner is: where it acts, and how it chooses.
+
+A pruner is one file with a frozen dataclass: its fields are its options (`rotatek.methods.options`), its
+class attributes its name, words and colour.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rotatek.bridge.row_layout import Layout
+from rotatek.methods.options import Method, option
+from rotatek.methods.shares import tokens_kept
+
+Stage = Literal["nowhere", "decoder", "encoder"]
+
+
+@dataclass(frozen=True)
+class View:
+    """One image or tile, as a pruner of the encoder stage sees it.
+
+    Args:
+        scores: [n] attention that each token received in the vision tower.
+        keys: [n, c] their Keys there.
+        states: [n, h] the tower's outputs, of which `reduce` returns what goes on.
+        question: [t, hidden] embeddings of the question's words in the language model.
+        number: of the view among those of its prompt.
+        project: from states [n, h] to what the language model reads, [n, hidden], where the tower
+            does not end with that itself.
+    """
+
+    scores: Tensor
+    keys: Tensor
+    states: Tensor
+    question: Tensor
+    number: int
+    project: Callable[[Tensor], Tensor] | None = None
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """[n, hidden]: what the language model's first layer would read of them."""
+        read = self.states if self.project is None else self.project(self.states)
+        return read[:, : self.question.shape[-1]]
+
+    def mask(self, chosen: Tensor) -> Tensor:
+        """[n] bool: true at the indices `chosen`."""
+        kept = torch.zeros_like(self.scores, dtype=torch.bool)
+        return kept.index_fill_(0, chosen, True)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One layer's prefill attention, as a pruner of the decoder stage sees it.
+
+    Args:
+        query: [B, Hq, L, d].
+        keys: [B, Hkv, L, d].
+        layout: which of its rows are visual, and which are padding.
+        scale: what scores are multiplied by.
+        keep: [B] visual tokens that are to stay.
+        memory: what the pruner's `look` has returned for this prompt.
+    """
+
+    query: Tensor
+    keys: Tensor
+    layout: Layout
+    scale: float
+    keep: Tensor
+    memory: Any = None
+
+
+@dataclass(frozen=True)
+class TokenPruner(Method):
+    """A way to drop visual tokens. One file, and one line in the registry.
+
+    Class attributes, beside those of `Method`:
+        stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
+            `layer`); or "encoder" (drops before it, by `reduce` on the vision tower's output).
+        asks: whether an encoder-stage pruner looks at the question, so that what it leaves of a
+            picture serves this question only.
+        control: whether it is no method but what methods are measured against.
+        of_paper: whether the RotateK paper's tables have it.
+        caution: what to bear in mind when a later question is asked; or nothing.
+    """
+
+    stage: ClassVar[Stage]
+    asks: ClassVar[bool] = False
+    control: ClassVar[bool] = False
+    of_paper: ClassVar[bool] = False
+    caution: ClassVar[str] = ""
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the visual tokens that stay, as the paper counts it."""
+        return self.kept
+
+    @property
+    def first_layer(self) -> int:
+        """At a decoder stage: the first layer with fewer tokens, where there is one such layer."""
+        return int(getattr(self, "layer", 1))
+
+    def stages(self, layers: int) -> Mapping[int, float]:
+        """At a decoder stage, of a model of so many layers: where tokens are dropped.
+
+        Returns:
+            The first layers with fewer tokens, each with the share of all visual tokens that stays
+            from there on. The attention of the layer before each chooses.
+        """
+        return {min(self.first_layer, layers - 1): self.kept_share}
+
+    def tokens_by_layer(self, layers: int, tokens: int) -> list[int]:
+        """How many of a prompt's visual tokens each layer holds."""
+        if self.stage != "decoder" or self.kept_share == 1:
+            return [tokens_kept(tokens, self.kept_share)] * layers
+        shares = self.stages(layers)
+        counts: list[int] = []
+        for layer in range(layers):
+            here = tokens_kept(tokens, shares[layer]) if layer in shares else None
+            counts.append(here if here is not None else counts[-1] if counts else tokens)
+        return counts
+
+    def look(self, embeds: Tensor, layout: Layout) -> Any:
+        """At a decoder stage: what to remember of the embeddings [B, L, hidden] until `rank`."""
+        return None
+
+    def rank(self, seen: Attended) -> Tensor:
+        """At a decoder stage: how much each row is worth, [B, L]; only visual ones count."""
+        raise NotImplementedError
+
+    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
+        """At a decoder stage: the rows that stay, [B, L] bool; `keep` visual ones by their rank."""
+        visual = seen.layout.visual & seen.layout.valid
+        rank = scores.masked_fill(~visual, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+        best = torch.arange(visual.shape[1], device=visual.device) < seen.keep[:, None]
+        kept = torch.zeros_like(visual).scatter_(1, rank, best)
+        return (kept & visual) | (seen.layout.valid & ~visual)
+
+    def recycle(
+        self, hidden: Tensor, seen: Attended, scores: Tensor, kept: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """At a decoder stage: let some rows stand for others that go.
+
+        Args:
+            hidden: [B, L, hidden], what the next layer would read.
+            seen: what the rows were chosen by.
+            scores: [B, L] of `rank`.
+            kept: [B, L] bool of `choose`.
+
+        Returns:
+            Which rows stay after all, and the states of all rows.
+        """
+        return kept, hidden
+
+    def reduce(self, view: View) -> tuple[Tensor, Tensor]:
+        """At an encoder stage: what stays of one image or tile. The host never waits.
+
+        Returns:
+            kept [n] bool, and states [n, h], of which some may stand for others too.
+        """
+        raise NotImplementedError
+
+
+def keep_option() -> Any:
+    """The option `keep` of a pruner that drops tokens: all stay by default."""
+    words = "share of the visual tokens that stays, in (0, 1]"
+    return option(1.0, "Token sparsity", words, kind="fraction", key="keep_tokens", place="main")

@@ -1,0 +1,61 @@
+"""DivPrune: keep the visual tokens that differ most from one another (arXiv 2503.02175).
+
+The kept set makes the least cosine distance between any two of its tokens large (the max-min
+diversity problem), found greedily on what the language model would read: first the token farthest
+from its nearest neighbour, then always the one farthest from all that are kept. No n x n matrix is
+held after the first token.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rotatek.methods.shares import tokens_kept
+from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
+
+
+def most_diverse(tokens: Tensor, count: int) -> Tensor:
+    """The greedy max-min diverse subset.
+
+    Args:
+        tokens: [n, c].
+        count: how many of them, at least one.
+
+    Returns:
+        Their indices [count] in the order of choice.
+    """
+    unit = nn.functional.normalize(tokens.float(), dim=-1)
+    similar = unit @ unit.T
+    similar.fill_diagonal_(-torch.inf)
+    # Distance is 1 - cosine: the farthest is where the largest cosine is least.
+    nearest = similar.amax(-1)
+    chosen = torch.empty(count, dtype=torch.long, device=tokens.device)
+    closest = torch.full_like(nearest, -torch.inf)
+    taken = torch.zeros_like(nearest)
+    for step in range(count):
+        best = (nearest if step == 0 else closest + taken).argmin()
+        chosen[step] = best
+        closest = torch.maximum(closest, unit @ unit.index_select(0, best[None])[0])
+        taken = taken.index_fill(0, best[None], torch.inf)
+    return chosen
+
+
+@dataclass(frozen=True)
+class DivPrune(TokenPruner):
+    """Prunes what resembles something that stays, before the question."""
+
+    name: ClassVar[str] = "divprune"
+    label: ClassVar[str] = "DivPrune"
+    summary: ClassVar[str] = "Keeps the tokens that differ most from one another."
+    stage: ClassVar[Stage] = "encoder"
+    colour: ClassVar[str] = "#c04854"
+    marker: ClassVar[str] = "diamond"
+
+    keep: float = keep_option()
+
+    def reduce(self, view: View) -> tuple[Tensor, Tensor]:
+        """Keep the diverse tokens of one image or tile."""
+        count = tokens_kept(view.scores.shape[0], self.keep)
+        return view.mask(most_diverse(view.tokens, count)), view.states

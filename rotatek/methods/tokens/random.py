@@ -1,0 +1,47 @@
+"""Random pruning: the control that a pruner has to beat.
+
+UniPruneBench (2025) found it ahead of several methods. Tokens are drawn before the language model,
+uniformly and without replacement, from a private generator: the same request keeps the same ones.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rotatek.methods.options import option
+from rotatek.methods.shares import tokens_kept
+from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
+
+
+@dataclass(frozen=True)
+class Random(TokenPruner):
+    """Keeps tokens by lot."""
+
+    name: ClassVar[str] = "random"
+    label: ClassVar[str] = "Random"
+    summary: ClassVar[str] = "Keeps tokens by lot: what any other choice should beat."
+    stage: ClassVar[Stage] = "encoder"
+    control: ClassVar[bool] = True
+    colour: ClassVar[str] = "#667080"
+    marker: ClassVar[str] = "x"
+    dash: ClassVar[str] = "dot"
+
+    keep: float = keep_option()
+    seed: int = option(
+        0,
+        "Seed of the lot",
+        "seed of random pruning's lot",
+        kind="integer",
+        key="token_seed",
+        low=0,
+        place="hidden",
+    )
+
+    def reduce(self, view: View) -> tuple[Tensor, Tensor]:
+        """Draw from one image or tile; each draws its own lot."""
+        tokens = view.scores.shape[0]
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + view.number)
+        order = torch.randperm(tokens, generator=generator)[: tokens_kept(tokens, self.keep)]
+        return view.mask(order.to(view.scores.device)), view.states

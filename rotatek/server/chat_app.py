@@ -1,0 +1,319 @@
+"""The application: `/v1/models`, `/v1/chat/completions`, `/health` and `/metrics`."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from rotatek import errors
+from rotatek.engine.events import Event, Prefilled
+from rotatek.methods.settings import Settings
+from rotatek.server.api_keys import Keys
+from rotatek.server.chat_request import Call, read_call
+from rotatek.server.follow_ups import FollowUps
+from rotatek.server.metrics import Metrics, RequestMetrics
+from rotatek.server.reply import DONE, Reply, error_of, sse
+from rotatek.server.request_body import RequestBodies
+from rotatek.server.runs import Runs
+from rotatek.service.health import report_of
+from rotatek.service.service import Service
+
+log = logging.getLogger("rotatek")
+
+RETRY_S: Final = 5  # what a full queue asks a program to wait
+GONE: Final = "499"  # in the meters: nobody was there to be answered
+ENGINES: Final = {  # of `EngineState`
+    "rows": "Rows of the running batches",
+    "live_bytes": "Live bytes of all caches",
+    "room_bytes": "Bytes that caches may take",
+    "picture_bytes": "Bytes of what the vision tower saw of the latest pictures",
+    "picture_hits": "Pictures that were found seen, since the start",
+    "picture_misses": "Pictures that were not, since the start",
+    "shed": "Requests that memory ran out for, since the start",
+}
+STREAMED: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+]
+CHAT: Final = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """answers: at once; queue: how many more wait for their turn."""
+
+    answers: int = 32
+    queue: int = 64
+
+
+class ChatApp:
+    """Answers programs, from the engines of a service that a page may share.
+
+    Args:
+        service: the models, and where caches wait for follow-ups.
+        usual: the settings of calls that have none.
+        keys: who may ask.
+        bounds: how many may.
+        has_engines: whether the service's engines compute in this process, and so have figures.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        usual: Settings | None = None,
+        keys: Keys | None = None,
+        bounds: Bounds | None = None,
+        *,
+        has_engines: bool = True,
+    ) -> None:
+        self.service, self.usual = service, usual or Settings()
+        self.keys, bounds = keys or Keys(), bounds or Bounds()
+        self.runs, self.turns = Runs(bounds.answers, bounds.queue), FollowUps(service.conversations)
+        self.bodies, self.meters = RequestBodies(), Metrics()
+        self.is_closed = False
+        self.meters.running.set_function(lambda: self.runs.running)
+        self.meters.waiting.set_function(lambda: self.runs.waiting)
+        self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
+        for name, help in ENGINES.items() if has_engines else ():
+            self.meters.gauge(name, help, partial(self._sum, name))
+
+    def routes(self) -> list[BaseRoute]:
+        """The API's addresses, for this application or beside a page's."""
+        return [
+            Route("/v1/models", self._guarded(self.models)),
+            Route("/v1/models/{name:path}", self._guarded(self.model)),
+            Route(CHAT, _App(self.chat), methods=["POST"]),
+            Route("/v1/{rest:path}", self._guarded(self.nothing), methods=["GET", "POST"]),
+            Route("/metrics", self._guarded(self.metrics)),
+        ]
+
+    def app(self) -> Starlette:
+        """The API alone, with `/health`."""
+        handlers = {HTTPException: _nothing, Exception: _refused}
+        routes = [*self.routes(), Route("/health", self.health)]
+        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End every answer within one token, and refuse new ones."""
+        self.is_closed = True
+        self.runs.stop()
+        self.service.close()
+
+    async def models(self, request: Request, owner: str) -> Response:
+        """The models on offer, the default first."""
+        found = [_card(model.name) for model in self.service.models]
+        return JSONResponse({"object": "list", "data": found})
+
+    async def model(self, request: Request, owner: str) -> Response:
+        """One model."""
+        name = request.path_params["name"]
+        if name not in [model.name for model in self.service.models]:
+            raise errors.ModelNotServed
+        return JSONResponse(_card(name))
+
+    async def nothing(self, request: Request, owner: str) -> Response:
+        """What else the API of others has."""
+        raise errors.AddressUnknown
+
+    async def metrics(self, request: Request, owner: str) -> Response:
+        """Figures for Prometheus."""
+        return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
+
+    async def health(self, request: Request) -> Response:
+        """Whether questions can be answered; needs no key."""
+        report = report_of(self.service)
+        return JSONResponse(report, 503 if report["status"] == "failed" else 200)
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`/v1/chat/completions`. Whoever goes away is not answered any further."""
+        status, request = GONE, Request(scope, receive)
+        try:
+            status = await self._chat(request, receive, send)
+        except (ClientDisconnect, ClientGone):
+            pass
+        except Exception as error:
+            refusal = _refusal(error)
+            status = str(refusal.status_code)
+            await self.bodies.spill(request)
+            with contextlib.suppress(OSError):
+                await refusal(scope, receive, send)
+        finally:
+            self.meters.requests.labels(status).inc()
+
+    async def _chat(self, request: Request, receive: Receive, send: Send) -> str:
+        """Check, answer; the status for the meters."""
+        owner = self.keys.owner(request.headers.get("authorization"))
+        self._check_open()
+        self.runs.check()
+        names = [model.name for model in self.service.models]
+        async with self.bodies.read(request) as body:
+            call = await asyncio.to_thread(read_call, body, names, self.usual)
+            del body
+        with self.bodies.decoded(call.request.images):
+            return await attended(receive, self._answer(call, owner, send))
+
+    async def _answer(self, call: Call, owner: str, send: Send) -> str:
+        reply = Reply(call)
+        pieces = self._pieces(reply, owner)
+        async with contextlib.aclosing(pieces):
+            if call.stream:
+                return await _send_stream(reply, pieces, send)
+            async for _ in pieces:
+                pass
+        await _send(send, JSONResponse(reply.whole()))
+        return "200"
+
+    async def _pieces(self, reply: Reply, owner: str) -> AsyncGenerator[str, None]:
+        """The answer's text as it grows; the first piece is empty, once the prompt is read."""
+        engines = self.service
+        call, watch = reply.call, RequestMetrics(self.meters)
+        engine = await asyncio.to_thread(engines.engine, call.model)
+        reply.token_bytes, stop = engine.vlm.full_bytes(1), engine.flag()
+
+        def events() -> Iterator[Event]:
+            self._check_open()
+            found = self.turns.take(call, owner)
+            reply.is_warm = found is not None
+            self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
+            try:
+                yield from self.turns.answer(engine, call, owner, stop, found)
+            finally:
+                if engines.on_lost is not None and not engine.health().able:
+                    engines.on_lost()
+
+        told = self.runs.events(events, stop)
+        try:
+            async with contextlib.aclosing(told):
+                async for event in told:
+                    watch.see(event)
+                    added = reply.take(event)
+                    if added or isinstance(event, Prefilled):
+                        yield added
+                    if reply.stops.hit and not stop.is_set():
+                        stop.set()
+            if reply.is_cut:  # by nobody's wish but this process's
+                raise errors.Restarting
+            self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
+        finally:
+            watch.end()
+
+    def _sum(self, name: str) -> float:
+        """One of `ENGINES`, over the engines that are loaded."""
+        return sum(getattr(engine.state(), name) for engine in self.service.loaded().values())
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise errors.Restarting
+
+    def _guarded(self, answer: Any) -> Any:
+        """An endpoint behind the keys, whose refusals have the API's form."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await answer(request, self.keys.owner(request.headers.get("authorization")))
+            except Exception as error:
+                return _refusal(error)
+
+        return endpoint
+
+
+class ClientGone(Exception):
+    """The client has closed the connection."""
+
+
+async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
+    """`work`, cancelled when the client goes away.
+
+    Raises:
+        Gone: where it did.
+    """
+    task, left = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for one in (task, left):
+            one.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> str:
+    """Server-sent events; a failure before the first of them is an ordinary refusal."""
+    await anext(pieces)
+    await send({"type": "http.response.start", "status": 200, "headers": STREAMED})
+
+    async def tell(chunk: bytes, more: bool = True) -> None:
+        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+    status = "200"
+    try:
+        await tell(reply.chunk({"role": "assistant", "content": ""}))
+        async for text in pieces:
+            if text:
+                await tell(reply.chunk({"content": text}))
+        await tell(reply.chunk({}, reply.finish_reason))
+        if reply.call.with_usage:
+            await tell(reply.usage_chunk())
+    except Exception as error:
+        code, said = error_of(error)
+        status = str(code)
+        await tell(sse(said))
+    await tell(DONE, more=False)
+    return status
+
+
+async def _send(send: Send, response: Response) -> None:
+    """A response, to a client that is watched already."""
+    await send(
+        {"type": "http.response.start", "status": response.status_code,
+         "headers": response.raw_headers}
+    )  # fmt: skip
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def _refusal(error: BaseException) -> JSONResponse:
+    status, body = error_of(error)
+    headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else {}
+    headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse(body, status, headers)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    return _refusal(error)
+
+
+def _nothing(request: Request, error: HTTPException) -> Response:
+    """An address or a method that there is not."""
+    _, body = error_of(errors.AddressUnknown())
+    return JSONResponse(body, error.status_code)
+
+
+def _card(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "rotatek"}
+
+
+class _App:
+    """An ASGI application of a method: starlette takes functions for something else."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.call(scope, receive, send)

@@ -1,0 +1,57 @@
+"""Work that takes a while, done in a thread; meanwhile the visitor reads how far it is."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import Final
+
+from rotatek.models.download import GB, Progress, downloading
+
+LOOK_S: Final = 0.25  # between two looks at how far it is
+MB: Final = 1_000_000
+
+
+def with_progress(
+    work: Callable[[], object], label: str, progress: Progress | None = None
+) -> Iterator[tuple[str, float | None]]:
+    """Do `work`, which may load a model.
+
+    Args:
+        work: done in a thread, while sentences are yielded.
+        label: the model's.
+        progress: of its download, where somebody else may have begun it.
+
+    Returns:
+        Each time a sentence, and the share of a download that has come; None where nothing is
+        downloaded.
+
+    Raises:
+        Exception: whatever `work` raised, when it has ended.
+    """
+    failed: list[Exception] = []
+    progress = progress or Progress()
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            failed.append(error)
+
+    with downloading(progress):
+        thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        yield _said(label, progress)
+        thread.join(LOOK_S)
+    if failed:
+        raise failed[0]
+
+
+def _said(label: str, progress: Progress) -> tuple[str, float | None]:
+    done, total = progress.done, progress.total
+    if not total or done >= total:
+        return f"Loading {label}…", None
+    come = f"{done / GB:.1f} of {total / GB:.1f} GB"
+    if total < GB:
+        come = f"{done // MB} of {total // MB} MB"
+    return f"Downloading {label}: {come}…", done / total

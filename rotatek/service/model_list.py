@@ -1,0 +1,79 @@
+"""What a visitor may choose from: budgets, examples and models."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rotatek.compare.columns import pruners
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import CHECKPOINTS
+from rotatek.models.loading import fitting
+
+
+class Example(NamedTuple):
+    """One picture of the gallery, and questions that it answers."""
+
+    image: Path
+    title: str
+    questions: tuple[str, ...]
+
+
+class Model(NamedTuple):
+    """A model on offer. source: what `rotatek.models.load` takes; never sent to the browser."""
+
+    name: str
+    label: str
+    source: str
+
+
+def presets() -> dict[str, Settings]:
+    """Budgets of the paper's tables, and what methods add to them, by label; the first is where
+    the page begins."""
+    first, second, method = *pruners()[:2], CHANNELS.default().at(0.25)
+    found = {
+        "25 %: tokens + channels": Settings(first().at(0.40), method),
+        "25 %: tokens only": Settings(first().at(0.25), BASELINE.channels),
+        "19 %: tokens + channels": Settings(first().at(0.30), method),
+        f"28 %: {second.label} + channels": Settings(second().at(0.45), method),
+    }
+    for kind in CHANNELS.values():
+        found |= {label: Settings(channels=preset) for label, preset in kind.presets().items()}
+    return found
+
+
+def load_examples(folder: Path) -> list[Example]:
+    """The gallery, from index.json; empty where there is none."""
+    index = folder / "index.json"
+    if not index.exists():
+        return []
+    entries = json.loads(index.read_text(encoding="utf-8"))
+    return [
+        Example(folder / e["image"], e["title"], tuple(q["question"] for q in e["questions"]))
+        for e in entries
+    ]
+
+
+def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
+    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else what
+    it can hold."""
+    wanted = os.environ.get("ROTATEK_MODELS", "")
+    given = [name.strip() for name in wanted.split(",") if name.strip()]
+    return models_of(given or list(usual or fitting()))
+
+
+def models_of(sources: Iterable[str]) -> list[Model]:
+    """Models on offer, by what `rotatek.models.load` takes."""
+    offered = []
+    for source in sources:
+        name = source if source in CHECKPOINTS else Path(source).name
+        label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
+        offered.append(Model(name, label, source))
+    return offered
+
+
+def models_may_be_brought() -> bool:
+    """Whether this host lets visitors load checkpoints: ROTATEK_ALLOW_MODELS=1, off by default."""
+    return os.environ.get("ROTATEK_ALLOW_MODELS", "") == "1"

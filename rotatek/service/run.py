@@ -1,0 +1,148 @@
+"""One comparison as it unfolds: engine events in, the state of each column out."""
+
+import secrets
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Queued, Restarted, Token
+from rotatek.inspect.trace import Trace
+from rotatek.methods.channels import ChannelMethod
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TokenPruner
+
+
+@dataclass
+class Column:
+    """What one column has shown so far; times in milliseconds, sizes in bytes."""
+
+    title: str
+    settings: Settings
+    pieces: list[str] = field(default_factory=list)
+    same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
+    kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
+    diverged_at: int | None = None  # index into `pieces`
+    prefilled: Prefilled | None = None
+    finished: Finished | None = None
+    failure: str | None = None
+
+    @property
+    def method(self) -> ChannelMethod | TokenPruner:
+        """What gives the column its colour: the channel method, the pruner where every channel
+        stays, and the plain cache's method where nothing is compressed."""
+        plain = self.settings.channels.stores_everything
+        only_tokens = plain and self.settings.prunes_tokens
+        return self.settings.tokens if only_tokens else self.settings.channels
+
+    @property
+    def answer(self) -> str:
+        """What it has said so far."""
+        return "".join(self.pieces)
+
+    @property
+    def kept(self) -> np.ndarray | None:
+        """[visual tokens] bool, once the prefill has run."""
+        if self.prefilled is None:
+            return None
+        if self.prefilled.kept is None:
+            return np.ones(self.prefilled.visual_tokens, dtype=bool)
+        return self.prefilled.kept
+
+    def take(self, event: Event) -> None:
+        """Fold one engine event into the column."""
+        if isinstance(event, Prefilled):
+            self.prefilled = event
+        elif isinstance(event, Token):
+            if event.divergent and self.diverged_at is None:
+                self.diverged_at = len(self.pieces)
+            self.pieces.append(event.text)
+            self.same.append(not event.divergent)
+            self.kl.append(event.kl)
+        elif isinstance(event, Finished):
+            self.finished = event
+        elif isinstance(event, Failed):
+            self.failure = event.message
+
+
+@dataclass
+class Run:
+    """One question on one image under several settings, baseline first."""
+
+    columns: dict[str, Column]
+    pixels: np.ndarray  # uint8 [height, width, 3]
+    question: str
+    model: str = "pocket"  # by its name on offer
+    max_new_tokens: int = 64
+    stopped: bool = False
+    superseded: bool = False  # stopped because its visitor asked again
+    notice: str = ""  # what the visitor should know of how it was answered
+    full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
+    memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
+    goes_on: bool = False  # its caches wait for a follow-up question
+    place: int = 0  # in the queue for memory; 0 where there is room
+    previous: "Run | None" = None  # the turn before, in a conversation
+    pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about
+
+    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, once: what is slow to compute and does not change with the sliders."""
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
+
+    def take(self, event: Event) -> None:
+        """Hand one engine event to its column, or a failure to those still waiting."""
+        self.place = event.place if isinstance(event, Queued) else 0
+        if isinstance(event, Queued):
+            return
+        if isinstance(event, Restarted):
+            self.notice = event.message
+            self.columns = {n: Column(n, c.settings) for n, c in self.columns.items()}
+            return
+        if event.column is not None:
+            self.columns[event.column].take(event)
+            return
+        for column in self.columns.values():
+            if column.finished is None:
+                column.take(event)
+
+    @property
+    def chosen(self) -> Column:
+        """The column that the visitor's settings made: the one after the baseline."""
+        return list(self.columns.values())[min(1, len(self.columns) - 1)]
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the column that was recorded, or None while there is none."""
+        done = [column.finished for column in self.columns.values() if column.finished]
+        own = next((event.trace for event in done if event.trace is not None), None)
+        return self.previous.trace if own is None and self.previous is not None else own
+
+    @property
+    def turns(self) -> "list[Run]":
+        """The whole conversation, this run last."""
+        return [*(self.previous.turns if self.previous is not None else []), self]
+
+    def next(self, question: str, max_new_tokens: int) -> "Run":
+        """The turn that follows, of which nothing has happened yet."""
+        columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
+        return Run(
+            columns,
+            self.pixels,
+            question,
+            self.model,
+            max_new_tokens,
+            memory=self.memory,
+            previous=self,
+            pictures=self.pictures,
+        )
+
+
+def start(
+    columns: dict[str, Settings], pixels: np.ndarray, question: str, model: str = "pocket"
+) -> Run:
+    """A run of which nothing has happened yet."""
+    return Run({title: Column(title, s) for title, s in columns.items()}, pixels, question, model)

@@ -1,0 +1,278 @@
+"""Engines, the questions being answered, and how to stop them: what all visitors share."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+from PIL.Image import Image as Picture
+
+from rotatek import errors
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.events import Event, Failed, Prefilled, Restarted, Token
+from rotatek.inputs import request as inputs
+from rotatek.methods.settings import Settings
+from rotatek.models.download import Progress, downloading
+from rotatek.service.conversation_store import ConversationStore, WaitingConversation
+from rotatek.service.loading_progress import with_progress
+from rotatek.service.model_list import Model
+from rotatek.service.run import Run, start
+
+HALT_S = 5.0  # for a superseded answer to end, which it does within a token
+REPAINT_S = 0.06  # growing answers are shown at most this often
+
+
+class Service:
+    """Answers for the page. Models are loaded at first use and kept.
+
+    models: what is on offer, the default first; make: builds an engine from a model's source.
+    failure: what was said when the default model could not be loaded, else empty.
+    on_lost: called once an engine's accelerator is lost and the visitor has been told.
+    """
+
+    def __init__(self, models: Sequence[Model], make: Callable[[str], Engine] = Engine) -> None:
+        self.models = tuple(models)
+        self.failure = ""
+        self.on_lost: Callable[[], None] | None = None
+        self._make = make
+        self._engines: dict[str, Engine] = {}
+        self._downloads: defaultdict[str, Progress] = defaultdict(Progress)  # for all who wait
+        self._loading = threading.Lock()
+        self._stops: dict[str, dict[Switch, Run | None]] = {}  # None: waits for a model
+        self._closed = False
+        self.conversations = ConversationStore()
+        self._welcome: Run | None = None
+        self._welcoming = threading.Lock()
+
+    def engine(self, name: str) -> Engine:
+        """The engine of a model on offer, loaded and warmed up once.
+
+        Raises:
+            SettingError: for a model that is not on offer; and what `rotatek.models.load` raises.
+        """
+        sources = {model.name: model.source for model in self.models}
+        if not isinstance(name, str) or name not in sources:
+            raise errors.SettingError("model", "one of " + ", ".join(sources), name)
+        if name in self._engines:  # while another model is loaded, too
+            return self._engines[name]
+        with self._loading:
+            if name not in self._engines:
+                try:
+                    with downloading(self._downloads[name]):
+                        engine = self._make(sources[name])
+                    engine.warm_up()
+                except Exception as error:
+                    if name == self.models[0].name:
+                        self.failure = errors.public_message(error)
+                        raise errors.UserError(self.failure) from error
+                    raise
+                self._engines[name] = engine
+                self.failure = "" if name == self.models[0].name else self.failure
+            return self._engines[name]
+
+    def loading(self, name: str, session: str | None = None) -> Iterator[str]:
+        """What to tell while a model on offer is loaded for the first time; nothing later.
+
+        Args:
+            name: of the model.
+            session: who asks it; `stop(session)` ends the wait, and the model is loaded all the
+                same. None: somebody who only looks on.
+
+        Raises:
+            UserError: as `engine`; Stopped.
+        """
+        if name in self._engines:
+            return
+        labels = {model.name: model.label.partition(" (")[0] for model in self.models}
+        stop = threading.Event()
+        if session is not None:
+            self._stops.setdefault(session, {})[stop] = None
+        try:
+            work = partial(self.engine, name)
+            for said, _ in with_progress(work, labels.get(name, ""), self._downloads[name]):
+                if stop.is_set():
+                    raise errors.Stopped
+                yield said
+        finally:
+            self._forget(session or "", stop)
+
+    def load_checkpoint(self, model: Model) -> None:
+        """Load a model that is not on offer, and offer it; others are answered meanwhile.
+
+        Raises:
+            UserError: what `rotatek.models.load` raises.
+        """
+        engine = self._make(model.source)
+        engine.warm_up()
+        with self._loading:
+            self._engines[model.name] = engine
+            self.models = (*self.models, model)
+
+    def loaded(self) -> dict[str, Engine]:
+        """The engines so far; never waits."""
+        return dict(self._engines)
+
+    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int | None:
+        """How many visual tokens a picture or clip becomes; None until the model is loaded, which
+        is nothing to wait for, or to download, before anything is asked."""
+        engine = self._engines.get(model)
+        if engine is None:
+            return None
+        return sum(engine.vlm.look(inputs.make_request(image, "?")).runs)
+
+    def ask(
+        self,
+        model: str,
+        image: Picture | inputs.Clip | None,
+        question: str,
+        columns: Mapping[str, Settings],
+        max_new_tokens: int,
+        session: str | None = None,
+        *,
+        talk: bool = False,
+    ) -> Iterator[Run]:
+        """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
+
+        Args:
+            session: whose run this is; `stop(session)` ends it.
+            talk: keep the caches of a complete answer for `follow`.
+
+        Raises:
+            UserError: before anything is shown, where the question or image is refused.
+        """
+        if image is None:
+            raise errors.ImageMissing
+        request = inputs.make_request(image, question, max_new_tokens)
+        engine = self.engine(model)
+        if self._closed:
+            raise errors.Restarting
+        run = start(dict(columns), np.asarray(request.images[0]), request.question, model)
+        run.pictures = request.images
+        request, run.notice = engine.terms(request, len(columns))
+        run.max_new_tokens = request.max_new_tokens
+        if talk:
+            self.conversations.drop(session or "")
+        waiting = WaitingConversation(Conversation(), run.key) if talk else None
+        stop = engine.flag()
+        events = engine.compare(
+            request, columns, stop, conversation=None if waiting is None else waiting.conversation
+        )
+        yield from self._grown(engine, run, events, stop, session or "", waiting)
+
+    def follow(
+        self, run: Run, question: str, max_new_tokens: int, session: str | None
+    ) -> Iterator[Run]:
+        """A further question about the image of `run`, answered from the caches it left.
+
+        The first run yielded is a new one, whose `previous` is `run`.
+
+        Raises:
+            UserError: before anything is shown; ConversationGone where the caches are gone, and
+                otherwise the conversation waits on.
+        """
+        question = inputs.clean_question(question)
+        if self._closed:
+            raise errors.Restarting
+        waiting = self.conversations.take(session or "", run.key)
+        if waiting is None:
+            raise errors.ConversationGone
+        later = run.next(question, max_new_tokens)
+        try:
+            engine = self.engine(run.model)
+            stop = engine.flag()
+            events = engine.follow(waiting.conversation, question, max_new_tokens, stop)
+        except Exception:  # refused, or nothing to go on from: what there is waits on
+            self.conversations.keep(session or "", waiting)
+            raise
+        waiting.key = later.key
+        yield from self._grown(engine, later, events, stop, session or "", waiting)
+
+    def _grown(
+        self,
+        engine: Engine,
+        run: Run,
+        events: Iterator[Event],
+        stop: Switch,
+        session: str,
+        waiting: WaitingConversation | None,
+    ) -> Iterator[Run]:
+        """The run as `events` make it grow; at its end its conversation waits, or is closed."""
+        self._stops.setdefault(session, {})[stop] = run
+        shown = 0.0
+        is_kept = False
+        try:
+            yield run
+            with closing(events):  # type: ignore[type-var]
+                for event in events:
+                    run.take(event)
+                    if isinstance(event, Restarted):
+                        self.conversations.clear()
+                    if isinstance(event, Prefilled):
+                        run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
+                    if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
+                        shown = time.monotonic()
+                        yield run
+            run.stopped = stop.is_set()
+            if waiting is not None and waiting.conversation.is_open:
+                self.conversations.keep(session, waiting)
+                is_kept, run.goes_on = True, waiting.conversation.is_open
+            yield run
+        except errors.UserError as error:
+            run.take(Failed(None, error.message))
+            yield run
+        finally:
+            if waiting is not None and not is_kept:
+                waiting.close()
+            stop.set()
+            self._forget(session, stop)
+            if self.on_lost is not None and not engine.health().able:
+                self.on_lost()
+
+    def _forget(self, key: str, stop: Switch) -> None:
+        self._stops.get(key, {}).pop(stop, None)
+        if not self._stops.get(key, True):
+            self._stops.pop(key, None)
+        stop.clear()
+
+    def stop(self, session: str | None) -> None:
+        """End what the session is waiting for, within one token, and free what it left."""
+        self.conversations.drop(session or "")
+        for stop in tuple(self._stops.get(session or "", ())):
+            stop.set()
+
+    def replace_run(self, session: str | None) -> None:
+        """End what the session is waiting for, unseen, because it asks again; wait until it has
+        ended, for at most `HALT_S`."""
+        for stop, run in tuple(self._stops.get(session or "", {}).items()):
+            if run is not None:
+                run.superseded = True
+            stop.set()
+        deadline = time.monotonic() + HALT_S
+        while self._stops.get(session or "") and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def busy(self) -> bool:
+        """Whether anybody is being answered."""
+        return bool(self._stops)
+
+    def is_asking(self, session: str | None) -> bool:
+        """Whether that visitor is being answered, or waits for a model."""
+        return (session or "") in self._stops
+
+    def close(self) -> None:
+        """End every answer within one token, and refuse new ones."""
+        self._closed = True
+        self.conversations.clear()
+        for session in tuple(self._stops):
+            self.stop(session)
+
+    def welcome(self, image: Picture, question: str, columns: Mapping[str, Settings]) -> Run:
+        """The run that greets every visitor, answered once for all of them."""
+        with self._welcoming:
+            if self._welcome is None:
+                *_, self._welcome = self.ask(self.models[0].name, image, question, columns, 64)
+            return self._welcome
