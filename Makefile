@@ -15,7 +15,7 @@ OLDEST := $(VENV)/oldest
 # environment forbids to keep that, every process takes twice as long to start.
 INSTALL := -m pip install --quiet --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := rotatek kernels viz tests app.py setup.py $(wildcard docs/*.py) $(wildcard examples)
+SOURCES := rotatek kernels viz pocket benchmarks tests app.py setup.py $(wildcard docs/*.py) $(wildcard examples)
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \

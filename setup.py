@@ -5,8 +5,7 @@ collide: Hugging Face has a package named kernels, which transformers looks for 
 So a wheel holds them as `rotatek.kernels` and `rotatek.viz`, the assets as `rotatek/assets`, and
 `BuildPy` changes the imports to match. An editable install keeps the checkout's names.
 
-`pocket` draws documents and trains the embedded models: it stays in the checkout, as do the
-kernels' benchmarks.
+`pocket` (documents and training of the embedded models) and `benchmarks` stay in the checkout.
 """
 
 import ast
@@ -20,6 +19,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 NESTED: Final = ("kernels", "viz")  # packages of the checkout that a wheel holds inside rotatek
+APART: Final = ("pocket", "benchmarks")  # packages of the checkout that no wheel holds
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
     "*.css", "*.js", "examples/*", "pocket/*", "pocket-llava/*", "results/*.json", "traces/*.npz",
@@ -28,11 +28,10 @@ ASSETS: Final = [
 
 def shipped() -> list[str]:
     """The packages of a wheel, by the names they have there."""
-    away = ["pocket", "pocket.*", "benchmarks.kernels", "benchmarks.kernels.*"]
     inside = [f"{name}{below}" for name in NESTED for below in ("", ".*")]
     return [
-        *find_packages(include=["rotatek", "rotatek.*"], exclude=away),
-        *(f"rotatek.{name}" for name in find_packages(include=inside, exclude=away)),
+        *find_packages(include=["rotatek", "rotatek.*"]),
+        *(f"rotatek.{name}" for name in find_packages(include=inside)),
         "rotatek.assets",
     ]
 
@@ -99,8 +98,9 @@ class Editable(editable_wheel):
     """Links the checkout's packages under the checkout's names."""
 
     def run(self) -> None:
-        """Install `rotatek`, `kernels` and `viz` as they stand."""
-        names = [f"{name}{below}" for name in ("rotatek", *NESTED) for below in ("", ".*")]
+        """Install the checkout's packages as they stand."""
+        tops = ("rotatek", *NESTED, *APART)
+        names = [f"{name}{below}" for name in tops for below in ("", ".*")]
         self.distribution.packages = find_packages(include=names)
         self.distribution.package_dir = {}
         self.distribution.package_data = {}

@@ -1,1 +1,1 @@
-"""TODO benchmarks."""
+"""Measurements of kernels, memory, serving and quality; nothing here is installed."""

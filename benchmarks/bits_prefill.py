@@ -1,10 +1,11 @@
-"""What bits add to a prefill: `python -m benchmarks.bits_prefill --json FILE`, two minutes of a GPU.
+"""What bits add to a prefill: `python -m benchmarks.bits_prefill --json FILE`, two minutes of a
+GPU.
 
 Random weights at the shapes of Llama3-8B and Qwen2.5-VL-7B, Keys and Values of trained spectra
-(`benchmarks.kernels.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it, run in
-turn; then each arm's parts with the device waited for around each, what it launches and how often
-the host waits. Last the solver alone: its time and what is lost along its axes, over eigenvectors.
-`--tiny` runs the same lines on the CPU, where nothing is captured.
+(`benchmarks.kernels.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it,
+run in turn; then each arm's parts with the device waited for around each, what it launches and how
+often the host waits. Last the solver alone: its time and what is lost along its axes, over
+eigenvectors. `--tiny` runs the same lines on the CPU, where nothing is captured.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""What compressed caches do to an answer that is given: `python -m benchmarks.bits_quality --suite DIR`.
+"""What compressed caches do to an answer that is given: `python -m benchmarks.bits_quality --suite
+DIR`.
 
 Every accepted answer is fed behind its question, once into the plain cache and once into each
 setting's, from one prefill, a batch of questions at a time. What --out holds is not asked again, so
@@ -196,7 +197,8 @@ def _whole(path: Path) -> list[dict[str, Any]]:
 
 
 def change(constants: Sequence[str]) -> None:
-    """Set constants of modules in this process: `rotatek.methods.channels.mixed_precision:TOKEN_POWER=0.25`."""
+    """Set constants of modules in this process:
+    `rotatek.methods.channels.mixed_precision:TOKEN_POWER=0.25`."""
     for one in constants:
         place, value = one.split("=")
         module, name = place.split(":")

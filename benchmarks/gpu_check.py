@@ -41,8 +41,8 @@ def kernels(tiny: bool) -> dict[str, Any]:
 
 
 def gemma(tiny: bool) -> dict[str, Any]:
-    """Gemma-3-4B under the settings that `benchmarks.full_size` has for it; then at a question so long
-    that the answer outgrows the window (a token a letter)."""
+    """Gemma-3-4B under the settings that `benchmarks.full_size` has for it; then at a question so
+    long that the answer outgrows the window (a token a letter)."""
     if tiny:
         vlm, side = families.EVERY["gemma3"](), 56
     else:

@@ -28,8 +28,8 @@ from rotatek.cache.device_timing import synchronise
 from rotatek.engine.device_turns import DeviceTurns
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.tiny import tiny_qwen

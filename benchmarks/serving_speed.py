@@ -24,8 +24,8 @@ from rotatek.engine.decode import decode
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
 from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 

@@ -1,9 +1,9 @@
 """How alike two whole runs of one evaluation are: `python -m docs.again FIRST SECOND --seconds S`.
 
-FIRST and SECOND are packed files of answers (`rotatek.evaluation.answer_archive`). Batches of another
-make-up round differently in bfloat16, and graphics cards differ. Writes `again.json` among the
-results: the shares of answers that are the same to the letter, and by how many points a setting's
-score moves.
+FIRST and SECOND are packed files of answers (`rotatek.evaluation.answer_archive`). Batches of
+another make-up round differently in bfloat16, and graphics cards differ. Writes `again.json` among
+the results: the shares of answers that are the same to the letter, and by how many points a
+setting's score moves.
 """
 
 import argparse

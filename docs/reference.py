@@ -9,7 +9,7 @@ import pdoc
 
 import rotatek
 
-MODULES: Final = ("rotatek", "!pocket", "kernels", "!benchmarks.kernels", "viz")
+MODULES: Final = ("rotatek", "kernels", "viz")
 
 
 def write(folder: Path) -> None:

@@ -103,7 +103,8 @@ class Dispatcher:
         return append_plain(text, keys, values, added)
 
     def look(self, seen: Window) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums of the attention of a prompt's last queries; see `kernels.window_attention_reference.look_plain`."""
+        """Sums of the attention of a prompt's last queries; see
+        `kernels.window_attention_reference.look_plain`."""
         if self.sums_up(seen.keys):
             self._check(seen.keys.device)
             self._check_form(LOOKS, seen.keys.device)

@@ -1,7 +1,7 @@
 """Element-wise work of a model's layers, one pass over its states each: norm, gate, rotation.
 
-Each rounds where plain PyTorch rounds (`kernels.fused_dispatch`), so that a layer's numbers stay what they
-were but for the order of a sum.
+Each rounds where plain PyTorch rounds (`kernels.fused_dispatch`), so that a layer's numbers stay
+what they were but for the order of a sum.
 """
 
 import torch

@@ -1,4 +1,5 @@
-"""Launches decode attention over planes of 2-bit digits (`kernels.packed_attention`), and its merge."""
+"""Launches decode attention over planes of 2-bit digits (`kernels.packed_attention`), and its
+merge."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

@@ -222,7 +222,8 @@ def subspace_kernel(
 
 
 def start_basis(d: int, k: int, device: torch.device) -> Tensor:
-    """The private, seeded start [d, k] of every iteration, the one `rotatek.methods.rotation` draws."""
+    """The private, seeded start [d, k] of every iteration, the one `rotatek.methods.rotation`
+    draws."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(d, k, dtype=torch.float64, generator=generator).float().to(device)
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.kernels.check [--device cuda] [--json FILE]`: the correctness grid on hardware.
+"""`python -m benchmarks.kernels.check [--device cuda] [--json FILE]`: the correctness grid on
+hardware.
 
 Every case is compared with float64. Its error may be at most twice that of plain PyTorch in the
 same type, plus 1e-5, and at most an absolute bar a type; NaN never passes. Scratch memory is

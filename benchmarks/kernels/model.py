@@ -1,10 +1,10 @@
 """A decoder of random weights at a real model's shapes: enough to time a whole decode step.
 
 Weights are bf16, joined as q|k|v and gate|up. The small operations between the matrix products are
-one Triton launch each; matrix products are streamed by `benchmarks.kernels.linear` where that is faster,
-else cuBLAS. A kernel of ours can start while the one before it ends (programmatic dependent launch)
-and wait before it touches what others write; `Sizes.overlap` says where that pays. Every position
-and length lives on the device, so a captured step serves growing text.
+one Triton launch each; matrix products are streamed by `benchmarks.kernels.linear` where that is
+faster, else cuBLAS. A kernel of ours can start while the one before it ends (programmatic dependent
+launch) and wait before it touches what others write; `Sizes.overlap` says where that pays. Every
+position and length lives on the device, so a captured step serves growing text.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -118,7 +118,8 @@ def states(sizes: Sizes, keys: Tensor) -> States:
 
 
 def rotate(layers: Sequence[States], start: Tensor) -> tuple[Tensor, Tensor]:
-    """K~ and R of layers, found as one layer's: the launches of `rotatek.methods.channels.rotatek`."""
+    """K~ and R of layers, found as one layer's: the launches of
+    `rotatek.methods.channels.rotatek`."""
     keys, lengths, queries, alive = (
         each[0] if len(each) == 1 else torch.cat(each) for each in zip(*layers, strict=True)
     )

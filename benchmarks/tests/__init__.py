@@ -1,1 +1,1 @@
-"""TODO benchmarks/tests."""
+"""Tests of the benchmarks."""

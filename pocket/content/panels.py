@@ -180,7 +180,8 @@ def thing(rng: random.Random) -> str:
     return rng.choice((
         lambda: f"Line {rng.randint(1, 40)}", lambda: formats.host(rng),
         lambda: program_output.short(rng),
-        lambda: f"{program_output.short(rng)}-{rng.randint(1, 99):02}", lambda: rng.choice(words.CITIES),
+        lambda: f"{program_output.short(rng)}-{rng.randint(1, 99):02}",
+        lambda: rng.choice(words.CITIES),
         lambda: words.some(rng, 1, 2), lambda: words.product(rng),
         lambda: f"Hall {rng.randint(1, 9)}",
         lambda: formats.code(rng), lambda: words.person(rng), lambda: words.company(rng),
@@ -207,7 +208,8 @@ def _same(own: random.Random, rng: random.Random) -> str:
     """A name of the sort that `own` picks, spelt by `rng`."""
     makers: tuple[Make, ...] = (
         lambda r: f"Line {r.randint(1, 90)}", formats.host, words.person, words.product,
-        lambda r: f"{program_output.short(r)}-{r.randint(1, 99):02}", lambda r: r.choice(words.CITIES),
+        lambda r: f"{program_output.short(r)}-{r.randint(1, 99):02}",
+        lambda r: r.choice(words.CITIES),
         lambda r: words.some(r, 1, 2), lambda r: words.some(r, 2, 3), words.company, formats.code,
         lambda r: f"Hall {r.randint(1, 60)}", lambda r: lexicon.word(r).capitalize(),
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""TODO pocket/tests."""
+"""Tests of the embedded models' documents, training and evaluation."""

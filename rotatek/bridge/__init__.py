@@ -1,1 +1,1 @@
-"""TODO rotatek/bridge."""
+"""All that touches the insides of transformers: attention, cache arguments, packed sequences."""

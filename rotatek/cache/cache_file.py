@@ -7,8 +7,8 @@ type, its shape, and its frame's size and checksum (the frame's, since zstd has 
 number and a flipped one is damage all the same). Numbers of several bytes are stored byte by byte:
 first all their lowest bytes, so that the highest, which repeat, lie together. Channels of a few
 bits are stored as whole codes, a depth a frame and neighbouring tokens side by side
-(`kernels.plane_codes`). Nothing is unpickled, and nothing of a file is used before all of it has been
-checked.
+(`kernels.plane_codes`). Nothing is unpickled, and nothing of a file is used before all of it has
+been checked.
 """
 
 import hashlib

@@ -17,7 +17,8 @@ from rotatek.methods.channels.store import Store
 
 
 class CompressedLayer(CacheLayerMixin):
-    """One layer of a `RotateKCache`. `store_prefill` fills it at prefill; `text.append` grows it."""
+    """One layer of a `RotateKCache`. `store_prefill` fills it at prefill; `text.append` grows
+    it."""
 
     is_compileable = False
     is_croppable = False

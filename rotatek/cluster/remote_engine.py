@@ -38,8 +38,8 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
-from rotatek.limits import Limits
 from rotatek.methods.settings import Settings
 
 log = logging.getLogger("rotatek")

@@ -54,7 +54,8 @@ class Replica:
         self._stops: dict[str, Switch] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
-        """The events of one job, between `Started` and, where its caches wait, `KeptConversation`."""
+        """The events of one job, between `Started` and, where its caches wait,
+        `KeptConversation`."""
         stop = self.engine.flag()
         self._stops[job.key] = stop
         try:

@@ -1,7 +1,24 @@
-"""Continuous batching: one scheduler a model that decodes every visitor's rows in one step.
+"""One model for many visitors: requests go in, events come out.
 
-`slots` lays rows of one storage form side by side, `batch` is the cache that the model's forward
-pass sees, `scheduler` takes turns between prefills and steps and hands each visitor its tokens,
-`admission` says who has to wait for memory, `pictures` keeps what the vision tower saw, and `rows`
-decodes many filled caches to their ends, for the evaluation.
+`engine` is the entrance. `scheduler` decodes all active rows in one step (continuous batching);
+`batch` is the cache that the model sees in that step, `row_group` and `row_group_layer` lay rows of
+one storage form side by side, `admission` reserves memory, `image_features` keeps what the vision
+tower computed, `prefill` fills caches of several settings from one prompt, `conversation` keeps
+them for follow-up questions, and `events` is what a caller receives.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rotatek.engine.engine import Engine
+
+__all__ = ["Engine"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Engine` on first use: events and decoding are imported without it."""
+    if name != "Engine":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rotatek.engine.engine import Engine  # noqa: PLC0415
+
+    return Engine

@@ -45,10 +45,10 @@ from rotatek.errors import (
     Stopped,
     public_message,
 )
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory

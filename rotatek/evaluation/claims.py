@@ -11,7 +11,8 @@ the two neighbouring rows; above the heaviest row it is that row's, which b byte
 Below the lightest there is nothing to compare with.
 
 A topic's difference is the mean over its pairs, question by question, so that its interval is
-paired, and resampled by picture. `rotatek.evaluation.speed_claims` judges claims of latency and memory.
+paired, and resampled by picture. `rotatek.evaluation.speed_claims` judges claims of latency and
+memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

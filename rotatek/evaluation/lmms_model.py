@@ -3,9 +3,9 @@
     accelerate launch --num_processes 4 -m lmms_eval --model rotatek --tasks textvqa_val,chartqa \\
         --model_args pretrained=Qwen/Qwen2.5-VL-7B-Instruct,tokens=fastv,keep_tokens=0.4
 
-Needs the extra `rotatek[eval]`. What `rotatek.methods.settings.Settings.of` takes is a model argument:
-`tokens`, `channels`, and every option of the methods they name. Each process of accelerate loads
-the model on its own GPU.
+Needs the extra `rotatek[eval]`. What `rotatek.methods.settings.Settings.of` takes is a model
+argument: `tokens`, `channels`, and every option of the methods they name. Each process of
+accelerate loads the model on its own GPU.
 """
 
 import logging
@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.evaluation.generate import generate
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.limits import Limits
 from rotatek.methods.settings import Settings
 from rotatek.models import load
 

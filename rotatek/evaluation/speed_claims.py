@@ -1,8 +1,9 @@
 """What the RotateK paper claims of latency, memory and throughput, beside what was measured.
 
-The measurements are files of `python -m benchmarks.kernels` and of `benchmarks.full_size`, as they lie in
-`assets/results`: `kernels`, `efficiency` and `full_size`. A claim is judged for each of the paper's
-two shapes; one whose measurement is not there stays open. Bytes are live, as tensors hold them.
+The measurements are files of `python -m benchmarks.kernels` and of `benchmarks.full_size`, as they
+lie in `assets/results`: `kernels`, `efficiency` and `full_size`. A claim is judged for each of the
+paper's two shapes; one whose measurement is not there stays open. Bytes are live, as tensors hold
+them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

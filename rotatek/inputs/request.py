@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek import errors
-from rotatek.limits import Limits
+from rotatek.inputs.limits import Limits
 
 MAX_FILE_BYTES: Final = 10 * 1000 * 1000
 MAX_PIXELS: Final = 50_000_000
@@ -345,8 +345,8 @@ def clean_text(text: str) -> str:
 
 
 def _is_control(c: str) -> bool:
-    """Controls, surrogates, private use (`rotatek.inputs.prompt` marks its own places with it), separators
-    of old terminals, and marks that reorder displayed text."""
+    """Controls, surrogates, private use (`rotatek.inputs.prompt` marks its own places with it),
+    separators of old terminals, and marks that reorder displayed text."""
     category = unicodedata.category(c)
     return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING
 

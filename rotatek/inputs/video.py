@@ -1,8 +1,8 @@
 """A video file comes in, checked frames go out: about one a second, never more than `MAX_FRAMES`.
 
-Like pictures (`rotatek.inputs.request`), videos are told by their content, never by a name, and nothing
-that a file refers to is opened. Reading ends inside this module: a damaged file cannot fail later,
-and one that never ends is cut off.
+Like pictures (`rotatek.inputs.request`), videos are told by their content, never by a name, and
+nothing that a file refers to is opened. Reading ends inside this module: a damaged file cannot fail
+later, and one that never ends is cut off.
 """
 
 import io

@@ -1,1 +1,1 @@
-"""TODO rotatek/inspect."""
+"""What happened inside a run: traces of Keys and queries, and where an answer attended."""

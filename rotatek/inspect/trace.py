@@ -1,8 +1,9 @@
 """What a prefill and its answer looked like inside: capped numpy, enough to redraw every figure.
 
 A trace keeps ingredients (Keys, covariances, queries of the window and of the answer), not
-pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for whatever settings the
-sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer tokens.
+pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for whatever
+settings the sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer
+tokens.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,5 @@
-"""Layers of a loaded model whose element-wise work is done in one pass on a GPU (`kernels.fused_dispatch`).
+"""Layers of a loaded model whose element-wise work is done in one pass on a GPU
+(`kernels.fused_dispatch`).
 
 A layer keeps its weights and its name; only its class becomes a subclass. Wherever a pass is not
 for it, its own forward or the same in plain PyTorch takes over.

@@ -17,8 +17,8 @@ from PIL.Image import Image
 
 from rotatek import errors
 from rotatek.inputs import request as inputs
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import MAX_FILE_BYTES, MAX_IMAGES, Request, make_request, open_image
-from rotatek.limits import Limits
 from rotatek.methods.options import flat
 from rotatek.methods.settings import Settings
 from rotatek.page.form import checked

@@ -1,1 +1,1 @@
-"""TODO rotatek/service."""
+"""Answers for many visitors at once, without a page: engines, runs, kept conversations, health."""

@@ -16,7 +16,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
-from rotatek.limits import Limits
+from rotatek.inputs.limits import Limits
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents

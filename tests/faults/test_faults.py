@@ -28,8 +28,8 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.evaluation.journal import Journal
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page.ask.answers import status

@@ -18,9 +18,9 @@ from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.prompt import encode_follow_up
 from rotatek.inputs.request import Request, make_request
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt
 from tests.fixtures import Picture

@@ -136,7 +136,8 @@ def test_every_option_is_in_the_table_of_methods() -> None:
 
 
 def test_the_readme_says_of_every_family_what_it_ran_with() -> None:
-    """Embedded weights, random ones of full size (`benchmarks.full_size`), or full-size shapes alone."""
+    """Embedded weights, random ones of full size (`benchmarks.full_size`), or full-size shapes
+    alone."""
     table = README.read_text().partition("## What works")[2].partition("## Measured")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     other = {"Gemma 3": "gemma3", "LLaVA-1.5": "llava"}

@@ -16,58 +16,39 @@ from rotatek.methods.tokens import TOKENS
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(
     path
-    for folder in ("rotatek", "kernels", "viz")
+    for folder in ("rotatek", "kernels", "viz", "pocket")
     for path in (ROOT / folder).rglob("*.py")
-    if "__pycache__" not in path.parts
+    if not {"__pycache__", "tests"} & {*path.parts}
 ) + [path for path in [ROOT / "app.py"] if path.exists()]
-EVERY = SHIPPED + sorted((ROOT / "tests").rglob("*.py"))
+EVERY = SHIPPED + sorted(
+    path
+    for folder in ("tests", "pocket/tests", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+)
 
 # Each module may import from its own floor or any lower one. Longest prefix wins; the packages
 # `rotatek` and `pocket` themselves are no prefixes: a new module of theirs names its floor.
 FLOORS = {
     "rotatek.errors": 0,
-    "rotatek.limits": 0,
-    "rotatek.engine.engine_status": 0,
     "rotatek.paths": 0,
-    "rotatek.methods.shares": 0,
-    "rotatek.bridge.row_layout": 0,
-    "rotatek.inputs.token_grid": 0,
-    "rotatek.bridge.packed_sequences": 0,
-    "rotatek.bridge.patch_projection": 0,
-    "rotatek.bridge.cache_argument": 0,
-    "rotatek.inputs.crop_margins": 0,
-    "rotatek.methods.options": 1,
-    "rotatek.inputs.request": 1,
-    "rotatek.methods.rotation": 1,
-    "rotatek.inputs.video": 2,
-    "rotatek.methods.registry": 2,
-    "rotatek.inputs.prompt": 2,
-    "rotatek.bridge.attention": 2,
-    "rotatek.methods.tokens": 3,
-    "rotatek.methods.channels": 3,
-    "rotatek.methods.settings": 4,
-    "rotatek.methods.calibration": 4,
-    "rotatek.cache": 5,
-    "rotatek.inspect.trace": 5,
-    "rotatek.inspect.answer_attention": 5,
-    "rotatek.inspect.trace_analysis": 6,
-    "rotatek.engine.events": 6,
-    "rotatek.models": 6,
-    "rotatek.engine.decode": 7,
-    "rotatek.engine.recovery": 7,
-    "rotatek.compare": 8,
-    "rotatek.engine": 7,
-    "rotatek.engine.conversation": 8,
-    "rotatek.engine.event_builder": 8,
-    "rotatek.engine.engine": 9,
-    "rotatek.evaluation": 10,
-    "rotatek.page": 11,
-    "rotatek.server": 11,
-    "rotatek.cluster": 12,
-    "rotatek.cli": 12,
-    "rotatek.__main__": 13,
-    "app": 13,
-    # The pocket's training stands on the library, which must do without it.
+    "rotatek.moved": 0,
+    "rotatek.bridge": 1,
+    "rotatek.inputs": 1,
+    "rotatek.methods": 2,
+    "rotatek.cache": 3,
+    "rotatek.inspect": 4,
+    "rotatek.models": 4,
+    "rotatek.engine": 5,
+    "rotatek.compare": 6,
+    "rotatek.evaluation": 7,
+    "rotatek.service": 7,
+    "rotatek.page": 8,
+    "rotatek.server": 8,
+    "rotatek.cluster": 9,
+    "rotatek.cli": 10,
+    "rotatek.__main__": 11,
+    "app": 11,
+    # The embedded models' training stands on the library, which must do without it.
     "pocket.document": 20,
     "pocket.glyphs": 20,
     "pocket.content": 21,
@@ -150,7 +131,7 @@ def test_imports_point_down(path: Path) -> None:
             assert top in KERNELS_MAY_IMPORT, f"kernels must not import {name}"
         elif path.is_relative_to(ROOT / "viz"):
             assert top in VIZ_MAY_IMPORT, f"viz must not import {name}"
-        elif top == "rotatek":
+        elif top in ("rotatek", "pocket", "benchmarks"):
             target = floor(name)
             assert own is not None, f"{relative(path)} has no floor: add it to FLOORS"
             assert target is not None and target <= own, (
@@ -269,7 +250,7 @@ def test_nothing_is_stored_in_module_tables(path: Path) -> None:
 @pytest.mark.parametrize("path", EVERY, ids=relative)
 def test_length_and_paths(path: Path) -> None:
     text = path.read_text()
-    assert text.count("\n") <= 450, "split this file"
+    assert text.count("\n") <= 600, "one idea a file: split this one"
     if path != Path(__file__):
         found = FOREIGN_MACHINE.search(text) if path in SHIPPED else None
         assert not found, f"an absolute path: {found}"

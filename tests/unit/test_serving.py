@@ -15,8 +15,8 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import DeviceTurns
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Queued, Token
+from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.limits import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture

@@ -1,8 +1,9 @@
 """What a channel method is: how it stores one layer's visual tokens, and what figures ask of it.
 
-A method is one file with a frozen dataclass: its fields are its options (`rotatek.methods.options`), its
-class attributes its name, words and colour. Only `compress` must be written. What figures show is
-worked out from what `compress` stores, unless a method knows it exactly and says so.
+A method is one file with a frozen dataclass: its fields are its options
+(`rotatek.methods.options`), its class attributes its name, words and colour. Only `compress` must
+be written. What figures show is worked out from what `compress` stores, unless a method knows it
+exactly and says so.
 """
 
 from abc import abstractmethod

@@ -78,7 +78,8 @@ def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
 
 
 class Rotation(Protocol):
-    """The options that say how to rotate; `rotatek.methods.channels.rotatek.RotateK` explains them."""
+    """The options that say how to rotate; `rotatek.methods.channels.rotatek.RotateK` explains
+    them."""
 
     @property
     def keep(self) -> float: ...

@@ -1,7 +1,8 @@
 """No channel pruning: Keys keep their full width. With a token pruner it is the token-only row.
 
 cache_dtype="fp8" or "int8" is the plain dense cache in 8 bits that serving systems offer:
-unrotated, with a scale for each Key channel and each token's Values (`rotatek.methods.channels.eight_bit`).
+unrotated, with a scale for each Key channel and each token's Values
+(`rotatek.methods.channels.eight_bit`).
 """
 
 from collections.abc import Mapping

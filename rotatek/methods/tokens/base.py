@@ -1,7 +1,7 @@
 """What a token pruner is: where it acts, and how it chooses.
 
-A pruner is one file with a frozen dataclass: its fields are its options (`rotatek.methods.options`), its
-class attributes its name, words and colour.
+A pruner is one file with a frozen dataclass: its fields are its options
+(`rotatek.methods.options`), its class attributes its name, words and colour.
 """
 
 from collections.abc import Callable, Mapping

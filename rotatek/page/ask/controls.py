@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.limits import Limits
+from rotatek.inputs.limits import Limits
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
 from rotatek.page.ask import readings
