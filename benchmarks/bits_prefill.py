@@ -43,7 +43,7 @@ from tests.launches import Launches, kernels_stand_in
 SOLVES: Final = {"steps_of": "steps", "pack_states": "packing"}  # by what is solved
 TINY: Final = Sizes("tiny", 64, 128, 2, 4, 2, 100, d=64)
 PARTS: Final = {  # what is timed, by where its callers find it
-    "looks": (mixed_precision, "looks"),
+    "looks": (mixed_precision, "importance"),
     "moments": (rotation, "weighted_moments"),
     "axes": (mixed_precision, "find_axes"),
     "allotment": (mixed_precision, "allot_groups"),
@@ -92,8 +92,8 @@ def compress(layers: Sequence[LayerStates], method: RotateK) -> list[Any]:
     """What a cache does with the layers of a prefill."""
     stores = []
     for layer in layers:
-        stores.append(method.compress(_with(layer)))
-        method.finish_layers(stores, last=layer is layers[-1])
+        stores.append(method.measure(_with(layer)))
+        method.pack(stores, last=layer is layers[-1])
     return stores
 
 

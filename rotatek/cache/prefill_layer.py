@@ -46,16 +46,16 @@ class PrefillCompressor:
     bases: Sequence[Tensor | LayerAxes] | None = None
     stores: list[Store] = field(default_factory=list)
 
-    def compress(self, states: LayerStates, seen: LayerStates) -> Store:
-        """Store one layer's visual tokens; seen: those of them that a window leaves, or all."""
+    def measure(self, states: LayerStates, seen: LayerStates) -> Store:
+        """Measure one layer's visual tokens; seen: those of them that a window leaves, or all."""
         if self.recorder is not None:
             self.recorder.record(states)
-        self.stores.append(self.method.compress(seen))
+        self.stores.append(self.method.measure(seen))
         return self.stores[-1]
 
-    def finish_layers(self, last: bool) -> None:
-        """After each layer: what those filled so far are to share."""
-        self.method.finish_layers(self.stores, last)
+    def pack(self, last: bool) -> None:
+        """After each layer: complete the stores that need no further layer."""
+        self.method.pack(self.stores, last)
         if last:
             self.stores.clear()
 
@@ -126,7 +126,7 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: LayerStates | None = None,
     ) -> LayerStates | None:
-        """Keep one prefill's states, and settle what this layer shares with others.
+        """Keep one prefill's states, and pack what this layer shares with others.
 
         Args:
             module: the attention module, whose output projection some methods weigh Values by.
@@ -139,7 +139,7 @@ class PlannedLayer(CompressedLayer):
             The visual states; None where the layer sees no visual token.
         """
         states = self._keep(module, query, key, value, states)
-        self.filling.finish_layers(last=self.index == self.plan.layers - 1)
+        self.filling.pack(last=self.index == self.plan.layers - 1)
         return states
 
     def _keep(
@@ -206,7 +206,7 @@ class PlannedLayer(CompressedLayer):
             metric = filling.metrics.of(self.index, module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
         states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
-        self.store = filling.compress(states, seen)
+        self.store = filling.measure(states, seen)
 
     def _turn_within(
         self, key: Tensor, value: Tensor, visual: Rows, text: Rows

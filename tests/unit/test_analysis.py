@@ -125,8 +125,7 @@ def test_scores_are_those_of_a_real_cache(
 @pytest.mark.parametrize("method", REDUCING, ids=name)
 def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMethod, k: int) -> None:
     states = trace.head(1, 0)
-    stored = method.at(k / D).compress(states.as_layer())
-    method.at(k / D).for_figures().finish_layers([stored], last=True)
+    stored = method.at(k / D).for_figures().compress(states.as_layer())
     mask = trace_analysis.masks(trace, 1, 0, {"it": method}, k)["it"]
     assert mask.dtype == bool and mask.shape == states.keys.shape
     assert mask.sum() == stored.visual.keys.numel() == k * len(states.keys)

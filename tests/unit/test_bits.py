@@ -60,8 +60,8 @@ def stored(layers: list[LayerStates], **options: Any) -> list[Visual]:
     """What decoding reads of every layer."""
     method, stores = RotateK(**options), []
     for each in layers:
-        stores.append(method.compress(each))
-        method.finish_layers(stores, last=each is layers[-1])
+        stores.append(method.measure(each))
+        method.pack(stores, last=each is layers[-1])
     return [store.read() for store in stores]
 
 
@@ -97,9 +97,9 @@ def test_bits_stand_for_what_they_replace() -> None:
 
 
 @pytest.mark.parametrize("bits", [-1, 0.1, 17, float("nan"), "two"])
-def test_bits_out_of_range_are_refused(mixed_precision: Any) -> None:
+def test_bits_out_of_range_are_refused(bits: Any) -> None:
     with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
-        Settings.of(bits=mixed_precision)
+        Settings.of(bits=bits)
 
 
 def test_columns_of_a_comparison_keep_the_same_share() -> None:
@@ -171,10 +171,10 @@ def test_a_token_not_looked_at_still_counts() -> None:
 
 
 @pytest.mark.parametrize("bits", [0.25, 0.75, 2.0, 8.0])
-def test_the_budget_is_spent_and_not_passed(mixed_precision: float) -> None:
-    visuals = stored([states(i) for i in range(3)], bits=mixed_precision)
+def test_the_budget_is_spent_and_not_passed(bits: float) -> None:
+    visuals = stored([states(i) for i in range(3)], bits=bits)
     granule = 8 * GRANULE / (3 * 2 * HEADS * D)  # a group's deepest step, over all numbers
-    assert mixed_precision - granule <= spent(visuals) <= mixed_precision
+    assert bits - granule <= spent(visuals) <= bits
     for visual in visuals:
         for depth in depths(visual):
             assert bool((depth.diff(dim=-1) <= 0).all())  # a channel of more energy has no fewer
@@ -218,9 +218,9 @@ def test_columns_of_the_basis_are_paid_for() -> None:
 
 
 @pytest.mark.parametrize(("bits", "bar"), [(8, 1e-2), (4, 5e-2), (2, 0.2)])
-def test_attention_over_planes_is_near_the_full_one(mixed_precision: float, bar: float) -> None:
+def test_attention_over_planes_is_near_the_full_one(bits: float, bar: float) -> None:
     own = states()
-    (visual,) = stored([own], bits=mixed_precision)
+    (visual,) = stored([own], bits=bits)
     q = own.queries[:, :, -1:]
     plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), held(own.text), D**-0.5)
     got = attend_reference(q, visual, held(own.text), D**-0.5)

@@ -50,8 +50,8 @@ def stored(prefills: list[LayerStates], settings: Settings) -> list[Any]:
     """The layers' visual tokens when all of them are settled."""
     method, stores = settings.channels, []
     for each in prefills:
-        stores.append(method.compress(each))
-        method.finish_layers(stores, last=each is prefills[-1])
+        stores.append(method.measure(each))
+        method.pack(stores, last=each is prefills[-1])
     return [store.read() for store in stores]
 
 
@@ -120,8 +120,8 @@ def test_layers_wait_only_until_they_weigh_much(
     stores: list[Any] = []
     waiting = []
     for number in range(5):
-        stores.append(method.compress(replace(states(0), layer=number)))
-        method.finish_layers(stores, last=number == 4)
+        stores.append(method.measure(replace(states(0), layer=number)))
+        method.pack(stores, last=number == 4)
         waiting.append(sum(store.waiting is not None for store in stores))
     assert waiting == [1, 0, 1, 0, 0]
     assert solved == [4, 4, 2]

@@ -152,10 +152,23 @@ class ChannelMethod(Method):
 
     @abstractmethod
     def compress(self, states: LayerStates) -> Store:
-        """Store one layer's visual tokens."""
+        """Store one layer's visual tokens, by themselves."""
 
-    def finish_layers(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
-        """Called after every layer with the stores so far, `last` when it was the last one."""
+    def measure(self, states: LayerStates) -> Store:
+        """First phase, after each layer's prefill attention: here the compressed layer.
+
+        A method whose layers share a budget or a solver call returns a store that still holds the
+        layer's states, and completes it in `pack`.
+        """
+        return self.compress(states)
+
+    def pack(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
+        """Second phase, after each layer: complete what `measure` has returned so far.
+
+        Args:
+            stores: of the prefill's layers so far, in order.
+            last: whether that was the last layer, so that shared budgets can be allotted.
+        """
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
         """Precomputed eigenvectors [Hkv, d, d] or axes of each layer, from a file of an option."""
@@ -252,11 +265,9 @@ class ChannelMethod(Method):
     # What figures ask
 
     def stored(self, head: HeadStates, k: int) -> Visual:
-        """What decoding reads of a head that keeps k channels: `compress`, settled, on its own."""
+        """What decoding reads of a head that keeps k channels, compressed on its own."""
         alone = self.for_figures().at(k / head.keys.shape[-1])
-        store = alone.compress(head.as_layer())
-        alone.finish_layers([store], last=True)
-        return store.read()
+        return alone.compress(head.as_layer()).read()
 
     def for_figures(self) -> Self:
         """The same method without what concerns other heads, Values, or the type of numbers."""

@@ -6,7 +6,7 @@ weighting, as `rotatek.methods.channels.rotatek` says.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from rotatek.methods import rotation
 from rotatek.methods.channels.adaptive_widths import allot, head_mask, narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.eight_bit import store_in_eight_bits
+from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
 from rotatek.methods.shares import channels_kept
 
@@ -25,16 +26,23 @@ ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off t
 
 
 @dataclass
-class RotateKStore(Store):
-    """A plain store that, until it is settled, also holds what is settled with other layers'.
+class PendingStore(Store):
+    """A store that is measured but not packed: `visual` still has full Keys and Values.
 
-    waiting: the states, whose full Keys and Values `visual` still has. Energies: the spectra that
-    allot adaptive widths.
+    pending: the layer's states; None once it is packed.
     """
 
     per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
-    waiting: LayerStates | None = field(default=None)
+    pending: LayerStates | None = field(default=None)
+
+
+@dataclass
+class RotateKStore(PendingStore):
+    """Rotated Keys (and Values) of one layer. Energies: the spectra that allot adaptive widths."""
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
+
     key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
     value_energy: Tensor | None = field(default=None)
 
@@ -77,54 +85,37 @@ def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
     return parts if aligned else [part.clone() for part in parts]
 
 
-class Rotation(Protocol):
-    """The options that say how to rotate; `rotatek.methods.channels.rotatek.RotateK` explains
-    them."""
-
-    @property
-    def keep(self) -> float: ...
-    @property
-    def weighting(self) -> str: ...
-    @property
-    def solver(self) -> str: ...
-    @property
-    def widths(self) -> str: ...
-    @property
-    def values(self) -> str: ...
-    @property
-    def keep_values(self) -> float: ...
-    @property
-    def cache_dtype(self) -> str: ...
-
-
 def held_bytes(states: LayerStates) -> int:
     """Bytes of a layer's full Keys and of their float32 covariances."""
     B, heads, _, d = states.keys.shape
     return states.keys.nbytes + 4 * B * heads * d * d
 
 
-class PendingLayer(Protocol):
-    """A store that holds its layer's states until it is settled."""
-
-    waiting: LayerStates | None
+AnyPending = TypeVar("AnyPending", bound=PendingStore)
 
 
-AnyWaiting = TypeVar("AnyWaiting", bound=PendingLayer)
+def ready(stores: Sequence[AnyPending], most: int, last: bool) -> list[list[AnyPending]]:
+    """Pending layers that may be computed now, alike ones together.
 
-
-def grouped(stores: Sequence[AnyWaiting]) -> list[list[AnyWaiting]]:
-    """Layers alike together: FastV's first ones have more tokens than the others."""
-    groups: dict[Hashable, list[AnyWaiting]] = {}
-    for store in stores:
-        states = held(store.waiting)
+    Args:
+        stores: of a prefill so far; those that are packed are left out.
+        most: bytes at which pending layers are computed before the last one has come.
+        last: whether it has.
+    """
+    pending = [store for store in stores if store.pending is not None]
+    if not last and sum(held_bytes(held(store.pending)) for store in pending) < most:
+        return []
+    groups: dict[Hashable, list[AnyPending]] = {}
+    for store in pending:  # FastV's first layers have more tokens than the others
+        states = held(store.pending)
         keys, known = states.keys, states.value_metric is not None
         groups.setdefault((keys.device, keys.dtype, keys.shape, known), []).append(store)
     return list(groups.values())
 
 
-def rotate(stores: Sequence[RotateKStore], how: Rotation) -> None:
+def rotate(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
     """Replace the Keys (and Values) of layers alike by their leading coordinates."""
-    layers = LayerGroup([held(store.waiting) for store in stores])
+    layers = LayerGroup([held(store.pending) for store in stores])
     with torch.cuda.device_of(layers.parts[0].keys):
         found = _rotated_keys(layers, how)
         if how.values == "rotate":
@@ -132,13 +123,13 @@ def rotate(stores: Sequence[RotateKStore], how: Rotation) -> None:
         if how.cache_dtype != "model" and how.widths == "uniform":
             found |= _in_eight_bits(layers, found, how.cache_dtype)
     for store, own in zip(stores, layers.split(found), strict=True):
-        store.waiting = None
+        store.pending = None
         store.key_energy = own.pop("key_energy", None)
         store.value_energy = own.pop("value_energy", None)
         store.visual = store.visual._replace(**own)
 
 
-def adapt(stores: Sequence[RotateKStore], how: Rotation) -> None:
+def adapt(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
     """Trim every head of every layer to the widths that one budget allots."""
     d = held(stores[0].visual.mean).shape[-1]
     budget = channels_kept(d, how.keep)
@@ -153,7 +144,7 @@ def adapt(stores: Sequence[RotateKStore], how: Rotation) -> None:
         store.key_energy = store.value_energy = None
 
 
-def _rotated_keys(layers: LayerGroup, how: Rotation) -> dict[str, Tensor]:
+def _rotated_keys(layers: LayerGroup, how: RotationOptions) -> dict[str, Tensor]:
     """K~, what turns a query, mu, and each column's energy where widths are adaptive."""
     keys, lengths = layers.of("keys"), layers.of("lengths")
     mean, covariance = layers.once("covariance", lambda: rotation.centred_covariance(keys, lengths))
@@ -163,7 +154,7 @@ def _rotated_keys(layers: LayerGroup, how: Rotation) -> dict[str, Tensor]:
     return found if energy is None else found | {"key_energy": energy * _logit_unit(layers, how)}
 
 
-def _rotated_values(layers: LayerGroup, how: Rotation) -> dict[str, Tensor]:
+def _rotated_values(layers: LayerGroup, how: RotationOptions) -> dict[str, Tensor]:
     """V~ in the output metric, what turns it back, mu_v, and energies where widths are adaptive."""
     values, lengths = layers.of("values"), layers.of("lengths")
     d = values.shape[-1]
@@ -195,7 +186,7 @@ def _in_eight_bits(layers: LayerGroup, found: dict[str, Tensor], kind: str) -> d
 
 
 def _key_bases(
-    layers: LayerGroup, how: Rotation, covariance: Tensor
+    layers: LayerGroup, how: RotationOptions, covariance: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
     d, sigma = covariance.shape[-1], _weights(layers, how)
@@ -211,7 +202,7 @@ def _key_bases(
     return sigma[..., None] * basis, basis / sigma[..., None], energy
 
 
-def _weights(layers: LayerGroup, how: Rotation) -> Tensor | None:
+def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:
     """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
     if how.weighting == "none":
         return None
@@ -221,7 +212,7 @@ def _weights(layers: LayerGroup, how: Rotation) -> Tensor | None:
     )
 
 
-def _logit_unit(layers: LayerGroup, how: Rotation) -> Tensor:
+def _logit_unit(layers: LayerGroup, how: RotationOptions) -> Tensor:
     """[L * B, Hkv, 1]: from an energy in normalised weights to the variance of a token's logit."""
     keys, alive = layers.of("keys"), layers.of("window_alive")
     real = layers.of("queries").shape[1] // keys.shape[1] * alive.sum(1)
@@ -236,7 +227,7 @@ def _top_basis(
     what: str,
     covariance: Tensor,
     k: int,
-    how: Rotation,
+    how: RotationOptions,
     sigma: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The basis of k columns, or of all that adaptive widths may take with their energies.

@@ -28,7 +28,7 @@ from rotatek.bridge.attention import pause
 from rotatek.errors import CalibrationUnusable
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.batched_rotation import LayerGroup, held, layered
+from rotatek.methods.channels.batched_rotation import LayerGroup, PendingStore, held, layered
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_groups, joined
 from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
 from rotatek.methods.channels.store import Store
@@ -64,7 +64,7 @@ class LayersOfOneForm:
 
 
 @dataclass
-class BitStore(Store):
+class BitStore(PendingStore):
     """A store of planes that, until all layers are there, holds the states and their group.
 
     calibration: the digest of the file whose axes it shares, or nothing.
@@ -72,7 +72,6 @@ class BitStore(Store):
 
     per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
-    waiting: LayerStates | None = None
     group: LayersOfOneForm | None = None
     calibration: str = ""
 
@@ -201,7 +200,7 @@ def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
 
 def measure(stores: Sequence[BitStore], weighting: str, keep: bool = False) -> LayersOfOneForm:
     """Moments and rates of layers alike, as `moments`, for `fill`; keep: their joined states."""
-    layers = LayerGroup([held(store.waiting) for store in stores])
+    layers = LayerGroup([held(store.pending) for store in stores])
     window = window_of(layers)
     sides = moments(layers, weighting, window)
     known = [calibrated(part) for part in layers.parts]
@@ -288,7 +287,7 @@ def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
     stores = [store for group in batch.groups for store in group.stores]
     keys, values = planes[: len(stores)], planes[len(stores) :]
     for store, own, key, value in zip(stores, parts, keys, values, strict=True):
-        states = held(store.waiting)
+        states = held(store.pending)
         none = *states.keys.shape[:2], 0, 0
         store.visual = Visual(
             states.keys.new_empty(none),
@@ -299,7 +298,7 @@ def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
             value_planes=value,
             **own,
         )
-        store.waiting = store.group = None
+        store.pending = store.group = None
 
 
 def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:

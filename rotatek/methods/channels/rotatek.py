@@ -36,7 +36,6 @@ from rotatek.methods.channels.base import (
     LayerStates,
     Study,
     full_visual,
-    keep_option,
     running_share,
     text_dtype_option,
     text_window_option,
@@ -46,9 +45,8 @@ from rotatek.methods.channels.batched_rotation import (
     HELD_BYTES,
     RotateKStore,
     adapt,
-    grouped,
     held,
-    held_bytes,
+    ready,
     rotate,
 )
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bits
@@ -63,8 +61,9 @@ from rotatek.methods.channels.mixed_precision import (
     fill,
     measure,
 )
+from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
-from rotatek.methods.options import choice, option, options_of
+from rotatek.methods.options import option, options_of
 from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
 from rotatek.methods.shares import channels_kept
 
@@ -72,7 +71,7 @@ REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_d
 
 
 @dataclass(frozen=True)
-class RotateK(ChannelMethod):
+class RotateK(RotationOptions):
     """Rotation-aligned channel pruning."""
 
     name: ClassVar[str] = "rotatek"
@@ -89,68 +88,6 @@ class RotateK(ChannelMethod):
     marker: ClassVar[str] = "circle"
     dash: ClassVar[str] = "solid"
     rotates: ClassVar[bool] = True
-
-    keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
-    weighting: str = choice(
-        "paper",
-        "How RotateK weighs channels",
-        "by the queries as in the paper, not at all, or by the queries in one consistent metric",
-        [
-            ("paper", "by the queries, as in the paper"),
-            ("none", "none"),
-            ("consistent", "by the queries, in one consistent metric"),
-        ],
-    )
-    solver: str = choice(
-        "subspace",
-        "How RotateK finds the rotation",
-        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
-        [
-            ("subspace", "subspace iteration"),
-            ("eigh", "all eigenvectors"),
-            ("paper", "as printed"),
-        ],
-        place="hidden",
-    )
-    widths: str = choice(
-        "uniform",
-        "Widths of the heads",
-        "one width for all heads, or each head what its spectrum earns (beyond the paper)",
-        [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
-        place="beyond",
-    )
-    values: str = choice(
-        "full",
-        "Values",
-        "full, or rotated like the Keys (beyond the paper); keep_values below 1 rotates them",
-        [("full", "as they are"), ("rotate", "rotated")],
-        place="hidden",
-    )
-    keep_values: float = option(
-        1.0,
-        "Value channel sparsity",
-        "share of the Value channels that stays, in (0, 1] (beyond the paper)",
-        kind="fraction",
-        place="beyond",
-    )
-    calibration: str | None = option(
-        None,
-        "Calibration file",
-        "bases made by `rotatek calibrate`, in place of those of each prompt",
-        kind="path",
-        place="hidden",
-    )
-    cache_dtype: str = choice(
-        "model",
-        "Numbers in the cache",
-        "as the model computes, or in 8 bits",
-        [
-            ("model", "as the model computes"),
-            ("fp8", "8-bit floating point"),
-            ("int8", "8-bit integers"),
-        ],
-        place="beyond",
-    )
 
     bits: float | None = option(
         None,
@@ -181,7 +118,13 @@ class RotateK(ChannelMethod):
             object.__setattr__(self, "weighting", "consistent")
 
     def compress(self, states: LayerStates) -> Store:
-        """Hold one layer's states, to be rotated with other layers'."""
+        """Measure, allot and pack one layer by itself."""
+        store = self.measure(states)
+        self.pack([store], last=True)
+        return store
+
+    def measure(self, states: LayerStates) -> Store:
+        """Hold one layer's states until `pack` rotates them with other layers'."""
         if self.bits is None:
             return RotateKStore(full_visual(states), states)
         if self.bits >= PLAIN:
@@ -196,37 +139,31 @@ class RotateK(ChannelMethod):
         calibrated(states)
         return BitStore(full_visual(states), states)
 
-    def finish_layers(self, stores: Sequence[Store], last: bool) -> None:
-        """Rotate the layers that wait once they weigh `HELD_BYTES`, and in the end.
+    def pack(self, stores: Sequence[Store], last: bool) -> None:
+        """Rotate the pending layers once they weigh `HELD_BYTES`, and all that remain at the end.
 
-        The solver takes as long for one layer's eight heads as for sixteen layers'. What waits is
-        held in full, and copied once while it is joined. With adaptive widths all heads share one
-        budget when all layers are there.
+        The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
+        are held in full, and copied once while they are joined. With adaptive widths or bits all
+        heads share one budget, which is allotted when all layers have been measured.
         """
-        self._settle_bits([store for store in stores if isinstance(store, BitStore)], last)
-        chosen = [store for store in stores if isinstance(store, RotateKStore)]
-        waiting = [store for store in chosen if store.waiting is not None]
+        with_bits = [store for store in stores if isinstance(store, BitStore)]
+        rotated = [store for store in stores if isinstance(store, RotateKStore)]
         # 8 bits are rounded from float32: twice the full Keys and Values, several times over
         most = HELD_BYTES if self.cache_dtype == "model" else HELD_BYTES // 8
-        if last or sum(held_bytes(held(store.waiting)) for store in waiting) >= most:
-            for alike in grouped(waiting):
-                rotate(alike, self)
-                pause()
-        if last and chosen and self.widths == "adaptive":
-            adapt(chosen, self)
-
-    def _settle_bits(self, stores: Sequence[BitStore], last: bool) -> None:
-        """Measure the layers that wait once they weigh a part of `HELD_BYTES`; allot in the end."""
-        waiting = [store for store in stores if store.group is None]
-        states = [held(store.waiting) for store in waiting]
+        for alike in ready(rotated, most, last):
+            rotate(alike, self)
+            pause()
+        if last and rotated and self.widths == "adaptive":
+            adapt(rotated, self)
+        unmeasured = [store for store in with_bits if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
-        most = HELD_BYTES if all(sums_up(one.keys) for one in states) else HELD_BYTES // 8
-        if waiting and (last or sum(map(held_bytes, states)) >= most):
-            for alike in grouped(waiting):
-                measure(alike, self.weighting, keep=last)
-                pause()
-        if last and stores:
-            groups = {id(store.group): held(store.group) for store in stores}
+        in_kernel = all(sums_up(held(store.pending).keys) for store in unmeasured)
+        most = HELD_BYTES if in_kernel else HELD_BYTES // 8
+        for group in ready(unmeasured, most, last):
+            measure(group, self.weighting, keep=last)
+            pause()
+        if last and with_bits:
+            groups = {id(store.group): held(store.group) for store in with_bits}
             fill(list(groups.values()), min(held(self.bits), DEEPEST))
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:

@@ -1,0 +1,76 @@
+"""How RotateK rotates: the options that `rotatek.methods.channels.batched_rotation` computes by.
+
+`rotatek.methods.channels.rotatek.RotateK` adds bits and text types, and explains them all.
+"""
+
+from dataclasses import dataclass
+
+from rotatek.methods.channels.base import ChannelMethod, keep_option
+from rotatek.methods.options import choice, option
+
+
+@dataclass(frozen=True)
+class RotationOptions(ChannelMethod):
+    """Which basis, how many channels of it, and how they are stored."""
+
+    keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
+    weighting: str = choice(
+        "paper",
+        "How RotateK weighs channels",
+        "by the queries as in the paper, not at all, or by the queries in one consistent metric",
+        [
+            ("paper", "by the queries, as in the paper"),
+            ("none", "none"),
+            ("consistent", "by the queries, in one consistent metric"),
+        ],
+    )
+    solver: str = choice(
+        "subspace",
+        "How RotateK finds the rotation",
+        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
+        [
+            ("subspace", "subspace iteration"),
+            ("eigh", "all eigenvectors"),
+            ("paper", "as printed"),
+        ],
+        place="hidden",
+    )
+    widths: str = choice(
+        "uniform",
+        "Widths of the heads",
+        "one width for all heads, or each head what its spectrum earns (beyond the paper)",
+        [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
+        place="beyond",
+    )
+    values: str = choice(
+        "full",
+        "Values",
+        "full, or rotated like the Keys (beyond the paper); keep_values below 1 rotates them",
+        [("full", "as they are"), ("rotate", "rotated")],
+        place="hidden",
+    )
+    keep_values: float = option(
+        1.0,
+        "Value channel sparsity",
+        "share of the Value channels that stays, in (0, 1] (beyond the paper)",
+        kind="fraction",
+        place="beyond",
+    )
+    calibration: str | None = option(
+        None,
+        "Calibration file",
+        "bases made by `rotatek calibrate`, in place of those of each prompt",
+        kind="path",
+        place="hidden",
+    )
+    cache_dtype: str = choice(
+        "model",
+        "Numbers in the cache",
+        "as the model computes, or in 8 bits",
+        [
+            ("model", "as the model computes"),
+            ("fp8", "8-bit floating point"),
+            ("int8", "8-bit integers"),
+        ],
+        place="beyond",
+    )
