@@ -76,8 +76,8 @@ def raising(failure: BaseException, after: int = 0, times: int = 10**9) -> Calla
 STAGES = {
     "image processor": ("rotatek.models.qwen2_5_vl.Qwen25VL.preprocess", 0),
     "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
-    "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 0),
-    "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 2),
+    "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 0),
+    "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 2),
     "first decoding step": ("rotatek.engine.decode.decode_one_token", 0),
     "fifth decoding step": ("rotatek.engine.decode.decode_one_token", 4),
     "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),

@@ -12,10 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 METADATA = "Metadata-Version: 2.1\nName: own-methods\nVersion: 1.0\n"
 ENTRY_POINTS = """\
-[rotatek.methods.channels]
+[rotatek.channels]
 loudest = own_methods:Loudest
 
-[rotatek.methods.tokens]
+[rotatek.tokens]
 stride = own_methods:Stride
 """
 

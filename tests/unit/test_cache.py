@@ -122,7 +122,7 @@ def test_layers_wait_only_until_they_weigh_much(
     for number in range(5):
         stores.append(method.measure(replace(states(0), layer=number)))
         method.pack(stores, last=number == 4)
-        waiting.append(sum(store.waiting is not None for store in stores))
+        waiting.append(sum(store.pending is not None for store in stores))
     assert waiting == [1, 0, 1, 0, 0]
     assert solved == [4, 4, 2]
 

@@ -185,7 +185,7 @@ def test_an_answer_cut_short_releases_the_conversation(
     conversation, _ = _begun(engine, picture)
     stop = threading.Event()
     if way == "fail":
-        monkeypatch.setattr("rotatek.engine.engine.token", lambda *_: 1 / 0)
+        monkeypatch.setattr("rotatek.engine.engine.token_event", lambda *_: 1 / 0)
     run = engine.follow(conversation, "and then?", 40, stop)
     for event in run:
         if isinstance(event, Token):

@@ -62,7 +62,9 @@ def test_layers_of_another_kind_stay() -> None:
 def test_loading_suits_a_gpu(device: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a processor layers and weights stay as they are in the checkpoint."""
     suited: list[str] = []
-    where = SimpleNamespace(device=torch.device(device), suit_gpu=lambda: suited.append(device))
+    where = SimpleNamespace(
+        device=torch.device(device), optimise_for_gpu=lambda: suited.append(device)
+    )
     images = SimpleNamespace(from_pretrained=lambda *_, **__: None)
     family = SimpleNamespace(adapter=lambda *_: where, images=images)
     monkeypatch.setattr(loading, "family_of", lambda _: family)
