@@ -12,7 +12,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 log = logging.getLogger("rotatek")
 
@@ -21,10 +21,11 @@ class UserError(Exception):
     """A refusal that may be shown as it is. Without an argument it says the class's sentence.
 
     The constructor's arguments are kept in `args`, so that every error survives pickling on its
-    way out of a worker process.
+    way out of a worker process. `status` is what the HTTP API answers.
     """
 
     code: ClassVar[str] = "refused"
+    status: ClassVar[int] = 400
     sentence: ClassVar[str] = "This request cannot be answered. Change it and try again."
 
     def __init__(self, message: str | None = None) -> None:
@@ -34,343 +35,154 @@ class UserError(Exception):
     def __str__(self) -> str:
         return self.message
 
-
-class ImageMissing(UserError):
-    code = "image_missing"
-    sentence = "There is no image yet. Add a PNG, JPEG or WebP file and ask again."
-
-
-class FieldsMissing(UserError):
-    code = "fields_missing"
-    sentence = "The call does not have one value for each field. Send them all, in order."
-
-
-class ImageNotAFile(UserError):
-    code = "image_not_a_file"
-    sentence = (
-        "The image is not an uploaded file. Send the file itself, as gradio_client's handle_file "
-        "does; addresses are not fetched."
-    )
-
-
-class FileUnreadable(UserError):
-    code = "file_unreadable"
-    sentence = "There is no readable file at that path. Check the name and try again."
-
-
-class ImageTooLarge(UserError):
-    code = "image_too_large"
-    sentence = "The image file is larger than 10 MB. Save it smaller and try again."
-
-
-class ImageTooManyPixels(UserError):
-    code = "image_too_many_pixels"
-    sentence = "The image has more than 50 million pixels. Scale it down and try again."
-
-
-class ImageTooSmall(UserError):
-    code = "image_too_small"
-    sentence = "The image is less than 16 pixels wide or high. Use a larger one."
-
-
-class ImageTooNarrow(UserError):
-    code = "image_too_narrow"
-    sentence = "The image is more than 100 times as long as it is wide. Crop it and try again."
-
-
-class ImageTooComplex(UserError):
-    code = "image_too_complex"
-    sentence = "The image takes too long to decode. Save it again as a plain PNG and try again."
-
-
-class NotAnImage(UserError):
-    code = "not_an_image"
-    sentence = "The file is not an image. Use a PNG, JPEG or WebP file."
-
-
-class UnsupportedFormat(UserError):
-    code = "unsupported_format"
-    sentence = "This image format is not supported. Save it as PNG, JPEG or WebP."
-
-
-class ImageDamaged(UserError):
-    code = "image_damaged"
-    sentence = "The image is damaged or incomplete. Save or download it again and retry."
-
-
-class TooManyImages(UserError):
-    code = "too_many_images"
-    sentence = "There are more than 8 images in one request. Use fewer and ask again."
-
-
-class ClipUnreadable(UserError):
-    code = "clip_unreadable"
-    sentence = "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM."
-
-
-class ClipTooLarge(UserError):
-    code = "clip_too_large"
-    sentence = "The video file is larger than 100 MB. Save it smaller and try again."
-
-
-class ClipTooLong(UserError):
-    code = "clip_too_long"
-    sentence = "The video does not end within ten minutes. Cut out what matters and try again."
-
-
-class ClipsNotInstalled(UserError):
-    code = "clips_not_installed"
-    sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
-
-
-class QuestionEmpty(UserError):
-    code = "question_empty"
-    sentence = "The question is empty. Type one and ask again."
-
-
-class QuestionNotText(UserError):
-    code = "question_not_text"
-    sentence = "The question is not text. Type it as plain text and ask again."
-
-
-class QuestionTooLong(UserError):
-    code = "question_too_long"
-    sentence = "The question is longer than 2,000 characters. Shorten it and ask again."
-
-
-class HistoryInvalid(UserError):
-    code = "history_invalid"
-    sentence = "The conversation so far cannot be read, or is too long. Start a new one."
-
-
-class ControlTokens(UserError):
-    code = "control_tokens"
-    sentence = "The question contains the model's own control tokens. Rephrase it and ask again."
-
-
-class RequestTooLong(UserError):
-    code = "request_too_long"
-    sentence = (
-        "The image and question do not fit in the model's context. Use a smaller image, a shorter "
-        "question or fewer new tokens."
-    )
-
-
-class OutOfMemory(UserError):
-    code = "out_of_memory"
-    sentence = (
-        "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget."
-    )
-
-
-class ModelNotNamed(UserError):
-    code = "model_not_named"
-    sentence = "No checkpoint is named. Type a hub id or a folder of this machine."
-
-
-class ModelLoading(UserError):
-    code = "model_loading"
-    sentence = "Another checkpoint is being loaded. Wait until it is ready, and try again."
-
-
-class ModelTooLarge(UserError):
-    code = "model_too_large"
-    sentence = (
-        "The model does not fit in this device's free memory. Choose a smaller model or another "
-        "device."
-    )
-
-
-class StorageFull(UserError):
-    code = "storage_full"
-    sentence = "The disk is full. Free some space and try again."
-
-
-class HubUnreachable(UserError):
-    code = "hub_unreachable"
-    sentence = (
-        "The hub cannot be reached. Check the connection and try again, or give a folder that "
-        "holds the model."
-    )
-
-
-class ModelGated(UserError):
-    code = "model_gated"
-    sentence = (
-        "The model is gated. Accept its terms on its page of the hub, and set HF_TOKEN to a token "
-        "of your account."
-    )
-
-
-class WeightsMissing(UserError):
-    code = "weights_missing"
-    sentence = "The model's weights were not found. Check the model's name or folder."
-
-
-class WeightsDamaged(UserError):
-    code = "weights_damaged"
-    sentence = "The model's weights are damaged or incomplete. Fetch them again."
-
-
-class CalibrationUnusable(UserError):
-    code = "calibration_unusable"
-    sentence = (
-        "The calibration file cannot be used with this model. Make one with "
-        "`python -m rotatek calibrate`."
-    )
-
-
-class CacheFileForeign(UserError):
-    code = "cache_file_foreign"
-    sentence = "This file is not a stored cache. Give one that `save` or --save-cache has written."
-
-
-class CacheFileDamaged(UserError):
-    code = "cache_file_damaged"
-    sentence = "The stored cache is damaged or incomplete. Ask again with the image, and save anew."
-
-
-class CacheFileVersion(UserError):
-    code = "cache_file_version"
-    sentence = (
-        "The cache was stored by another version of RotateK. Ask again with the image, and save "
-        "anew."
-    )
-
-
-class CacheOfAnotherModel(UserError):
-    code = "cache_of_another_model"
-    sentence = (
-        "The stored cache belongs to another model, or to other numbers of it. Load the model that "
-        "filled it."
-    )
-
-
-class CacheNotStorable(UserError):
-    code = "cache_not_storable"
-    sentence = "There is no compressed cache to save. Fill one first, under settings that compress."
-
-
-class CacheFileUnwritable(UserError):
-    code = "cache_file_unwritable"
-    sentence = "The cache cannot be written there. Check the folder and the name, and try again."
-
-
-class CompressorMissing(UserError):
-    code = "compressor_missing"
-    sentence = (
-        "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
-    )
-
-
-class ModelUnsupported(UserError):
-    code = "model_unsupported"
-    sentence = "This model is not supported. `python -m rotatek info` lists the families that are."
-
-
-class DeviceMissing(UserError):
-    code = "device_missing"
-    sentence = "There is no such GPU that PyTorch can use here. Leave the device out, or say cpu."
-
-
-class ModeUnsupported(UserError):
-    code = "mode_unsupported"
-    sentence = "This way of decoding is not supported with a compressed cache. Use greedy decoding."
-
-
-class QueueFull(UserError):
-    code = "queue_full"
-    sentence = "Many people are asking at the moment. Wait a little and ask again."
-
-
-class GpuNotLent(UserError):
-    code = "gpu_not_lent"
-    sentence = (
-        "No GPU is free for you now, or your share for today is used up. Choose the embedded "
-        "model, or ask again later."
-    )
-
-
-class KeyUnknown(UserError):
-    code = "invalid_api_key"
-    sentence = "The API key is missing or not one that this server knows. Send it as Bearer token."
-
-
-class ModelNotServed(UserError):
-    code = "model_not_found"
-    sentence = "That model is not served here. GET /v1/models lists those that are."
-
-
-class AddressUnknown(UserError):
-    code = "address_unknown"
-    sentence = "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions."
-
-
-class BodyTooLarge(UserError):
-    code = "body_too_large"
-    sentence = "The request is larger than 40 MB. Send fewer or smaller pictures."
-
-
-class BodyTooSlow(UserError):
-    code = "body_too_slow"
-    sentence = "The request did not arrive within a minute. Send it again, or smaller pictures."
-
-
-class BodyUnreadable(UserError):
-    code = "body_unreadable"
-    sentence = "The request is no JSON object. Send one, with Content-Type: application/json."
-
-
-class MessagesUnreadable(UserError):
-    code = "messages_unreadable"
-    sentence = (
-        "The messages are not a chat: user and assistant in turns, the last one the user's, each "
-        "with text, and pictures as image_url."
-    )
-
-
-class ImageOutOfPlace(UserError):
-    code = "image_out_of_place"
-    sentence = "Pictures belong into messages of the user. Move them there and try again."
-
-
-class ImageNotData(UserError):
-    code = "image_not_data"
-    sentence = (
-        "Addresses are not fetched. Send the picture itself, as data:image/png;base64,... in "
-        "image_url.url."
-    )
-
-
-class AnswerBroken(UserError):
-    code = "answer_broken"
-    sentence = "The answer broke off and cannot be completed as it began. Ask again."
-
-
-class Stopped(UserError):
-    code = "stopped"
-    sentence = "Stopped. Ask again whenever you like."
-
-
-class ConversationOver(UserError):
-    code = "conversation_over"
-    sentence = (
-        "This conversation has reached its limit. Press Ask to start afresh: the image is then "
-        "read again."
-    )
-
-
-class ConversationGone(UserError):
-    code = "conversation_gone"
-    sentence = (
-        "The cache of this answer has been released to make room. Press Ask, and the image is "
-        "read again."
-    )
-
-
-class Restarting(UserError):
-    code = "restarting"
-    sentence = "The accelerator failed and the service is restarting. Ask again in a minute."
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.code, self.args)
+
+
+def _unpickled(code: str, args: tuple[Any, ...]) -> UserError:
+    kinds = {kind.code: kind for kind in UserError.__subclasses__()}
+    return kinds.get(code, UserError)(*args)
+
+
+def _refusal(status: int, code: str, sentence: str) -> type[UserError]:
+    """A kind of refusal, named as its code."""
+    members = {"status": status, "code": code, "sentence": sentence}
+    return type(code.title().replace("_", ""), (UserError,), members)
+
+
+# The table of refusals: HTTP status, code, sentence.
+# fmt: off
+ImageMissing = _refusal(400, "image_missing",
+    "There is no image yet. Add a PNG, JPEG or WebP file and ask again.")
+FieldsMissing = _refusal(400, "fields_missing",
+    "The call does not have one value for each field. Send them all, in order.")
+ImageNotAFile = _refusal(400, "image_not_a_file",
+    "The image is not an uploaded file. Send the file itself, as gradio_client's handle_file "
+    "does; addresses are not fetched.")
+FileUnreadable = _refusal(400, "file_unreadable",
+    "There is no readable file at that path. Check the name and try again.")
+ImageTooLarge = _refusal(413, "image_too_large",
+    "The image file is larger than 10 MB. Save it smaller and try again.")
+ImageTooManyPixels = _refusal(400, "image_too_many_pixels",
+    "The image has more than 50 million pixels. Scale it down and try again.")
+ImageTooSmall = _refusal(400, "image_too_small",
+    "The image is less than 16 pixels wide or high. Use a larger one.")
+ImageTooNarrow = _refusal(400, "image_too_narrow",
+    "The image is more than 100 times as long as it is wide. Crop it and try again.")
+ImageTooComplex = _refusal(400, "image_too_complex",
+    "The image takes too long to decode. Save it again as a plain PNG and try again.")
+NotAnImage = _refusal(400, "not_an_image",
+    "The file is not an image. Use a PNG, JPEG or WebP file.")
+UnsupportedFormat = _refusal(400, "unsupported_format",
+    "This image format is not supported. Save it as PNG, JPEG or WebP.")
+ImageDamaged = _refusal(400, "image_damaged",
+    "The image is damaged or incomplete. Save or download it again and retry.")
+TooManyImages = _refusal(400, "too_many_images",
+    "There are more than 8 images in one request. Use fewer and ask again.")
+ClipUnreadable = _refusal(400, "clip_unreadable",
+    "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM.")
+ClipTooLarge = _refusal(400, "clip_too_large",
+    "The video file is larger than 100 MB. Save it smaller and try again.")
+ClipTooLong = _refusal(400, "clip_too_long",
+    "The video does not end within ten minutes. Cut out what matters and try again.")
+ClipsNotInstalled = _refusal(400, "clips_not_installed",
+    "Videos cannot be read here. Install rotatek[video], or ask about a picture.")
+QuestionEmpty = _refusal(400, "question_empty",
+    "The question is empty. Type one and ask again.")
+QuestionNotText = _refusal(400, "question_not_text",
+    "The question is not text. Type it as plain text and ask again.")
+QuestionTooLong = _refusal(400, "question_too_long",
+    "The question is longer than 2,000 characters. Shorten it and ask again.")
+HistoryInvalid = _refusal(400, "history_invalid",
+    "The conversation so far cannot be read, or is too long. Start a new one.")
+ControlTokens = _refusal(400, "control_tokens",
+    "The question contains the model's own control tokens. Rephrase it and ask again.")
+RequestTooLong = _refusal(400, "request_too_long",
+    "The image and question do not fit in the model's context. Use a smaller image, a shorter "
+    "question or fewer new tokens.")
+OutOfMemory = _refusal(503, "out_of_memory",
+    "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget.")
+ModelNotNamed = _refusal(400, "model_not_named",
+    "No checkpoint is named. Type a hub id or a folder of this machine.")
+ModelLoading = _refusal(503, "model_loading",
+    "Another checkpoint is being loaded. Wait until it is ready, and try again.")
+ModelTooLarge = _refusal(400, "model_too_large",
+    "The model does not fit in this device's free memory. Choose a smaller model or another "
+    "device.")
+StorageFull = _refusal(503, "storage_full",
+    "The disk is full. Free some space and try again.")
+HubUnreachable = _refusal(400, "hub_unreachable",
+    "The hub cannot be reached. Check the connection and try again, or give a folder that holds "
+    "the model.")
+ModelGated = _refusal(400, "model_gated",
+    "The model is gated. Accept its terms on its page of the hub, and set HF_TOKEN to a token of "
+    "your account.")
+WeightsMissing = _refusal(400, "weights_missing",
+    "The model's weights were not found. Check the model's name or folder.")
+WeightsDamaged = _refusal(400, "weights_damaged",
+    "The model's weights are damaged or incomplete. Fetch them again.")
+CalibrationUnusable = _refusal(400, "calibration_unusable",
+    "The calibration file cannot be used with this model. Make one with `python -m rotatek "
+    "calibrate`.")
+CacheFileForeign = _refusal(400, "cache_file_foreign",
+    "This file is not a stored cache. Give one that `save` or --save-cache has written.")
+CacheFileDamaged = _refusal(400, "cache_file_damaged",
+    "The stored cache is damaged or incomplete. Ask again with the image, and save anew.")
+CacheFileVersion = _refusal(400, "cache_file_version",
+    "The cache was stored by another version of RotateK. Ask again with the image, and save anew.")
+CacheOfAnotherModel = _refusal(400, "cache_of_another_model",
+    "The stored cache belongs to another model, or to other numbers of it. Load the model that "
+    "filled it.")
+CacheNotStorable = _refusal(400, "cache_not_storable",
+    "There is no compressed cache to save. Fill one first, under settings that compress.")
+CacheFileUnwritable = _refusal(400, "cache_file_unwritable",
+    "The cache cannot be written there. Check the folder and the name, and try again.")
+CompressorMissing = _refusal(400, "compressor_missing",
+    "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`.")
+ModelUnsupported = _refusal(400, "model_unsupported",
+    "This model is not supported. `python -m rotatek info` lists the families that are.")
+DeviceMissing = _refusal(400, "device_missing",
+    "There is no such GPU that PyTorch can use here. Leave the device out, or say cpu.")
+ModeUnsupported = _refusal(400, "mode_unsupported",
+    "This way of decoding is not supported with a compressed cache. Use greedy decoding.")
+QueueFull = _refusal(429, "queue_full",
+    "Many people are asking at the moment. Wait a little and ask again.")
+GpuNotLent = _refusal(503, "gpu_not_lent",
+    "No GPU is free for you now, or your share for today is used up. Choose the embedded model, "
+    "or ask again later.")
+KeyUnknown = _refusal(401, "invalid_api_key",
+    "The API key is missing or not one that this server knows. Send it as Bearer token.")
+ModelNotServed = _refusal(404, "model_not_found",
+    "That model is not served here. GET /v1/models lists those that are.")
+AddressUnknown = _refusal(404, "address_unknown",
+    "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions.")
+BodyTooLarge = _refusal(413, "body_too_large",
+    "The request is larger than 40 MB. Send fewer or smaller pictures.")
+BodyTooSlow = _refusal(408, "body_too_slow",
+    "The request did not arrive within a minute. Send it again, or smaller pictures.")
+BodyUnreadable = _refusal(400, "body_unreadable",
+    "The request is no JSON object. Send one, with Content-Type: application/json.")
+MessagesUnreadable = _refusal(400, "messages_unreadable",
+    "The messages are not a chat: user and assistant in turns, the last one the user's, each with "
+    "text, and pictures as image_url.")
+ImageOutOfPlace = _refusal(400, "image_out_of_place",
+    "Pictures belong into messages of the user. Move them there and try again.")
+ImageNotData = _refusal(400, "image_not_data",
+    "Addresses are not fetched. Send the picture itself, as data:image/png;base64,... in "
+    "image_url.url.")
+AnswerBroken = _refusal(500, "answer_broken",
+    "The answer broke off and cannot be completed as it began. Ask again.")
+Stopped = _refusal(400, "stopped",
+    "Stopped. Ask again whenever you like.")
+ConversationOver = _refusal(400, "conversation_over",
+    "This conversation has reached its limit. Press Ask to start afresh: the image is then read "
+    "again.")
+ConversationGone = _refusal(400, "conversation_gone",
+    "The cache of this answer has been released to make room. Press Ask, and the image is read "
+    "again.")
+Restarting = _refusal(503, "restarting",
+    "The accelerator failed and the service is restarting. Ask again in a minute.")
+# fmt: on
 
 
 # Said with `rotatek.engine.events.Restarted`: not an error, the answer follows.

@@ -25,7 +25,7 @@ from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
-from rotatek.errors import CacheNotStorable, ModeUnsupported
+from rotatek.errors import CacheNotStorable, ModeUnsupported, UserError
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 
@@ -291,7 +291,7 @@ class RotateKCache(RewindableCache):
             layer.reset()
 
 
-def _embed_first(settings: Settings) -> ModeUnsupported:
+def _embed_first(settings: Settings) -> UserError:
     return ModeUnsupported(
         f"{settings.tokens.label} acts before the language model: embed the prompt with "
         "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."

@@ -1,20 +1,17 @@
 """`rotatek calibrate`: bases computed once, from many images."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import Final
 
-from rotatek.cli.request_arguments import Row, add_request, load_model, progress, rows_of
-from rotatek.cluster import quiet
-from rotatek.errors import SettingError
+from rotatek.cli.request_arguments import Removed, add_request, load_model, progress, rows_of
 
-if TYPE_CHECKING:
-    from rotatek.methods.calibration import Calibrator
+ONE: Final = "Leave it out: one process reads all prompts."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The prompts to learn from, and where the bases go."""
     add_request(parser)
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="at once, by Ray")
+    parser.add_argument("--jobs", action=Removed, const=ONE, help=argparse.SUPPRESS)
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
 
 
@@ -24,21 +21,12 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         UserError: for arguments or pictures that are refused.
     """
-    rows = rows_of(args)
-    if args.jobs < 1:
-        raise SettingError("--jobs", "a whole number from 1", args.jobs)
-    found, name = _here(args, rows) if args.jobs == 1 else _by_jobs(args, rows)
-    found.save(args.out, name)
-    print(f"{found.samples} prompts -> {args.out}")
-
-
-def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
-    """In this process: what was seen, and the model's name."""
     from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.decode import prefill  # noqa: PLC0415
     from rotatek.inputs.request import make_request  # noqa: PLC0415
     from rotatek.methods.calibration import PREFILL, Calibrator  # noqa: PLC0415
 
+    rows = rows_of(args)
     vlm, calibrator = load_model(args), Calibrator()
     for row in progress(rows, True):
         request = make_request(row.opened(), row.question, 1)
@@ -46,13 +34,5 @@ def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]"
         prefill(
             vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
         )
-    return calibrator, vlm.name
-
-
-def _by_jobs(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":
-    """By several tasks."""
-    quiet.prepare_for("--jobs")
-    from rotatek.cluster import tasks  # noqa: PLC0415
-
-    prompts = [(row.opened(), row.question) for row in rows]
-    return tasks.calibrate(tasks.Source(args.model, args.device), prompts, args.jobs)
+    calibrator.save(args.out, vlm.name)
+    print(f"{calibrator.samples} prompts -> {args.out}")

@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.request_arguments import add_model
+from rotatek.cli.request_arguments import Removed, add_model
 from rotatek.cli.settings_arguments import add_option, given
-from rotatek.cluster import quiet
 from rotatek.errors import SettingError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.answer_archive import restore, unpack
@@ -29,10 +28,11 @@ if TYPE_CHECKING:
     from rotatek.evaluation.evaluate import Evaluation
 
 STOPPED_EARLY: Final = 3
+PARTS: Final = "Start N processes with --part 1/N to --part N/N and the same --out."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which questions to which model, under which settings, and by how many jobs."""
+    """Which questions to which model, under which settings, and which part of them."""
     add_model(parser)
     _add_questions(parser)
     _add_tables(parser)
@@ -73,12 +73,10 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="at once, by Ray: over all processors"
-    )
+    parser.add_argument("--jobs", action=Removed, const=PARTS, help=argparse.SUPPRESS)
     parser.add_argument(
         "--part", metavar="I/N", default="1/1",
-        help="ask one part of N only: N processes share --out, without Ray",
+        help="ask one part of N only: N processes share --out",
     )  # fmt: skip
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
@@ -122,10 +120,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"{equal_bytes_table.NAME:<20}   solved  {equal_bytes_table.TITLE}; not among all")
         return 0
     chosen = tables_of(args)
-    if part_of(args.part)[1] > 1 < args.jobs:
-        raise SettingError("--jobs", "1 where --part is given", args.jobs)
-    if args.jobs < 1:
-        raise SettingError("--jobs", "a whole number from 1", args.jobs)
     if args.report:
         kept = args.out / QUESTIONS
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
@@ -143,14 +137,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
-    """Answer in this process or by several jobs, and write the report; the exit status."""
-    if args.jobs > 1:
-        quiet.prepare_for("--jobs")
-        from rotatek.cluster import tasks  # noqa: PLC0415
-
-        outcome = tasks.evaluate(evaluation, args.jobs)
-    else:
-        outcome = evaluation.answer()
+    """Answer what is missing, and write the report; the exit status."""
+    outcome = evaluation.answer()
     if args.pack is not None:
         print(evaluation.pack(args.pack, outcome.refused))
     if not args.no_report:

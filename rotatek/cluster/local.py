@@ -22,11 +22,11 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 @contextmanager
-def started(cpus: int | None = None) -> Iterator[None]:
+def started(cpus: int) -> Iterator[None]:
     """A Ray of this process's own, or the cluster that RAY_ADDRESS names.
 
     Args:
-        cpus: that Ray may think there are; all if not given.
+        cpus: that Ray may think there are.
     """
     quiet = {"logging_level": logging.WARNING, "log_to_driver": True}
     if os.environ.get(ADDRESS):

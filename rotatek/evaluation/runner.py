@@ -96,12 +96,11 @@ class Runner:
         self.refused: dict[str, str] = {}
         self.eager: set[str] = set()
 
-    def units(self, wanted: Wanted, jobs: int = 1, part: tuple[int, int] = (0, 1)) -> list[Unit]:
+    def units(self, wanted: Wanted, part: tuple[int, int] = (0, 1)) -> list[Unit]:
         """What is missing, in batches.
 
         Args:
             wanted: settings, and which questions they are asked.
-            jobs: that will share the batches.
             part: number and count of parts (`of_part`); what others ask is left out.
         """
         self.turn = part[0] / part[1]
@@ -117,7 +116,7 @@ class Runner:
         def size(item: Item) -> tuple[int, int]:  # questions about one picture stand together
             return area[item.document], item.document
 
-        return list(batches(todo, batch, jobs, size))
+        return list(batches(todo, batch, size))
 
     def _fitting(self, typical: Item) -> int:
         """Questions at once, by the length of a typical one's prompt where nobody has said."""

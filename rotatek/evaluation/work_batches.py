@@ -93,7 +93,6 @@ def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, part
 def batches(
     todo: Todo,
     batch: int,
-    parts: int,
     size: Callable[[Item], Any] | None = None,
 ) -> Iterator[Unit]:
     """What is missing in batches, the kinds of question by turns.
@@ -104,12 +103,12 @@ def batches(
     Args:
         todo: of `missing`.
         batch: questions at once, at most.
-        parts: jobs that will share the batches; there are as many for every one of them.
         size: of a question's picture; a batch has alike ones, which need little padding.
     """
     placed = []
     for unit in _alike(todo):
-        cut = _cut(unit, batch, parts, size)
+        many = -(-len(unit.items) // batch)
+        cut = [Unit(some, unit.owed) for some in _alike_in_size(unit.items, many, size)]
         placed += [((place + 0.5) / len(cut), one) for place, one in enumerate(cut)]
     yield from (unit for _, unit in sorted(placed, key=lambda pair: pair[0]))
 
@@ -138,21 +137,6 @@ def _alike(todo: Todo) -> list[Unit]:
     for item, owed in todo:
         found.setdefault((item.long, tuple(owed)), Unit([], owed)).items.append(item)
     return [found[key] for key in sorted(found, key=lambda key: key[0])]
-
-
-def _cut(
-    unit: Unit, batch: int, parts: int, size: Callable[[Item], Any] | None = None
-) -> list[Unit]:
-    """Batches of at most `batch`, as many for each part; or of settings, too, where questions are
-    few, or whole pages (`of_part`)."""
-    items, owed = unit
-    many = -(-len(items) // batch)
-    if len(items) >= parts and not unit.long:
-        many = min(len(items), -(-many // parts) * parts)
-        return [Unit(some, owed) for some in _alike_in_size(items, many, size)]
-    shares = even(owed, min(-(-parts // many), len(owed)))
-    cut = _alike_in_size(items, many, size)
-    return [Unit(some, share) for some in cut for share in shares]
 
 
 def _alike_in_size(

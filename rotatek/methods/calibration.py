@@ -54,13 +54,6 @@ class Calibrator:
         """Add samples [B, ...] to a total."""
         self.total[name] = self.total.get(name, 0) + each.float().sum(0).cpu()
 
-    def add(self, other: "Calibrator") -> None:
-        """Take in what another one saw."""
-        for name, total in other.total.items():
-            self.total[name] = self.total.get(name, 0) + total
-        self.metrics |= other.metrics
-        self.samples += other.samples
-
     def step(self, layer: int, query: Tensor) -> None:
         """Nothing: bases come from prompts."""
 

@@ -207,7 +207,7 @@ def shown(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def missing(name: str) -> WeightsMissing:
+def missing(name: str) -> UserError:
     """No such model, by any meaning of its name."""
     return WeightsMissing(
         f"There is no model {shown(name)!r}. Check the spelling: give a registered name "
@@ -216,7 +216,7 @@ def missing(name: str) -> WeightsMissing:
     )
 
 
-def incomplete(name: str) -> WeightsMissing:
+def incomplete(name: str) -> UserError:
     """A model of which something is not there."""
     return WeightsMissing(
         f"The files of {name!r} are damaged, or not all there: config.json, safetensors, the "
@@ -224,7 +224,7 @@ def incomplete(name: str) -> WeightsMissing:
     )
 
 
-def _gated(name: str) -> ModelGated:
+def _gated(name: str) -> UserError:
     return ModelGated(
         f"The model {name!r} is gated. Accept its terms on its page of the hub, then set HF_TOKEN "
         "to a token of your account, or run `hf auth login`."

@@ -170,23 +170,6 @@ def sse(data: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
 
 
-# What is not a 400. A plain `UserError` is what the engine said of a failure of its own.
-STATUS: Final[dict[type[errors.UserError], int]] = {
-    errors.KeyUnknown: 401,
-    errors.ModelNotServed: 404,
-    errors.AddressUnknown: 404,
-    errors.BodyTooSlow: 408,
-    errors.BodyTooLarge: 413,
-    errors.ImageTooLarge: 413,
-    errors.QueueFull: 429,
-    errors.UserError: 500,
-    errors.AnswerBroken: 500,
-    errors.GpuNotLent: 503,
-    errors.ModelLoading: 503,
-    errors.OutOfMemory: 503,
-    errors.Restarting: 503,
-    errors.StorageFull: 503,
-}
 KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
 
@@ -201,13 +184,14 @@ def error_of(error: BaseException) -> tuple[int, dict[str, Any]]:
     """Status and body of a refusal."""
     message = errors.public_message(error)
     known = error if isinstance(error, errors.UserError) else failure(message)
-    status = STATUS.get(type(known), 400)
+    ours = type(known) is errors.UserError  # the engine's words on a failure of its own
+    status = 500 if ours else known.status
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return status, {
         "error": {
             "message": message,
             "type": KINDS.get(status, kind),
             "param": known.name if isinstance(known, errors.SettingError) else None,
-            "code": "internal_error" if type(known) is errors.UserError else known.code,
+            "code": "internal_error" if ours else known.code,
         }
     }

@@ -103,6 +103,21 @@ def test_a_stored_cache_answers_further_questions(
         assert out == "" and err.count("\n") == 1 and says in err
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["evaluate", "--jobs", "2"], "--jobs was removed. Start N processes with --part 1/N"),
+        (["calibrate", "--out", "x", "--jobs", "2"], "--jobs was removed. Leave it out"),
+    ],
+)
+def test_a_removed_flag_names_the_other_way(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and says in err
+
+
 def test_compare_prints_every_method_at_one_budget(
     image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,3 +110,14 @@ class OutOfMemoryError(RuntimeError):
 )
 def test_exhaustion_has_its_own_sentence(failure: Exception, kind: type[errors.UserError]) -> None:
     assert errors.public_message(failure) == kind.sentence
+
+
+def test_the_status_of_each_kind_over_http() -> None:
+    """Of every kind: whose fault it is, and whether asking again may help."""
+    found = {kind.code: kind.status for kind in CLOSED_LIST if kind.status != 400}
+    assert found == {
+        **{"invalid_api_key": 401, "model_not_found": 404, "address_unknown": 404},
+        **{"body_too_slow": 408, "body_too_large": 413, "image_too_large": 413},
+        **{"queue_full": 429, "answer_broken": 500, "gpu_not_lent": 503, "model_loading": 503},
+        **{"out_of_memory": 503, "restarting": 503, "storage_full": 503},
+    }

@@ -158,7 +158,7 @@ def test_units_hold_every_answer_once(
     runner = Runner(
         vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(2, limits=LIMITS)
     )
-    units = runner.units(WANTED, 3)
+    units = [unit for number in range(3) for unit in runner.units(WANTED, (number, 3))]
     owed = [
         (setting_id(settings), item.name)
         for items, group in units
@@ -166,21 +166,6 @@ def test_units_hold_every_answer_once(
         for item in items
     ]
     assert len(owed) == len(set(owed)) == size(units) == size(runner.units(WANTED)) == 26
-
-
-@pytest.mark.parametrize("count", [2, 7])
-def test_jobs_share_alike(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, count: int
-) -> None:
-    """The questions, or the settings where there are fewer questions than jobs."""
-    runner = Runner(vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(64))
-    once = dict.fromkeys(s for table in tables().values() for s in settings_of(table))
-    units = runner.units([(settings, "all") for settings in once], count)
-    for long in (False, True):
-        alike = [unit.answers for unit in units if unit.long == long]
-        assert len(alike) == count and max(alike) < 1.05 * min(alike) + max(
-            len(unit.items) for unit in units
-        )
 
 
 def settings_of(table: Table) -> list[Settings]:
@@ -434,8 +419,10 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
         command("--tables", "budget")
     with pytest.raises(SettingError, match="--questions"):
         command("--questions", "0")
-    with pytest.raises(SettingError, match="--jobs"):
-        command("--jobs", "0")
+    with pytest.raises(UserError, match="--jobs was removed. Start N processes with --part 1/N"):
+        command("--jobs", "2")
+    with pytest.raises(SettingError, match="--part"):
+        command("--part", "3/2")
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))

@@ -1,24 +1,9 @@
-"""Several jobs, as far as they need no Ray (see tests/cluster), and where one runs."""
-
-import argparse
-from pathlib import Path
+"""Where an evaluation runs: what counts as a GPU."""
 
 import pytest
 import torch
 
-from rotatek.cli import evaluate
-from rotatek.cluster import quiet
-from rotatek.errors import UserError
 from rotatek.evaluation.evaluate import on_gpu, versions
-
-
-def test_several_jobs_need_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "find_spec", lambda name: None)
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    words = ["--questions", "4", "--jobs", "2", "--out", str(tmp_path)]
-    with pytest.raises(UserError, match="--jobs needs Ray. Install rotatek"):
-        evaluate.run(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_run_that_is_cut_short_has_asked_every_kind_alike() -> None:
         for kind, count in kinds.items()
         for n in range(count)
     ]
-    many = list(batches(missing(items, WANTED, {}), 32, 1))
+    many = list(batches(missing(items, WANTED, {}), 32))
     assert all(len({item.long for item in unit.items}) == 1 for unit in many)
     for share in (0.3, 0.5, 0.8):
         done = [item for unit in many[: round(share * len(many))] for item in unit.items]
@@ -72,20 +72,17 @@ def test_parts_share_the_settings_of_whole_pages() -> None:
             assert {item.name for item, _ in part} == {page.name for page in pages}
             under = {one for _, owed in part for one in owed}
             assert under <= set([*kept, wanted[3][0]][number::4])
-            full = [unit for unit in batches(part, 16, 1) if len(unit.items) > 8]
+            full = [unit for unit in batches(part, 16) if len(unit.items) > 8]
             assert size(full) >= 0.7 * sum(len(owed) for _, owed in part)
         assert len(seen) == len(set(seen)) == sum(len(owed) for _, owed in todo)
-    for_jobs = list(batches(todo, 16, 8))
-    assert size(for_jobs) == len(seen) and len(for_jobs) >= 8
-    assert max(len(unit.items) for unit in for_jobs) > 8
 
 
 def test_a_batch_has_pictures_of_a_size_and_the_middle_ones_come_first() -> None:
     items = [Item(f"q{n}", n // 2, "a", "?", ("x",), "exact_match") for n in range(320)]
     area = {document: (document * 37) % 160 for document in range(160)}
     todo = missing(items, WANTED[:2], {})
-    sorted_ones = list(batches(todo, 40, 1, lambda i: (area[i.document], i.document)))
-    plain = list(batches(todo, 40, 1))
+    sorted_ones = list(batches(todo, 40, lambda i: (area[i.document], i.document)))
+    plain = list(batches(todo, 40))
 
     def padded(units: list[Unit]) -> int:
         return sum(max(area[i.document] for i in u.items) * len(u.items) for u in units)
