@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
-from rotatek.bridge.attention import decoder_layers
 from rotatek.bridge.row_layout import Layout
 from rotatek.cache.prefill_layer import Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
+from rotatek.fitness import decoder_layers
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel

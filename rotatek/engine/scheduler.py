@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rotatek.bridge.attention import Flag, decoder_layers, stoppable
+from rotatek.bridge.attention import Flag, stoppable
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import decode, recovery
@@ -29,6 +29,7 @@ from rotatek.engine.cpu_shares import AVAILABLE, CpuShares
 from rotatek.engine.device_turns import DeviceTurns, YieldToDecode
 from rotatek.engine.sequences import Counters, SampledToken, Seat
 from rotatek.engine.steps import PendingStep, chosen
+from rotatek.fitness import decoder_layers
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
 

@@ -15,6 +15,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModeUnsupported, RequestTooLong
+from rotatek.fitness import device_of
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images
 from rotatek.inputs.request import Clip, Request
 from rotatek.inputs.token_grid import Grid
@@ -22,6 +23,7 @@ from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
+from rotatek.scope import own_calls
 
 CLIP_SHARE: Final = 0.75  # of a context: what a clip may fill of it
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
@@ -115,7 +117,7 @@ class VisionLanguageModel:
     @property
     def device(self) -> torch.device:
         """Where prompts go."""
-        return self.model.get_input_embeddings().weight.device
+        return device_of(self.model.get_input_embeddings())
 
     @property
     def image_token(self) -> int:
@@ -307,7 +309,8 @@ class VisionLanguageModel:
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
         """`tower_states`, for several `encode_images` calls at the same pictures."""
-        return self.tower_states(pixels)
+        with own_calls():
+            return self.tower_states(pixels)
 
     @torch.inference_mode()
     def encode_images(
@@ -328,12 +331,13 @@ class VisionLanguageModel:
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
-        if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
-            return self.features(pixels), None
-        if question is None:
-            question = torch.empty(0, dtype=torch.long, device=self.device)
-        words = self.model.get_input_embeddings()(question)
-        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
+        with own_calls():
+            if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
+                return self.features(pixels), None
+            if question is None:
+                question = torch.empty(0, dtype=torch.long, device=self.device)
+            words = self.model.get_input_embeddings()(question)
+            return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
 
     @torch.inference_mode()
     def embed(

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kernels.fused_dispatch import rotate_plain, run
-from rotatek.bridge.attention import NAME, arguments
+from rotatek.bridge.attention import arguments
+from rotatek.scope import NAME
 
 
 class _Norm(nn.Module):
