@@ -359,12 +359,15 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
     Raises:
         ModelUnsupported: where one has not, so that tokens of the context were left out.
     """
-    cache, call = cache_among(kwargs), current_call()
-    if not getattr(cache, "attends", False) or call is None or call.attended == len(cache.layers):
+    cache = cache_among(kwargs)
+    if not getattr(cache, "attends", False):
+        return
+    call = current_call()
+    if call is None or call.attended == len(cache.layers):
         return
     raise ModelUnsupported(
         f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
-        "through the compressed cache. Use a plain cache with this model."
+        "through the compressed cache. Leave out `torch.compile` of its parts, or use a plain cache."
     )
 
 

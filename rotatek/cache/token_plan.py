@@ -179,14 +179,16 @@ class TokenPlan:
             self.additions = None
             return None
         dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
-        dense[visual] = added[layer]
+        dense[visual.to(dense.device)] = added[layer]
         return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
         """Leave out what was not chosen: the hidden rows that stay."""
         assert self._layout is not None
-        seen, kept = choice.seen, choice.kept
-        kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
+        place = hidden.device  # a model's layers may be on several
+        seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
+        kept, hidden = self.pruner.recycle(hidden, seen, scores, kept)
+        kept = kept.to(self._valid.device)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
@@ -223,7 +225,11 @@ class TokenPlan:
         if share is not None and self._layout is not None:
             counts = [tokens_kept(n, share) for n in self._whole]
             keep = torch.tensor(counts, device=query.device)
-            seen = Attended(query, keys, self._layout, scale, keep, self._memory)
+            memory = self._memory
+            if isinstance(memory, Tensor):  # of the first layer, which may be on another device
+                memory = self._memory = memory.to(query.device)
+            layout = self._layout.to(query.device)
+            seen = Attended(query, keys, layout, scale, keep, memory)
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         self._entering = None

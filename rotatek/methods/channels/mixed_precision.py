@@ -160,8 +160,14 @@ def _joined_text(texts: Sequence[Text]) -> Text:
 
 
 def entering(states: LayerStates) -> Tensor | None:
-    """The window's rows before the layer; to be asked for while it is filled."""
-    return states.once("entering", lambda: states.entering and states.entering())
+    """The window's rows before the layer, which may come from another device; to be asked for while
+    it is filled."""
+
+    def make() -> Tensor | None:
+        rows = states.entering and states.entering()
+        return None if rows is None else rows.to(states.keys.device)
+
+    return states.once("entering", make)
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
