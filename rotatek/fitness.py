@@ -27,36 +27,37 @@ EXTRAS: Final = {
 }
 
 
-def _forward_of(module: nn.Module) -> Any:
-    """The forward pass of a module's class, without decorators."""
-    return inspect.unwrap(type(module).forward)
+def _forwards(module: nn.Module) -> Iterator[Any]:
+    """Forward passes of a module's class and of those behind it, without decorators."""
+    for kind in type(module).__mro__:
+        forward = inspect.unwrap(vars(kind).get("forward", object))
+        if hasattr(forward, "__code__"):
+            yield forward
 
 
 def attends(module: nn.Module) -> bool:
     """Whether a module calls the attention function that its configuration names."""
-    code = getattr(_forward_of(module), "__code__", None)
-    names = () if code is None else code.co_names
+    forward = next(_forwards(module), None)
+    names = () if forward is None else forward.__code__.co_names
     named = "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
     return named and hasattr(module, "config")
 
 
-def plain_attention(module: nn.Module, implementation: str | None) -> Callable[..., Any]:
+def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
     """The attention function that a module would have called by itself.
 
     Args:
         module: one that `attends`.
         implementation: what its configuration names.
     """
-    forward = _forward_of(module)
-    if implementation is None or not hasattr(forward, "__code__"):
-        return sdpa_attention_forward
-    known, names = forward.__globals__, forward.__code__.co_names
-    eager = next((name for name in names if name.endswith("eager_attention_forward")), "")
-    registered = known.get("ALL_ATTENTION_FUNCTIONS")
-    if registered is None:
-        return sdpa_attention_forward
-    found: Callable[..., Any] = registered.get_interface(implementation, known.get(eager))
-    return found
+    for forward in _forwards(module):  # a class of ours may stand before the model's own
+        known, names = forward.__globals__, forward.__code__.co_names
+        eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
+        if eager is not None:
+            own: Callable[..., Any]
+            own = known["ALL_ATTENTION_FUNCTIONS"].get_interface(implementation, eager)
+            return own
+    return sdpa_attention_forward
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -154,7 +155,7 @@ def _unlike_layer(layer: nn.Module) -> str:
 
 def _unlike_attention(module: nn.Module) -> Iterator[str]:
     """What an attention module has that we do not compute."""
-    takes = inspect.signature(_forward_of(module)).parameters
+    takes = inspect.signature(next(_forwards(module))).parameters
     names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
     names |= module._modules.keys()
     given = {name for name in names if _is_given(getattr(module, name, None))}

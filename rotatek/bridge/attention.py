@@ -367,7 +367,7 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
         return
     raise ModelUnsupported(
         f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
-        "through the compressed cache. Leave out `torch.compile` of its parts, or use a plain cache."
+        "through the compressed cache. Leave out `torch.compile` of parts, or use a plain cache."
     )
 
 

@@ -194,6 +194,7 @@ class VisionLanguageModel:
         named = tuple(replace(grid, label=f"frame {grid.picture + 1}") for grid in grids)
         return replace(pixels, grids=named)
 
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
         later layers read them, [N, (1 + D) hidden]."""
@@ -309,8 +310,7 @@ class VisionLanguageModel:
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
         """`tower_states`, for several `encode_images` calls at the same pictures."""
-        with own_calls():
-            return self.tower_states(pixels)
+        return self.tower_states(pixels)
 
     @torch.inference_mode()
     def encode_images(
@@ -331,13 +331,12 @@ class VisionLanguageModel:
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
         """
-        with own_calls():
-            if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
-                return self.features(pixels), None
-            if question is None:
-                question = torch.empty(0, dtype=torch.long, device=self.device)
-            words = self.model.get_input_embeddings()(question)
-            return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
+        if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
+            return self.features(pixels), None
+        if question is None:
+            question = torch.empty(0, dtype=torch.long, device=self.device)
+        words = self.model.get_input_embeddings()(question)
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
 
     @torch.inference_mode()
     def embed(

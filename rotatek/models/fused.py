@@ -57,7 +57,9 @@ class _Vision(nn.Module):
         max_seqlen: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if position_embeddings is None or self.config._attn_implementation != NAME:
+        chosen = getattr(self.config, "plain", self.config)._attn_implementation
+        ours = self.config._attn_implementation == NAME and chosen in (NAME, "sdpa")
+        if position_embeddings is None or not ours:
             own: Tensor = super().forward(
                 hidden_states, cu_seqlens, position_embeddings, max_seqlen, **kwargs
             )

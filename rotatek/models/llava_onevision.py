@@ -12,6 +12,7 @@ from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
 from rotatek.models.llava_next import NEWLINE, LlavaNext
+from rotatek.scope import own_calls
 
 
 class LlavaOnevision(LlavaNext):
@@ -38,6 +39,7 @@ class LlavaOnevision(LlavaNext):
         text = self.token(self.model.config.video_token_id)
         return Pixels(tensors, (count,), grids, (text,), (count,))
 
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """Projected, packed tokens of all images, or of a clip, [N, hidden]."""
         if "pixel_values_videos" not in pixels.tensors:

@@ -12,6 +12,7 @@ from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
 from rotatek.models.patches import patches_of
+from rotatek.scope import own_calls
 
 CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
 LEAST_FRAME_TOKENS: Final = 4  # of a frame
@@ -103,6 +104,7 @@ class Qwen2VL(VisionLanguageModel):
         """Merged embeddings of all images, [N, hidden]."""
         return torch.cat(tuple(self._tower(pixels).pooler_output))
 
+    @own_calls()
     def _tower(self, pixels: Pixels) -> Any:
         """The vision tower's output for images or a clip."""
         tensors = pixels.tensors
