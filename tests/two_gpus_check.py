@@ -36,7 +36,7 @@ TOLERANCE = 1e-2  # of the largest logit
 
 def arms() -> dict[str, dict[str, Any]]:
     """Options by what they are called in the table."""
-    own = {f"channels {name}": {"channels": name} for name in CHANNELS}
+    own: dict[str, dict[str, Any]] = {f"channels {name}": {"channels": name} for name in CHANNELS}
     own |= {
         "rotatek K + V": {"keep_values": 0.5},
         "rotatek adaptive": {"keep_channels": 0.25, "keep_values": 0.25, "widths": "adaptive"},
