@@ -106,9 +106,8 @@ def attention_of(layer: nn.Module) -> nn.Module | None:
 
 def window_of(module: nn.Module) -> int | None:
     """Tokens that an attention module's queries see at most; None where there is no window."""
-    if hasattr(module, "sliding_window"):
-        return module.sliding_window  # type: ignore[return-value]
-    return getattr(getattr(module, "config", None), "sliding_window", None)
+    source = module if hasattr(module, "sliding_window") else getattr(module, "config", None)
+    return getattr(source, "sliding_window", None) or None  # some configurations say 0 for none
 
 
 def refuse_unfit(model: PreTrainedModel) -> None:

@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers import (
     CLIPVisionConfig,
     Cohere2Config,
-    FalconConfig,
     Gemma2Config,
     Gemma3nTextConfig,
     GptOssConfig,
@@ -21,6 +20,7 @@ from transformers import (
     MllamaConfig,
     MllamaForConditionalGeneration,
     PreTrainedModel,
+    Qwen2MoeConfig,
     Qwen3NextConfig,
 )
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig, MllamaVisionConfig
@@ -28,7 +28,8 @@ from transformers.models.mllama.configuration_mllama import MllamaTextConfig, Ml
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.settings import Settings
 from tests.tiny import scramble
 
@@ -84,9 +85,7 @@ def _sinks() -> Any:
 
 
 def _alibi() -> Any:
-    return FalconConfig(
-        vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, alibi=True
-    )
+    return MistralConfig(**TEXT, alibi=True)
 
 
 UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
@@ -114,7 +113,7 @@ UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
     "chunks": ("chunked_attention", lambda: llava_over(chunked())),
     "sharing": ("share the Keys and Values", lambda: llava_over(sharing())),
     "alibi": (
-        "decoder layers|bias of its attention scores|registered attention",
+        "bias of its attention scores",
         lambda: llava_over(_alibi()),
     ),
 }  # fmt: skip
@@ -123,6 +122,14 @@ FIT: dict[str, Callable[[], Any]] = {
         **TEXT, attn_logit_softcapping=None, layer_types=MIXED, sliding_window=8
     ),
     "mistral": lambda: MistralConfig(**TEXT, sliding_window=8),
+    "qwen2_moe": lambda: Qwen2MoeConfig(  # which says 0 for no window
+        **TEXT,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        use_sliding_window=False,
+    ),
     "cohere2": lambda: Cohere2Config(**TEXT, layer_types=MIXED, sliding_window=8),
 }
 
@@ -169,6 +176,21 @@ def test_what_resembles_it_is_not_refused(kind: str) -> None:
     plain = model.generate(**inputs, **told)
     cache = RotateKCache(model, marked, Settings.of(channels="full"))
     assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **told), plain)
+
+
+@torch.no_grad()
+def test_bits_of_heads_of_several_widths_are_refused() -> None:
+    states = [
+        LayerStates(
+            torch.randn(1, 2, 40, d), torch.randn(1, 2, 40, d), torch.tensor([40]),
+            torch.randn(1, 4, 8, d), torch.ones(1, 8, dtype=torch.bool), layer,
+        )
+        for layer, d in enumerate((16, 32))
+    ]  # fmt: skip
+    method = Settings.of(bits=2.0).channels
+    stores = [method.compress(one) for one in states]
+    with pytest.raises(ModeUnsupported, match="heads of one width"):
+        method.finish_layers(stores, last=True)
 
 
 @torch.no_grad()
