@@ -1,17 +1,17 @@
 """The attention function registered with transformers, and the model's preparation for it.
 
 `Cache.update` sees Keys but no queries, so compression runs here, at the end of each layer's own
-prefill attention: the layer travels on the Key tensor that `update` returned. With any other cache
-the function is plain SDPA, so one loaded model serves baseline and compressed columns alike.
+prefill attention: the layer travels on the Key tensor that `update` returned. Only calls that are
+ours (`rotatek.bridge.scope`) come here. All others take the model's own attention, mask and
+outputs.
 """
 
 import inspect
-import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,21 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from rotatek.bridge.cache_argument import cache_among
+from rotatek.bridge.fitness import (
+    EXTRAS,
+    attends,
+    attention_of,
+    decoder_layers,
+    plain_attention,
+    refuse_unfit,
+    unwrapped,
+    window_of,
+)
+from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
+from rotatek.bridge.scope import NAME, Call, OwnConfig, RunByCache, current_call, own_calls
 from rotatek.errors import ModelUnsupported, Stopped
-
-NAME: Final = "rotatek"
 
 
 class Layer(Protocol):
@@ -90,7 +100,8 @@ def tapped(tap: VisionTap) -> Iterator[None]:
     """Let `tap` see its module's attention calls in this context, and in no other thread's."""
     token = _TAP.set(tap)
     try:
-        yield
+        with own_calls():
+            yield
     finally:
         _TAP.reset(token)
 
@@ -100,7 +111,8 @@ def watched(tap: QueryTap | None) -> Iterator[None]:
     """Let `tap` see the language model's queries in this context, and in no other thread's."""
     token = _QUERIES.set(tap)
     try:
-        yield
+        with own_calls():
+            yield
     finally:
         _QUERIES.reset(token)
 
@@ -113,7 +125,8 @@ def stoppable(stop: Flag | None) -> Iterator[None]:
     """
     token = _STOP.set(stop)
     try:
-        yield
+        with own_calls():
+            yield
     finally:
         _STOP.reset(token)
 
@@ -150,7 +163,7 @@ def rotatek_attention(
     scaling: float | None = None,
     segments: Segments | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention for transformers' interface.
 
     Args:
@@ -158,35 +171,71 @@ def rotatek_attention(
         query: [B, Hq, T, d].
         key: [B, Hkv, n, d]; where a layer travels on it (`tag`), that layer attends.
         value: [B, Hkv, n, d].
-        attention_mask: as SDPA takes it; for plain attention only.
+        attention_mask: as the model's own attention takes it.
         scaling: what scores are multiplied by; 1 / sqrt(d) by default.
         segments: of a vision tower's call, where it is made for several sequences at once.
-        **kwargs: passed on to plain attention.
+        **kwargs: passed on to the model's own attention.
 
     Returns:
-        [B, T, Hq, d], and no weights.
+        [B, T, Hq, d], and weights where the model's own attention gives them.
 
     Raises:
+        ModelUnsupported: where a layer attends, and the module asks for more than it computes.
         Stopped: where the context's `stoppable` flag is set.
     """
     pause()
+    own = _own_attention(module)
 
     def full(*states: Tensor) -> Tensor:
-        return sdpa_attention_forward(
-            module, *(states or (query, key, value)), attention_mask, scaling=scaling, **kwargs
-        )[0]
+        given = states or (query, key, value)
+        made: Tensor = own(module, *given, attention_mask, scaling=scaling, **kwargs)[0]
+        return made
 
     tap = _TAP.get()
     if tap is not None and tap.module is module:
-        for own, seen in segments.each(query, key) if segments else [(query, key)]:
-            tap.see(own, seen, scaling or query.shape[-1] ** -0.5)
+        for mine, seen in segments.each(query, key) if segments else [(query, key)]:
+            tap.see(mine, seen, scaling or query.shape[-1] ** -0.5)
     if segments is not None:
         return segments.attend(query, key, value, full), None
     queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
     if queries is not None and index is not None:
         queries.see(index, query)
     layer: Layer | None = getattr(key, "rotatek_layer", None)
-    return (full() if layer is None else layer.attend(module, query, key, value, full)), None
+    if layer is None:
+        return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    _check_arguments(module, query, scaling, kwargs)
+    call = current_call()
+    if call is not None:
+        call.attended += 1
+    return layer.attend(module, query, key, value, full), None
+
+
+def _own_attention(module: nn.Module) -> Callable[..., Any]:
+    """What a module would attend by if nothing were ours."""
+    config, call = getattr(module, "config", None), current_call()
+    plain = getattr(config, "plain", config)
+    chosen = getattr(plain, "_attn_implementation", None)
+    if chosen in (None, NAME, "sdpa") or (call is not None and call.narrowed):
+        return sdpa_attention_forward  # which takes the mask that `narrow_mask` makes
+    return plain_attention(module, chosen)
+
+
+def _check_arguments(
+    module: nn.Module, query: Tensor, scaling: float | None, given: dict[str, Any]
+) -> None:
+    """Refuse a call whose scores are not those that a compressed layer computes."""
+    for name in given.keys() & EXTRAS.keys():
+        if given[name] is not None:
+            raise ModelUnsupported(
+                f"{type(module).__name__} asks for {EXTRAS[name]}, which compressed attention "
+                "does not compute. Use a plain cache with this model."
+            )
+    width = query.shape[-1] ** -0.5
+    if abs((scaling or width) - getattr(module, "scaling", width)) > 1e-6 * width:
+        raise ModelUnsupported(
+            f"{type(module).__name__} scales its scores in a way that compressed attention does "
+            "not know. Use a plain cache with this model."
+        )
 
 
 def register() -> None:
@@ -195,51 +244,63 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The language model's decoder layers.
-
-    Raises:
-        ModelUnsupported: where they cannot be found.
-    """
-    decoder = model.get_decoder()
-    layers = getattr(decoder, "layers", None)
-    if not isinstance(layers, nn.ModuleList):
-        raise ModelUnsupported(
-            f"{type(model).__name__} has no decoder layers that RotateK can read. "
-            "`python -m rotatek info` lists the families that work."
-        )
-    return layers
-
-
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
-    """Let `model` serve compressed caches; harmless for every other use, and safe to repeat.
+    """Let `model` serve compressed caches; it is as it was for every other use. Safe to repeat.
 
-    Switches the model's attention to `rotatek_attention`, gives each decoder layer one stateless
-    hook through which a cache may narrow the rows of its own forward pass, and see what they hold,
-    lets a vision tower attend to its windows in one call and multiply its patches, and lets a cache
-    that has a `run` of its own run the model.
+    Lets calls that carry one of our caches attend through `rotatek_attention`, gives each decoder
+    layer stateless hooks through which such a cache narrows the rows of its own forward pass and
+    sees what they hold, lets a vision tower attend to its windows in one call and multiply its
+    patches in these calls, and lets a cache that has a `run` of its own run the model.
+
+    Args:
+        model: of transformers, or a wrapper around one, such as PEFT's.
 
     Raises:
-        ModelUnsupported: where the attention cannot be switched.
+        ModelUnsupported: where its attention is not one that compressed attention computes. The
+            model is not touched then.
     """
-    register()
-    decoder = model.get_decoder()
-    if decoder.config._attn_implementation == NAME:
+    inner = unwrapped(model)
+    decoder = inner.get_decoder()
+    if any(hook is _start_counting for hook in decoder._forward_pre_hooks.values()):
+        _let_run(inner)
         return model
-    model.set_attn_implementation(NAME)
-    if decoder.config._attn_implementation != NAME:
-        raise ModelUnsupported(f"{type(model).__name__} does not take a registered attention.")
-    for index, layer in enumerate(decoder_layers(model)):
-        layer.register_forward_pre_hook(_narrowing_hook(index), with_kwargs=True)
-        layer.register_forward_hook(_adding_hook(index), with_kwargs=True)
+    refuse_unfit(inner)
+    register()
+    seen: dict[int, OwnConfig] = {}
+    for module in inner.modules():
+        if attends(module) and not isinstance(module.config, OwnConfig):
+            module.config = seen.setdefault(id(module.config), OwnConfig(module.config))
+    for index, layer in enumerate(decoder_layers(inner)):
+        attention = attention_of(layer)
+        window = None if attention is None else window_of(attention)
+        layer.register_forward_pre_hook(partial(_narrow, index, window), with_kwargs=True)
+        layer.register_forward_hook(partial(_add, index), with_kwargs=True)
+    for module in _around(inner, decoder):
+        module.register_forward_pre_hook(_enter, with_kwargs=True)
+    decoder.register_forward_pre_hook(_start_counting, with_kwargs=True)
     decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
-    for module in set(model.modules()) - set(decoder.modules()):
+    decoder.register_forward_hook(_check_count, with_kwargs=True)
+    for module in _around(inner, decoder):
+        module.register_forward_hook(_leave, with_kwargs=True, always_call=True)
+    for module in set(inner.modules()) - set(decoder.modules()):
         multiply_patches(module)
         if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
             module.register_forward_pre_hook(_together, with_kwargs=True)
-    if "forward" not in vars(model):  # accelerate's hooks, which move tensors, keep their place
-        model.forward = _RunByCache(model)
+    _let_run(inner)
     return model
+
+
+def _let_run(model: PreTrainedModel) -> None:
+    """Let a cache run the model's forward pass; accelerate's, which moves tensors, stays."""
+    forward = vars(model).get("forward")
+    if forward is None or hasattr(forward, "_torchdynamo_orig_callable"):
+        model.forward = RunByCache(model, forward)
+
+
+def _around(model: PreTrainedModel, decoder: nn.Module) -> list[nn.Module]:
+    """The models that a call passes on its way to the language model, and that one."""
+    models = [one for one in model.modules() if isinstance(one, PreTrainedModel)]
+    return [one for one in models if any(part is decoder for part in one.modules())]
 
 
 def arguments(module: nn.Module) -> Collection[str]:
@@ -257,6 +318,60 @@ def _together(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     return args, {**kwargs, "cu_seqlens": segments.whole, "segments": segments}
 
 
+def _enter(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    """A pre-hook of the language model and what is around it: a call that carries one of our caches
+    is ours until `_leave`. The outermost module shows it to the cache."""
+    cache = cache_among(kwargs)
+    if getattr(cache, "attends", False):
+        _begin(module, cache, kwargs)
+
+
+def _leave(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+    """The hook that ends what `_enter` began, after an error, too."""
+    if getattr(cache_among(kwargs), "attends", False):
+        _end(module)
+
+
+@torch.compiler.disable
+def _begin(module: nn.Module, cache: Any, given: dict[str, Any]) -> None:
+    if current_call() is None:
+        cache.meet(given)
+        Call(module, cache).begin()
+
+
+@torch.compiler.disable
+def _end(module: nn.Module) -> None:
+    call = current_call()
+    if call is not None and call.owner is module:
+        call.end()
+
+
+def _start_counting(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    """A pre-hook of the language model."""
+    if getattr(cache_among(kwargs), "attends", False):
+        call = current_call()
+        assert call is not None
+        call.attended, call.narrowed = 0, False
+
+
+def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+    """A hook of the language model: each layer of the cache has to have attended, once.
+
+    Raises:
+        ModelUnsupported: where one has not, so that tokens of the context were left out.
+    """
+    cache = cache_among(kwargs)
+    if not getattr(cache, "attends", False):
+        return
+    call = current_call()
+    if call is None or call.attended == len(cache.layers):
+        return
+    raise ModelUnsupported(
+        f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
+        "through the compressed cache. Leave out `torch.compile` of parts, or use a plain cache."
+    )
+
+
 def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     """A pre-hook of the language model: where rows will be dropped, what it would add to the visual
     rows behind its first layers (DeepStack) waits in the plan, because only the plan knows which
@@ -269,112 +384,36 @@ def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> t
     return args, {**kwargs, "visual_pos_masks": None, "deepstack_visual_embeds": None}
 
 
-def _adding_hook(index: int) -> Callable:
-    """A hook that adds behind a layer what `_keep_additions` has kept for it."""
-
-    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
-        plan = getattr(cache_among(kwargs), "plan", None)
-        added = None if plan is None else plan.addition(index)
-        return None if added is None else out + added.to(out)
-
-    return hook
+def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
+    """A hook that adds behind layer `index` what `_keep_additions` has kept for it."""
+    plan = getattr(cache_among(kwargs), "plan", None)
+    added = None if plan is None else plan.addition(index)
+    return None if added is None else out + added.to(out)
 
 
-class Narrowing(NamedTuple):
-    """What a layer reads where rows were dropped before it.
-
-    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
-    """
-
-    hidden: Tensor
-    source: Tensor
-    mask: Tensor | None
-
-
-class _RunByCache:
-    """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does.
-
-    It holds the model weakly, so that nothing keeps it alive, and goes along with its copies.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = weakref.ref(model)
-        self.__name__ = "forward"
-        own = inspect.signature(type(model).forward)  # `generate` asks what the model takes
-        self.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        model = self._model()
-        assert model is not None
-        forward = partial(type(model).forward, model)
-        own = getattr(cache_among(kwargs), "run", None)
-        return forward(*args, **kwargs) if own is None else own(forward, args, kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_RunByCache":
-        model = self._model()
-        return _RunByCache(memo.get(id(model), model))
-
-
-def _narrowing_hook(index: int) -> Callable:
-    """A pre-hook that shows the call's own cache the layer's rows, less those dropped before it."""
-
-    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
-        plan = getattr(cache_among(kwargs), "plan", None)
-        if plan is None:
-            return None
-        entering = args[0] if args else kwargs["hidden_states"]
-        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"))
-        if narrowing is None:
-            return None
-        hidden, source, mask = narrowing
-        kwargs = {**kwargs, "attention_mask": mask}
-        if kwargs.get("position_embeddings") is not None:
-            kwargs["position_embeddings"] = tuple(
-                take_rows(part, source) for part in kwargs["position_embeddings"]
-            )
-        if kwargs.get("position_ids") is not None:
-            kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
-        if args:
-            return (hidden, *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": hidden}
-
-    return hook
-
-
-def take_rows(states: Tensor, source: Tensor) -> Tensor:
-    """Rows `source` [B, n] of states [B or 1, L, c]."""
-    source = source.to(states.device)
-    states = states.expand(source.shape[0], -1, -1)
-    return states.gather(1, source[..., None].expand(-1, -1, states.shape[-1]))
-
-
-def narrow_mask(whole: Tensor | None, source: Tensor, valid: Tensor) -> Tensor | None:
-    """The mask of those rows that are left.
-
-    Args:
-        whole: the model's own mask [B or 1, 1, L, L] of all rows, bool; None where it is causal.
-        source: [B, n] the rows that are left.
-        valid: [B, n] which of them are real.
-
-    Returns:
-        [B, 1, n, n] bool, or None where it is causal.
-    """
-    if whole is None:
-        return causal_mask(valid)
-    count, source = source.shape[1], source.to(whole.device)
-    rows = source[:, None, :, None].expand(-1, -1, -1, whole.shape[-1])
-    left = whole.expand(source.shape[0], -1, -1, -1).gather(2, rows)
-    left = left.gather(3, source[:, None, None].expand(-1, -1, count, -1))
-    own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `causal_mask`
-    return (left & valid.to(left.device)[:, None, None]) | own
-
-
-def causal_mask(valid: Tensor) -> Tensor | None:
-    """Bool mask [B, 1, L, L] for rows of which `valid` [B, L] are real; None if all are."""
-    if bool(valid.all()):
+def _narrow(
+    index: int, window: int | None, module: nn.Module, args: tuple, kwargs: dict[str, Any]
+) -> tuple | None:
+    """A pre-hook that shows the call's own cache the rows of layer `index`, which sees at most
+    `window` tokens, less those dropped before it."""
+    plan = getattr(cache_among(kwargs), "plan", None)
+    if plan is None:
         return None
-    length = valid.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool, device=valid.device).tril()
-    mask = causal & valid[:, None, None, :]
-    # A padding row sees itself, or its softmax would be NaN.
-    return mask | torch.eye(length, dtype=torch.bool, device=valid.device)
+    entering = args[0] if args else kwargs["hidden_states"]
+    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+    if narrowing is None:
+        return None
+    call = current_call()
+    if call is not None:
+        call.narrowed = True
+    hidden, source, mask = narrowing
+    kwargs = {**kwargs, "attention_mask": mask}
+    if kwargs.get("position_embeddings") is not None:
+        kwargs["position_embeddings"] = tuple(
+            take_rows(part, source) for part in kwargs["position_embeddings"]
+        )
+    if kwargs.get("position_ids") is not None:
+        kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
+    if args:
+        return (hidden, *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": hidden}

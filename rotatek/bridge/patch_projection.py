@@ -8,13 +8,16 @@ on a processor, and on some GPUs far longer (huggingface/transformers#45750, pyt
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rotatek.bridge.scope import is_own
+
 
 class PatchProjection(nn.Conv3d):
-    """A convolution over patches of exactly its kernel's size; others go the usual way."""
+    """A convolution over patches of exactly its kernel's size, in calls that are ours; all others
+    go the usual way."""
 
     def forward(self, patches: Tensor) -> Tensor:
         """[N, c, t, h, w] to [N, out, 1, 1, 1]."""
-        if patches.shape[2:] != self.kernel_size:
+        if not is_own() or patches.shape[2:] != self.kernel_size:
             return super().forward(patches)
         made = F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)
         return made[..., None, None, None]

@@ -87,6 +87,12 @@ class Layout:
             Rows.where(last & self.valid),
         )
 
+    def to(self, device: torch.device) -> "Layout":
+        """The same on another device."""
+        if self.visual.device == device:
+            return self
+        return Layout(self.visual.to(device), self.valid.to(device), self.window)
+
     def take(self, kept: Tensor) -> tuple["Layout", Tensor]:
         """Keep only rows where `kept` [B, L]; samples are padded on the left to one length.
 

@@ -4,7 +4,7 @@ Lengths are logical (positions come from them), never physical.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from rotatek.cache.sliding_window import WindowPositions
 from rotatek.cache.text_buffer import TextBuffer
-from rotatek.errors import ModeUnsupported
+from rotatek.errors import ModeUnsupported, UserError
 from rotatek.methods.channels.store import Store
 
 
@@ -132,9 +132,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def crop(self, *_: int) -> None:
         """Refused: dropped channels and tokens cannot come back."""
-        raise ModeUnsupported(
-            "Assisted decoding does not work with a compressed cache. Leave out the assistant."
-        )
+        raise not_assisted()
 
     def offload(self) -> None:
         """Refused: the layer is not a pair of tensors."""
@@ -145,7 +143,24 @@ class CompressedLayer(CacheLayerMixin):
         self.logical, self.store, self.text, self.span = 0, None, None, None
 
 
-class RewindableCache(Cache):
+def not_assisted() -> UserError:
+    """The refusal of drafts, by an assistant or looked up in the prompt."""
+    return ModeUnsupported(
+        "Assisted decoding does not work with a compressed cache. Leave out the assistant, or "
+        "`prompt_lookup_num_tokens`."
+    )
+
+
+class AttendingCache(Cache):
+    """A cache whose layers attend themselves: a model's call that carries one is ours."""
+
+    attends: ClassVar = True
+
+    def meet(self, given: Mapping[str, Any]) -> None:
+        """See a call's arguments before the model reads them."""
+
+
+class RewindableCache(AttendingCache):
     """A cache of compressed layers whose text can keep its addresses and forget what it added."""
 
     def make_static(self, tokens: int) -> None:

@@ -1,5 +1,9 @@
 """The output projection's metric: in it an error of the Values is an error of the output."""
 
+import importlib
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 from torch import Tensor, nn
 
 from rotatek.methods import rotation
@@ -27,12 +31,25 @@ class OutputMetrics:
             S and S^-1, [Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read.
         """
         if layer not in self._roots:
-            weight = getattr(getattr(module, "o_proj", None), "weight", None)
-            if weight is None or not weight.is_floating_point():
-                self._roots[layer] = None
-            else:
-                self._roots[layer] = _output_roots(weight, key)
+            projection = getattr(module, "o_proj", None)
+            with _loaded(projection, key):
+                weight = getattr(projection, "weight", None)
+                if weight is None or not weight.is_floating_point():
+                    self._roots[layer] = None
+                else:
+                    self._roots[layer] = _output_roots(weight, key)
         return self._roots[layer]
+
+
+def _loaded(projection: Any, key: Tensor) -> AbstractContextManager[Any]:
+    """Over what reads the weights of a projection, which accelerate may have offloaded."""
+    weight = getattr(projection, "weight", None)
+    if weight is None or weight.device.type != "meta" or key.device.type == "meta":
+        return nullcontext()
+    accelerate = importlib.import_module("accelerate.utils")  # which has offloaded it
+    held = getattr(projection, "base_layer", projection)  # PEFT wraps it
+    loading: AbstractContextManager[Any] = accelerate.align_module_device(held, key.device)
+    return loading
 
 
 def _output_roots(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

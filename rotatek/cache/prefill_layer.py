@@ -11,10 +11,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
 from rotatek.bridge.attention import tag
+from rotatek.bridge.fitness import window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import OutputMetrics
-from rotatek.cache.sliding_window import NOWHERE, window_of, window_view_of
+from rotatek.cache.sliding_window import NOWHERE, window_view_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
@@ -79,6 +80,11 @@ class PlannedLayer(CompressedLayer):
         bases = self.filling.bases
         if self.store is not None:
             self.store = self.store.with_shared(None if bases is None else bases[self.index])
+
+    def begin(self, plan: TokenPlan) -> None:
+        """Be ready for the rows of a prompt."""
+        self.plan, self.rows, self.turning = plan, plan.length, False
+        self.filling.stores.clear()
 
     def begin_turn(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a later turn, which brings visual tokens."""

@@ -16,11 +16,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import decoder_layers, is_watched, prepare
+from rotatek.bridge.attention import is_watched, prepare
+from rotatek.bridge.fitness import decoder_layers, device_of, unwrapped
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
-from rotatek.cache.layer import RewindableCache
+from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
@@ -63,7 +64,7 @@ class RotateKCache(RewindableCache):
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
-        prepare(model)
+        model = unwrapped(prepare(model))
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         count = len(decoder_layers(model))
@@ -73,6 +74,7 @@ class RotateKCache(RewindableCache):
         )
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
+        self._by_ids = "visual" not in inputs
 
     def _begin(
         self,
@@ -86,6 +88,9 @@ class RotateKCache(RewindableCache):
         self.settings, self.plan = settings, plan
         self._visual = visual_ids(model.config)
         self.notes: Any = None
+        self._prompt = plan  # what `reset` goes back to
+        self._by_ids = True  # whether the prompt's ids say what is visual
+        self._again = False  # whether a prompt comes behind `reset`
         super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
         self._steps: StepGraph | None = StepGraph()
 
@@ -123,11 +128,8 @@ class RotateKCache(RewindableCache):
             args: its positional arguments; with any, nothing is replayed.
             kwargs: the others, this cache among them.
         """
-        if not self.layers[-1].is_filled:
-            return forward(*args, **kwargs)
-        self._look_for_pictures(kwargs)
         steps = self._steps
-        if steps is None:
+        if steps is None or not self.layers[-1].is_filled:
             return forward(*args, **kwargs)
         kind = None if args else self._replayable(kwargs)
         if kind is None:
@@ -139,6 +141,46 @@ class RotateKCache(RewindableCache):
             log.warning("a step could not be captured: steps are launched apart", exc_info=True)
             self.graph = False
             return forward(**kwargs)
+
+    def meet(self, given: Mapping[str, Any]) -> None:
+        """See a call's arguments before the model does: `expect` what `generate` brings by itself.
+
+        Args:
+            given: arguments of the model's forward pass, or of its language model's.
+
+        Raises:
+            ModeUnsupported: for assisted decoding.
+        """
+        if self.layers[-1].is_filled:
+            self._look_for_pictures(given)
+            if not torch.is_inference_mode_enabled():
+                for layer in self.layers:
+                    layer.text.leave_inference()
+            return
+        if self._again:
+            self._begin_again(given)
+        ids, kept = given.get("input_ids"), given.get("logits_to_keep")
+        drafted = kept - 1 if isinstance(kept, int) else 0
+        if drafted > 0 and ids is not None and ids.shape[1] == self.plan.length + drafted:
+            raise not_assisted()
+
+    def reset(self) -> None:
+        """Forget everything: the next call brings a prompt, this one again or another."""
+        self.close()
+        self._again = True
+
+    def _begin_again(self, given: Mapping[str, Any]) -> None:
+        """Make the plan of a prompt that comes behind `reset`."""
+        model, names = self._model(), ("input_ids", "attention_mask")
+        known = {name: given[name] for name in names if given.get(name) is not None}
+        if self._by_ids and model is not None and "input_ids" in known:
+            layout = layout_of(model, known)
+            self.plan = TokenPlan(layout, self.settings.pruning, len(self.layers))
+        else:
+            self.plan = self._prompt.anew()
+        for layer in self.layers:
+            layer.begin(self.plan)
+        self._again = False
 
     def expect(self, inputs: Mapping[str, Tensor]) -> None:
         """Say which tokens of a later turn are visual; `generate` does it by itself.
@@ -249,8 +291,8 @@ class RotateKCache(RewindableCache):
             CompressorMissing: without the package zstandard.
             SettingError: where its method is not installed here.
         """
-        prepare(model)
-        places = [next(layer.parameters()).device for layer in decoder_layers(model)]
+        model = unwrapped(prepare(model))
+        places = [device_of(layer) for layer in decoder_layers(model)]
         content = cache_file.read(path, model, places[0], notes=notes)
         cache = cls.__new__(cls)
         with cache_file.same_version():

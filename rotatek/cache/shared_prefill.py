@@ -9,7 +9,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from rotatek.bridge.attention import tag
 from rotatek.cache.device_timing import Stopwatch
-from rotatek.cache.layer import CompressedLayer
+from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.prefill_layer import PlannedLayer
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan
@@ -59,7 +59,7 @@ class _SharedLayer(CompressedLayer):
         return self.watches[number][-1]
 
 
-class SharedPrefill(Cache):
+class SharedPrefill(AttendingCache):
     """One prefill that fills several caches of the same token plan; decode with the members.
 
     members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.

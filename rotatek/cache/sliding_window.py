@@ -12,18 +12,11 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rotatek.bridge.row_layout import Rows
 
 NOWHERE: Final = 2**30  # a place that no query reaches
-
-
-def window_of(module: nn.Module) -> int | None:
-    """Tokens that an attention module's queries see at most; None where there is no window."""
-    if hasattr(module, "sliding_window"):
-        return module.sliding_window  # type: ignore[return-value]
-    return getattr(getattr(module, "config", None), "sliding_window", None)
 
 
 class WindowSchedule(NamedTuple):

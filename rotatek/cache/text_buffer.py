@@ -191,6 +191,12 @@ class TextBuffer:
         self.longest += T
         self.lengths += T if added is None else added
 
+    def leave_inference(self) -> None:
+        """Become writable outside of inference mode, in which what there is was made."""
+        if self.lengths.is_inference():
+            self.static = False  # no graph writes to the copies
+            self.select(torch.clone)
+
     def extend(self, keys: Tensor, values: Tensor, rows: Rows) -> None:
         """Add the real ones of some tokens [B, Hkv, n, d], gathered by `rows`."""
         keys, values = keys[:, :, : rows.longest], values[:, :, : rows.longest]

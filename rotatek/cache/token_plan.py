@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.bridge.attention import Narrowing, causal_mask, narrow_mask, take_rows
+from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported
@@ -45,11 +45,12 @@ class TokenPlan:
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._sights: dict[int, WindowView] = {}  # of those rows, by the window's width
+        self._first = layout  # as the caller gave it
         self._begin(layout)
         self._choice: _Choice | None = None
         self._memory: Any = None
         self._source: Tensor | None = None
-        self._masks: dict[int, Tensor | None] = {}  # of those rows, by the mask of all
+        self._masks: dict[tuple, Tensor | None] = {}  # of those rows, by the mask of all
         self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
@@ -74,6 +75,10 @@ class TokenPlan:
         for name in _TOLD:
             setattr(plan, name, state[name])
         return plan
+
+    def anew(self) -> "TokenPlan":
+        """The plan of the same prompt, before it is read."""
+        return TokenPlan(self._first, self.pruner, self.layers)
 
     @property
     def prunes(self) -> bool:
@@ -108,13 +113,16 @@ class TokenPlan:
             self._sights[width] = window_view_of(width, text, seen, count)
         return self._sights[width]
 
-    def enter(self, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Narrowing | None:
+    def enter(
+        self, layer: int, hidden: Tensor, mask: Any = None, window: int | None = None
+    ) -> Narrowing | None:
         """What a layer reads, during prefill only; None where that is everything.
 
         Args:
             layer: index from 0.
             hidden: [B, L', hidden], what the layer before has made.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
+            window: tokens that a row of this layer sees at most, where it has a window.
 
         Raises:
             ModeUnsupported: for rows that are not the prompt's, or not all of them.
@@ -131,9 +139,10 @@ class TokenPlan:
         self._entering = hidden
         if self._source is None and not self.behind:
             return None
-        if id(mask) not in self._masks:  # the caller holds its mask as long as the prefill runs
-            self._masks[id(mask)] = self._mask_among_rows(mask)
-        self.mask = self._masks[id(mask)]
+        kind = id(mask), window  # the caller holds its mask as long as the prefill runs
+        if kind not in self._masks:
+            self._masks[kind] = self._mask_among_rows(mask, window)
+        self.mask = self._masks[kind]
         return None if self._source is None else Narrowing(hidden, self._source, self.mask)
 
     def _meet(self, hidden: Tensor) -> None:
@@ -150,13 +159,14 @@ class TokenPlan:
             valid = layout.valid.repeat_interleave(times, 0)
             self._begin(Layout(visual, valid, layout.window))
 
-    def _mask_among_rows(self, mask: Tensor | None) -> Tensor | None:
+    def _mask_among_rows(self, given: Any, window: int | None) -> Tensor | None:
         """The model's mask of all rows, for those that are left and among themselves."""
         assert self._layout is not None
+        mask = seen_by(given, self.length)
         if mask is not None and self.behind:  # it has columns for what came before, too
             mask = mask[..., -self.length :] if self._unpadded else None
         if self._source is not None:
-            return narrow_mask(mask, self._source, self._layout.valid)
+            return narrow_mask(mask, self._source, self._layout.valid, window)
         return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
@@ -169,14 +179,16 @@ class TokenPlan:
             self.additions = None
             return None
         dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
-        dense[visual] = added[layer]
+        dense[visual.to(dense.device)] = added[layer]
         return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
         """Leave out what was not chosen: the hidden rows that stay."""
         assert self._layout is not None
-        seen, kept = choice.seen, choice.kept
-        kept, hidden = self.pruner.recycle(hidden, seen, choice.scores, kept)
+        place = hidden.device  # a model's layers may be on several
+        seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
+        kept, hidden = self.pruner.recycle(hidden, seen, scores, kept)
+        kept = kept.to(self._valid.device)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
@@ -213,7 +225,11 @@ class TokenPlan:
         if share is not None and self._layout is not None:
             counts = [tokens_kept(n, share) for n in self._whole]
             keep = torch.tensor(counts, device=query.device)
-            seen = Attended(query, keys, self._layout, scale, keep, self._memory)
+            memory = self._memory
+            if isinstance(memory, Tensor):  # of the first layer, which may be on another device
+                memory = self._memory = memory.to(query.device)
+            layout = self._layout.to(query.device)
+            seen = Attended(query, keys, layout, scale, keep, memory)
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         self._entering = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
-from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.bridge.row_layout import Layout
 from rotatek.cache.prefill_layer import Recorder
 from rotatek.cache.rotatek_cache import RotateKCache

@@ -19,7 +19,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rotatek.bridge.attention import Flag, decoder_layers, stoppable
+from rotatek.bridge.attention import Flag, stoppable
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import decode, recovery

@@ -12,6 +12,8 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.fitness import device_of
+from rotatek.bridge.scope import own_calls
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModeUnsupported, RequestTooLong
@@ -115,7 +117,7 @@ class VisionLanguageModel:
     @property
     def device(self) -> torch.device:
         """Where prompts go."""
-        return self.model.get_input_embeddings().weight.device
+        return device_of(self.model.get_input_embeddings())
 
     @property
     def image_token(self) -> int:
@@ -192,6 +194,7 @@ class VisionLanguageModel:
         named = tuple(replace(grid, label=f"frame {grid.picture + 1}") for grid in grids)
         return replace(pixels, grids=named)
 
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
         later layers read them, [N, (1 + D) hidden]."""

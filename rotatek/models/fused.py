@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kernels.fused_dispatch import rotate_plain, run
-from rotatek.bridge.attention import NAME, arguments
+from rotatek.bridge.attention import arguments
+from rotatek.bridge.scope import NAME
 
 
 class _Norm(nn.Module):
@@ -57,7 +58,9 @@ class _Vision(nn.Module):
         max_seqlen: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if position_embeddings is None or self.config._attn_implementation != NAME:
+        chosen = getattr(self.config, "plain", self.config)._attn_implementation
+        ours = self.config._attn_implementation == NAME and chosen in (NAME, "sdpa")
+        if position_embeddings is None or not ours:
             own: Tensor = super().forward(
                 hidden_states, cu_seqlens, position_embeddings, max_seqlen, **kwargs
             )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from rotatek.bridge.scope import own_calls
 from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
@@ -38,6 +39,7 @@ class LlavaOnevision(LlavaNext):
         text = self.token(self.model.config.video_token_id)
         return Pixels(tensors, (count,), grids, (text,), (count,))
 
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """Projected, packed tokens of all images, or of a clip, [N, hidden]."""
         if "pixel_values_videos" not in pixels.tensors:

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from rotatek.bridge.scope import own_calls
 from rotatek.inputs.crop_margins import blank_margins
 from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
@@ -103,6 +104,7 @@ class Qwen2VL(VisionLanguageModel):
         """Merged embeddings of all images, [N, hidden]."""
         return torch.cat(tuple(self._tower(pixels).pooler_output))
 
+    @own_calls()
     def _tower(self, pixels: Pixels) -> Any:
         """The vision tower's output for images or a clip."""
         tensors = pixels.tensors

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from rotatek.bridge.scope import own_calls
 from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
@@ -93,6 +94,7 @@ class Idefics3(VisionLanguageModel):
         text += "\n" if rows else ""
         return f"{text}{around}{whole}{seen}{around}"
 
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """Projected tokens of all tiles and views, [N, hidden]."""
         out = self.model.model.get_image_features(**pixels.tensors, return_dict=True).pooler_output

@@ -5,7 +5,7 @@ import torch
 
 from kernels.attention_launch import attend_triton
 from kernels.reference import attend_reference, misaligned
-from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.engine.batch import RunningBatch
 from tests.ragged import KINDS, filled
 from tests.tiny import tiny_qwen

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import forward_one

@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.attention import decoder_layers, stoppable
+from rotatek.bridge.attention import stoppable
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache import device_timing, shared_prefill
 from rotatek.cache.device_timing import Pace
 from rotatek.cache.rotatek_cache import RotateKCache

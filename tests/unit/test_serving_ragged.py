@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import decode

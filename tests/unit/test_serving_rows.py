@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import decoder_layers
+from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import rows
 from rotatek.engine.batch import RunningBatch

@@ -25,7 +25,7 @@ from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_o
 from kernels.reference import Text, Visual
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
-from rotatek.errors import CalibrationUnusable
+from rotatek.errors import CalibrationUnusable, ModeUnsupported
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.batched_rotation import LayerGroup, PendingStore, held, layered
@@ -159,8 +159,14 @@ def _joined_text(texts: Sequence[Text]) -> Text:
 
 
 def entering(states: LayerStates) -> Tensor | None:
-    """The window's rows before the layer; to be asked for while it is filled."""
-    return states.once("entering", lambda: states.entering and states.entering())
+    """The window's rows before the layer, which may come from another device; to be asked for while
+    it is filled."""
+
+    def make() -> Tensor | None:
+        rows = states.entering and states.entering()
+        return None if rows is None else rows.to(states.keys.device)
+
+    return states.once("entering", make)
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
@@ -256,9 +262,18 @@ class Batch:
 
 
 def fill(groups: Sequence[LayersOfOneForm], bits: float) -> None:
-    """Allot the bits of all layers, then quantise and pack them group by group."""
+    """Allot the bits of all layers, then quantise and pack them group by group.
+
+    Raises:
+        ModeUnsupported: where the heads of some layers are wider than those of others.
+    """
     place = groups[0].shares.device
     d = groups[0].sides[0].mean.shape[-1]
+    if any(group.sides[0].mean.shape[-1] != d for group in groups):
+        raise ModeUnsupported(
+            "Bits are given to heads of one width, and this model's layers have heads of several. "
+            "Leave out `bits`."
+        )
     columns = min(d, CAP) if bits <= CAPPED else d
     alike: dict[Hashable, list[LayersOfOneForm]] = {}
     for group in groups:

@@ -5,7 +5,7 @@ A pruner is one file with a frozen dataclass: its fields are its options
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -71,6 +71,12 @@ class Attended:
     scale: float
     keep: Tensor
     memory: Any = None
+
+    def to(self, device: torch.device) -> "Attended":
+        """The same with its layout and counts on another device; queries and Keys stay."""
+        if self.keep.device == device:
+            return self
+        return replace(self, layout=self.layout.to(device), keep=self.keep.to(device))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,177 @@
+"""Whether a model's attention is one that compressed attention computes, layer by layer.
+
+After the prefill a layer attends through our own kernels: softmax(scale * q K^T) V over its own
+cached tokens, all of them or a window of the newest. Whatever a model adds to that would be left
+out without a word, so it is found here, in the configuration and in the modules themselves.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rotatek.errors import ModelUnsupported
+
+KINDS: Final = ("full_attention", "sliding_attention", "attention")  # of layers that we compute
+# Arguments of an attention call that change its scores, by what a person calls them.
+EXTRAS: Final = {
+    "softcap": "capped attention scores",
+    "s_aux": "attention sinks",
+    "sinks": "attention sinks",
+    "position_bias": "a bias of its attention scores",
+    "alibi": "a bias of its attention scores",
+}
+
+
+def _forwards(module: nn.Module) -> Iterator[Any]:
+    """Forward passes of a module's class and of those behind it, without decorators."""
+    for kind in type(module).__mro__:
+        forward = inspect.unwrap(vars(kind).get("forward", object))
+        if hasattr(forward, "__code__"):
+            yield forward
+
+
+def attends(module: nn.Module) -> bool:
+    """Whether a module calls the attention function that its configuration names."""
+    forward = next(_forwards(module), None)
+    names = () if forward is None else forward.__code__.co_names
+    named = "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
+    return named and hasattr(module, "config")
+
+
+def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
+    """The attention function that a module would have called by itself.
+
+    Args:
+        module: one that `attends`.
+        implementation: what its configuration names.
+    """
+    for forward in _forwards(module):  # a class of ours may stand before the model's own
+        known, names = forward.__globals__, forward.__code__.co_names
+        eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
+        if eager is not None:
+            own: Callable[..., Any]
+            own = known["ALL_ATTENTION_FUNCTIONS"].get_interface(implementation, eager)
+            return own
+    return sdpa_attention_forward
+
+
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """The language model's decoder layers.
+
+    Raises:
+        ModelUnsupported: where they cannot be found.
+    """
+    inner = unwrapped(model)
+    layers = getattr(inner.get_decoder(), "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise ModelUnsupported(
+            f"{type(inner).__name__} has no decoder layers that RotateK can read. "
+            "`python -m rotatek info` lists the families that work."
+        )
+    return layers
+
+
+def unwrapped(model: nn.Module) -> PreTrainedModel:
+    """The model of transformers inside wrappers such as PEFT's and `torch.compile`'s.
+
+    Raises:
+        ModelUnsupported: where there is none.
+    """
+    found = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), None)
+    if found is None:
+        raise ModelUnsupported(f"{type(model).__name__} is no model of transformers.")
+    return found
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module computes: accelerate may keep its weights somewhere else."""
+    device = next(module.parameters()).device
+    if device.type != "meta":
+        return device
+    hooks = (getattr(part, "_hf_hook", None) for part in module.modules())
+    known = (getattr(hook, "execution_device", None) for hook in hooks)
+    return torch.device(next((one for one in known if one is not None), device))
+
+
+def attention_of(layer: nn.Module) -> nn.Module | None:
+    """The one module of a decoder layer that attends; None where there is none, or several."""
+    found = [module for module in layer.modules() if attends(module)]
+    return found[0] if len(found) == 1 else None
+
+
+def window_of(module: nn.Module) -> int | None:
+    """Tokens that an attention module's queries see at most; None where there is no window."""
+    source = module if hasattr(module, "sliding_window") else getattr(module, "config", None)
+    return getattr(source, "sliding_window", None) or None  # some configurations say 0 for none
+
+
+def refuse_unfit(model: PreTrainedModel) -> None:
+    """Refuse a model whose attention is not computed here; nothing of it is changed.
+
+    Raises:
+        ModelUnsupported: with what it has that compressed attention leaves out.
+    """
+    layers, config = decoder_layers(model), model.get_decoder().config
+    name = type(model).__name__
+    for found in (_unlike(config), *map(_unlike_layer, layers)):
+        if found:
+            raise ModelUnsupported(
+                f"{name} has {found}, which compressed attention does not compute. "
+                "Use a plain cache with this model."
+            )
+    if any(attention_of(layer) is None for layer in layers):
+        raise ModelUnsupported(f"{name} does not take a registered attention.")
+
+
+def _unlike(config: Any) -> str:
+    """What a language model's configuration says of its attention that we do not compute."""
+    others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
+    if others:
+        return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
+    if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
+        return "cross-attention layers"
+    if getattr(config, "num_kv_shared_layers", None):
+        return "layers that share the Keys and Values of others"
+    if getattr(config, "alibi", False):
+        return EXTRAS["alibi"]
+    return ""
+
+
+def _unlike_layer(layer: nn.Module) -> str:
+    """The same of one decoder layer's modules."""
+    for module in layer.modules():
+        if attends(module):
+            found = next(_unlike_attention(module), "")
+            if found:
+                return found
+    return ""
+
+
+def _unlike_attention(module: nn.Module) -> Iterator[str]:
+    """What an attention module has that we do not compute."""
+    takes = inspect.signature(next(_forwards(module))).parameters
+    names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
+    names |= module._modules.keys()
+    given = {name for name in names if _is_given(getattr(module, name, None))}
+    if any("softcap" in one or "soft_cap" in one or "logit_cap" in one for one in given):
+        yield EXTRAS["softcap"]
+    if any("sink" in one for one in given):
+        yield EXTRAS["sinks"]
+    if any("alibi" in one or "relative_attention_bias" in one for one in given):
+        yield EXTRAS["alibi"]
+    if "is_kv_shared_layer" in given:
+        yield "layers that share the Keys and Values of others"
+    if "is_cross_attention" in given or "cross_attention_states" in takes:
+        yield "cross-attention layers"
+    if "indexer" in given:
+        yield "layers that choose which tokens they see"
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an attribute is there: not None, False or zero. Tensors and modules are."""
+    return bool(value) if isinstance(value, bool | int | float | str) else value is not None

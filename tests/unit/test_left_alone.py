@@ -1,0 +1,217 @@
+"""A prepared model in calls without our caches: it is as it was, bit for bit."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
+from tests.families import tiny_gemma3, tiny_internvl, tiny_qwen3, tiny_smolvlm
+from tests.fixtures import Picture
+from tests.tiny import tiny_llava, tiny_qwen
+
+FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
+    "qwen2_5_vl": tiny_qwen,
+    "qwen3_vl": tiny_qwen3,
+    "llava_next": tiny_llava,
+    "gemma3": lambda: tiny_gemma3(window=16),
+    "internvl": tiny_internvl,
+    "smolvlm": tiny_smolvlm,
+}
+GREEDY: dict[str, Any] = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
+TOLD = GREEDY | {"output_logits": True, "return_dict_in_generate": True}
+Inputs = dict[str, Tensor]
+
+
+def untouched(vlm: VisionLanguageModel, attention: str = "sdpa") -> PreTrainedModel:
+    """The same weights in a model that nobody has prepared."""
+    config = copy.deepcopy(vlm.model.config)
+    model = type(vlm.model)._from_config(config, attn_implementation=attention)
+    model.load_state_dict(vlm.model.state_dict())
+    model.generation_config = copy.deepcopy(vlm.model.generation_config)
+    return model.eval()
+
+
+def asked(vlm: VisionLanguageModel, picture: Picture, question: str = "what?") -> Inputs:
+    prompt = vlm.prompt(make_request(picture(100, 80), question, 8))
+    inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
+    if "qwen" in vlm.family:
+        inputs["mm_token_type_ids"] = prompt.visual.int()
+    if vlm.family == "gemma3":
+        inputs["token_type_ids"] = prompt.visual.int()
+    return inputs | prompt.pixels.tensors
+
+
+def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
+    """Let a compressed cache fill and answer."""
+    cache = RotateKCache(model, inputs, Settings.of(**options or {"keep_channels": 0.25}))
+    return model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+
+
+def state_of(model: PreTrainedModel) -> tuple[list[str], list[type], Any]:
+    """What of a model another program may look at."""
+    kinds = [type(module).__mro__[-3] for module in model.modules()]
+    return list(model.state_dict()), kinds, model.config.to_dict()
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal outputs of a model, down to the last bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        mine, others = one[name], other[name]
+        if isinstance(mine, Tensor):
+            assert torch.equal(mine, others), name
+        elif isinstance(mine, tuple):
+            assert len(mine) == len(others), name
+            assert all(torch.equal(a, b) for a, b in zip(mine, others, strict=True)), name
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_use_is_as_if_nothing_had_happened(
+    family: str, attention: str, picture: Picture
+) -> None:
+    vlm = FAMILIES[family]()
+    inputs = asked(vlm, picture)
+    model, other = untouched(vlm, attention), untouched(vlm, attention)
+    before = state_of(model)
+    with torch.no_grad():
+        used(model, inputs)
+        used(model, inputs, tokens="fastv", keep_tokens=0.5)
+        watched = {"output_attentions": attention == "eager", "output_hidden_states": True}
+        assert_same(model(**inputs, **watched), other(**inputs, **watched))
+        assert_same(model.generate(**inputs, **TOLD), other.generate(**inputs, **TOLD))
+    assert str(state_of(model)[2]) == str(before[2])
+    assert state_of(model)[0] == before[0]
+    assert model.config._attn_implementation == attention
+    assert model.get_decoder().config._attn_implementation == attention
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_our_calls_equal_the_models_own_attention(
+    family: str, attention: str, picture: Picture
+) -> None:
+    vlm = FAMILIES[family]()
+    inputs, model = asked(vlm, picture), untouched(vlm, attention)
+    plain = model.generate(**inputs, **TOLD)
+    lossless = RotateKCache(model, inputs, Settings.of(channels="full"))
+    ours = model.generate(**inputs, **with_cache(model, lossless), **TOLD)
+    assert torch.equal(plain.sequences, ours.sequences)
+    for one, other in zip(plain.logits, ours.logits, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "gemma3"])
+def test_rows_are_dropped_alike_whatever_mask_a_model_makes(family: str, picture: Picture) -> None:
+    vlm = FAMILIES[family]()
+    inputs = asked(vlm, picture)
+    padded = {
+        name: torch.nn.functional.pad(part, (3, 0)) if part.shape == inputs["input_ids"].shape
+        else part for name, part in inputs.items()
+    }  # fmt: skip
+    for given in (inputs, padded):
+        said = [
+            used(untouched(vlm, attention), given, tokens="fastv", keep_tokens=0.4)
+            for attention in ("eager", "sdpa")
+        ]
+        assert torch.equal(*said)
+
+
+def test_a_model_may_change_its_attention(picture: Picture) -> None:
+    """`set_attn_implementation` works as before, also between two calls of ours."""
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    first = used(model, inputs)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model(**inputs, output_attentions=True)
+    assert len(out.attentions) == 4
+    assert out.attentions[0].shape[-1] == inputs["input_ids"].shape[1]
+    assert torch.equal(used(model, inputs), first)
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy"])
+def test_copies_are_prepared_models_of_their_own(how: str, picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    first = used(model, inputs)
+    made = copy.deepcopy(model) if how == "deepcopy" else pickle.loads(pickle.dumps(model))
+    own = made.get_decoder()
+    assert own.layers[0].self_attn.config.plain is own.config
+    plain = model.generate(**inputs, **GREEDY)
+    del model
+    assert torch.equal(used(made, inputs), first)
+    assert torch.equal(made.generate(**inputs, **GREEDY), plain)
+
+
+def test_a_graph_of_the_compiler_is_not_broken(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model, ids = asked(vlm, picture), untouched(vlm), torch.arange(5, 15)[None]
+    used(model, inputs)
+    torch._dynamo.reset()
+    whole = torch.compile(model.get_decoder(), backend="eager", fullgraph=True)
+    with torch.no_grad():
+        found, known = whole(input_ids=ids), untouched(vlm).get_decoder()(input_ids=ids)
+    assert torch.equal(found.last_hidden_state, known.last_hidden_state)
+
+
+@pytest.mark.parametrize("order", ["before", "after", "in place"])
+def test_a_compiled_forward_takes_the_cache(order: str, picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    said, plain = used(untouched(vlm), inputs), model.generate(**inputs, **GREEDY)
+    torch._dynamo.reset()
+    if order == "after":
+        used(model, inputs)
+    if order == "in place":
+        model.compile(backend="eager")
+    else:
+        model.forward = torch.compile(model.forward, backend="eager")
+    assert torch.equal(used(model, inputs), said)
+    assert torch.equal(model.generate(**inputs, **GREEDY), plain)
+
+
+def test_a_plain_call_inside_a_failed_one_of_ours_is_plain_again(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm, "eager")
+    cache = RotateKCache(model, inputs, Settings.of(channels="full"))
+    with torch.no_grad():
+        with pytest.raises((TypeError, ValueError)):  # no tensor at all
+            model(**with_cache(model, cache))
+        assert len(model(**inputs, output_attentions=True).attentions) == 4
+        model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+
+
+def test_plain_caches_in_other_threads_stay_plain(picture: Picture) -> None:
+    """Both kinds of calls at once on one eager model."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm, "eager")
+    first = used(model, inputs)
+    plain = untouched(vlm, "eager").generate(**inputs, **TOLD)
+
+    def other() -> Any:
+        cache = DynamicCache(config=model.config)
+        return model.generate(**inputs, **with_cache(model, cache), **TOLD)
+
+    with ThreadPoolExecutor(4) as pool:
+        ours = [pool.submit(used, model, inputs) for _ in range(4)]
+        others = [pool.submit(other) for _ in range(4)]
+        assert all(torch.equal(one.result(), first) for one in ours)
+        for one in others:
+            found = one.result()
+            assert torch.equal(found.sequences, plain.sequences)
+            for mine, known in zip(found.logits, plain.logits, strict=True):
+                torch.testing.assert_close(mine, known, rtol=0, atol=1e-4)

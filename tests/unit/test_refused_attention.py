@@ -1,0 +1,215 @@
+"""Attention that compressed attention does not compute: refused, and the model left untouched."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    CLIPVisionConfig,
+    Cohere2Config,
+    Gemma2Config,
+    Gemma3nTextConfig,
+    GptOssConfig,
+    Lfm2Config,
+    Llama4TextConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    MistralConfig,
+    MllamaConfig,
+    MllamaForConditionalGeneration,
+    PreTrainedModel,
+    Qwen2MoeConfig,
+    Qwen3NextConfig,
+)
+from transformers.models.mllama.configuration_mllama import MllamaTextConfig, MllamaVisionConfig
+
+from rotatek.bridge.attention import prepare
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.errors import ModelUnsupported, ModeUnsupported
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.settings import Settings
+from tests.tiny import scramble
+
+IMAGE = 90
+TEXT: dict[str, Any] = {
+    "vocab_size": 100, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 512,
+}  # fmt: skip
+MIXED = ["sliding_attention", "full_attention"]
+
+
+def llava_over(text: Any) -> PreTrainedModel:
+    tower = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        image_size=56, patch_size=14,
+    )  # fmt: skip
+    config = LlavaConfig(vision_config=tower, text_config=text, image_token_index=IMAGE)
+    return LlavaForConditionalGeneration(config)
+
+
+def cross() -> PreTrainedModel:
+    text = {name: value for name, value in TEXT.items() if name != "head_dim"}
+    tower = MllamaVisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_global_layers=1,
+        attention_heads=2, image_size=56, patch_size=14, vision_output_dim=64,
+        intermediate_layers_indices=[0],
+    )  # fmt: skip
+    config = MllamaConfig(
+        text_config=MllamaTextConfig(**text, cross_attention_layers=[1]), vision_config=tower,
+        image_token_index=IMAGE,
+    )  # fmt: skip
+    return MllamaForConditionalGeneration(config)
+
+
+def chunked() -> Any:
+    return Llama4TextConfig(
+        **TEXT, intermediate_size_mlp=64, num_local_experts=2, moe_layers=[],
+        attention_chunk_size=16, layer_types=["chunked_attention", "full_attention"],
+    )  # fmt: skip
+
+
+def sharing() -> Any:
+    return Gemma3nTextConfig(
+        **TEXT | {"num_hidden_layers": 4}, num_kv_shared_layers=2, vocab_size_per_layer_input=100,
+        hidden_size_per_layer_input=8, layer_types=MIXED * 2, laurel_rank=4, altup_num_inputs=2,
+        activation_sparsity_pattern=[0.0] * 4,
+    )  # fmt: skip
+
+
+def _sinks() -> Any:
+    return GptOssConfig(**TEXT, num_local_experts=2, num_experts_per_tok=1, layer_types=MIXED)
+
+
+def _alibi() -> Any:
+    return MistralConfig(**TEXT, alibi=True)
+
+
+UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
+    "softcap": ("capped attention scores", lambda: llava_over(Gemma2Config(**TEXT))),
+    "sinks": (
+        "attention sinks",
+        lambda: llava_over(_sinks()),
+    ),
+    "cross": ("cross-attention layers", cross),
+    "convolution": (
+        "conv",
+        lambda: llava_over(Lfm2Config(**TEXT, layer_types=["conv", "full_attention"])),
+    ),
+    "linear": (
+        "linear_attention",
+        lambda: llava_over(
+            Qwen3NextConfig(
+                **TEXT, layer_types=["linear_attention", "full_attention"], num_experts=2,
+                num_experts_per_tok=1, moe_intermediate_size=32,
+                shared_expert_intermediate_size=32, linear_num_value_heads=2,
+                linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+            )
+        ),
+    ),
+    "chunks": ("chunked_attention", lambda: llava_over(chunked())),
+    "sharing": ("share the Keys and Values", lambda: llava_over(sharing())),
+    "alibi": (
+        "bias of its attention scores",
+        lambda: llava_over(_alibi()),
+    ),
+}  # fmt: skip
+FIT: dict[str, Callable[[], Any]] = {
+    "gemma2 without a cap": lambda: Gemma2Config(
+        **TEXT, attn_logit_softcapping=None, layer_types=MIXED, sliding_window=8
+    ),
+    "mistral": lambda: MistralConfig(**TEXT, sliding_window=8),
+    "qwen2_moe": lambda: Qwen2MoeConfig(  # which says 0 for no window
+        **TEXT,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        use_sliding_window=False,
+    ),
+    "cohere2": lambda: Cohere2Config(**TEXT, layer_types=MIXED, sliding_window=8),
+}
+
+
+def words() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A prompt without a picture, of which some tokens are said to be visual."""
+    ids = torch.tensor([[1, 5, *range(10, 30), 6, 7, 8, 9]])
+    mask, visual = torch.ones_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    visual[:, 2:22] = True
+    return {"input_ids": ids, "attention_mask": mask}, {"visual": visual, "attention_mask": mask}
+
+
+def traces(model: PreTrainedModel) -> list[Any]:
+    """Everything that `prepare` may leave on a model."""
+    found: list[Any] = [sorted(vars(model))]
+    for module in model.modules():
+        hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
+        found.append((type(module), hooks, id(getattr(module, "config", None))))
+    return found
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+@torch.no_grad()
+def test_what_we_do_not_compute_is_refused(kind: str) -> None:
+    said, make = UNFIT[kind]
+    torch.manual_seed(0)
+    model = scramble(make(), 0)
+    inputs, marked = words()
+    before, logits = traces(model), model(**inputs).logits
+    for work in (lambda: prepare(model), lambda: RotateKCache(model, marked, Settings.of())):
+        with pytest.raises(ModelUnsupported, match=said):
+            work()
+    assert traces(model) == before
+    assert torch.equal(model(**inputs).logits, logits)
+
+
+@pytest.mark.parametrize("kind", FIT)
+@torch.no_grad()
+def test_what_resembles_it_is_not_refused(kind: str) -> None:
+    torch.manual_seed(0)
+    model = scramble(llava_over(FIT[kind]()), 0)
+    inputs, marked = words()
+    told = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    plain = model.generate(**inputs, **told)
+    cache = RotateKCache(model, marked, Settings.of(channels="full"))
+    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **told), plain)
+
+
+@torch.no_grad()
+def test_bits_of_heads_of_several_widths_are_refused() -> None:
+    states = [
+        LayerStates(
+            torch.randn(1, 2, 40, d), torch.randn(1, 2, 40, d), torch.tensor([40]),
+            torch.randn(1, 4, 8, d), torch.ones(1, 8, dtype=torch.bool), layer,
+        )
+        for layer, d in enumerate((16, 32))
+    ]  # fmt: skip
+    method = Settings.of(bits=2.0).channels
+    stores = [method.measure(one) for one in states]
+    with pytest.raises(ModeUnsupported, match="heads of one width"):
+        method.pack(stores, last=True)
+
+
+@torch.no_grad()
+def test_a_layer_that_is_passed_over_is_not_silent() -> None:
+    """What no configuration says: a layer that attends some other way."""
+    model = scramble(llava_over(MistralConfig(**TEXT)), 0)
+    inputs, marked = words()
+    cache = RotateKCache(model, marked, Settings.of(channels="full"))
+    other = model.get_decoder().layers[1].self_attn
+    other.config = other.config.plain
+    with pytest.raises(ModelUnsupported, match="1 of the 2 layers"):
+        model(**inputs, **with_cache(model, cache))
+
+
+@torch.no_grad()
+def test_a_score_that_only_the_call_knows_is_refused() -> None:
+    model = scramble(llava_over(Gemma2Config(**TEXT, attn_logit_softcapping=None)), 0)
+    inputs, marked = words()
+    cache = RotateKCache(model, marked, Settings.of(channels="full"))
+    model.get_decoder().layers[1].self_attn.attn_logit_softcapping = 5.0
+    with pytest.raises(ModelUnsupported, match="capped attention scores"):
+        model(**inputs, **with_cache(model, cache))
