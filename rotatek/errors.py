@@ -26,6 +26,7 @@ class UserError(Exception):
 
     code: ClassVar[str] = "refused"
     sentence: ClassVar[str] = "This request cannot be answered. Change it and try again."
+    param: str | None = None  # the field of a call that it is about, as the API names it
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(*(() if message is None else (message,)))
@@ -100,7 +101,12 @@ class ImageDamaged(UserError):
 
 class TooManyImages(UserError):
     code = "too_many_images"
-    sentence = "There are more than 8 images in one request. Use fewer and ask again."
+    sentence = "There are more than 1,000 images in one request. Use fewer and ask again."
+
+
+class PlacesUnequal(UserError):
+    code = "places_unequal"
+    sentence = "There is not one picture for each place in the text. Give as many as places."
 
 
 class ClipUnreadable(UserError):
@@ -153,6 +159,45 @@ class RequestTooLong(UserError):
     sentence = (
         "The image and question do not fit in the model's context. Use a smaller image, a shorter "
         "question or fewer new tokens."
+    )
+
+
+class PicturesDoNotFit(RequestTooLong):
+    code = "pictures_do_not_fit"
+    param = "messages"
+    sentence = (
+        "The pictures do not fit in the model's context. Send fewer or smaller ones, or ask for "
+        "less detail."
+    )
+
+
+class QuestionDoesNotFit(RequestTooLong):
+    code = "question_does_not_fit"
+    param = "messages"
+    sentence = "The question does not fit in the model's context. Shorten it and ask again."
+
+
+class SystemDoesNotFit(RequestTooLong):
+    code = "system_does_not_fit"
+    param = "messages"
+    sentence = "The system message does not fit in the model's context. Shorten it and ask again."
+
+
+class HistoryDoesNotFit(RequestTooLong):
+    code = "history_does_not_fit"
+    param = "messages"
+    sentence = (
+        "The conversation so far does not fit in the model's context. Leave earlier turns out and "
+        "ask again."
+    )
+
+
+class AnswerDoesNotFit(RequestTooLong):
+    code = "answer_does_not_fit"
+    param = "max_tokens"
+    sentence = (
+        "The image and question leave no room in the model's context for so long an answer. Ask "
+        "for fewer new tokens."
     )
 
 

@@ -14,10 +14,11 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
-from rotatek.errors import ModeUnsupported, RequestTooLong
+from rotatek.errors import AnswerDoesNotFit, ModeUnsupported, PicturesDoNotFit, RequestTooLong
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images
 from rotatek.inputs.request import Clip, Request
 from rotatek.inputs.token_grid import Grid
+from rotatek.messages import too_long
 from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
@@ -289,20 +290,37 @@ class VisionLanguageModel:
             pixels: the request's images, where they are preprocessed already.
 
         Raises:
-            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
+            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens; it
+                blames what takes most of them. With `request.cut` one token of answer is enough.
         """
         pixels = pixels or self.look(request, limit)
         template = self.tokenizer.chat_template or self.template
         ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
         ids = expand_images(ids, self.visual_ids, pixels.runs)
         room = self.context(limit)
-        if room is not None and len(ids) + request.max_new_tokens > room:
-            raise RequestTooLong
+        answer = 1 if request.cut else request.max_new_tokens
+        if room is not None and len(ids) + answer > room:
+            raise self._blamed(request, pixels, len(ids) < room)
         tensor = torch.tensor([ids], device=self.device)
         visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
         asked = encode_text(self.tokenizer, request.question)
         question = torch.tensor(asked, dtype=torch.long, device=self.device)
         return Prompt(tensor, visual, pixels, question)
+
+    def _blamed(self, request: Request, pixels: Pixels, has_room: bool) -> RequestTooLong:
+        """What is too long: the answer, where the prompt leaves room for one, or what takes most of
+        the prompt."""
+        if has_room:
+            return AnswerDoesNotFit()
+        last = len(request.messages) - 1
+        texts = [
+            (len(encode_text(self.tokenizer, one.text)), too_long(one.role, is_last=number == last))
+            for number, one in enumerate(request.messages)
+        ]
+        tokens: dict[type[RequestTooLong], int] = {PicturesDoNotFit: sum(pixels.runs)}
+        for count, blame in texts:
+            tokens[type(blame)] = tokens.get(type(blame), 0) + count
+        return max(tokens, key=lambda kind: tokens[kind])()
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:

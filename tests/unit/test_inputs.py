@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from rotatek import errors
-from rotatek.inputs.request import MAX_NEW_TOKENS, Request, clean_question, make_request, open_image
+from rotatek.inputs.request import (
+    MAX_IMAGES,
+    MAX_NEW_TOKENS,
+    Request,
+    clean_question,
+    make_request,
+    open_image,
+)
+from rotatek.messages import PICTURE, Message
 from tests import fuzz
 
 
@@ -392,7 +400,7 @@ def test_request(picture: Callable[..., Image.Image]) -> None:
     assert request.history == (("A?", "b"), ("C?", ""))
     with pytest.raises(AttributeError):
         request.question = "other"  # type: ignore[misc]
-    assert len(make_request([picture()] * 8, "?").images) == 8
+    assert len(make_request([picture(16, 16)] * 40, "?").images) == 40
 
 
 def test_request_without_images(picture: Callable[..., Image.Image]) -> None:
@@ -400,7 +408,33 @@ def test_request_without_images(picture: Callable[..., Image.Image]) -> None:
         with pytest.raises(errors.ImageMissing):
             make_request(nothing, "What?")  # type: ignore[arg-type]
     with pytest.raises(errors.TooManyImages):
-        make_request([picture()] * 9, "What?")
+        make_request([picture()] * (MAX_IMAGES + 1), "What?")
+
+
+def test_parts_stand_in_the_order_given(picture: Callable[..., Image.Image]) -> None:
+    """Pictures come first only where nothing else is said."""
+    two = [picture(), picture(seed=1)]
+    plain = make_request(two, "Which?")
+    assert plain.messages == (Message("user", (PICTURE, PICTURE, "Which?")),)
+    asked = (" First:", PICTURE, "Second:", PICTURE, "Which?\r\n")
+    mixed = make_request(two, asked)
+    assert mixed.messages == (Message("user", ("First:", PICTURE, "Second:", PICTURE, "Which?")),)
+    assert mixed.question == "First:\nSecond:\nWhich?" and mixed.shown == (2,)
+    later = make_request(two, ("And", PICTURE, "?"), 8, [("One?", "1")])
+    assert later.shown == (1, 1) and later.messages[0].parts == (PICTURE, "One?")
+    assert len(make_request(two, ("x" * 5000, PICTURE, PICTURE)).question) == 5000
+    for wrong in (("One", PICTURE, "?"), (PICTURE, PICTURE, PICTURE, "?")):
+        with pytest.raises((errors.PlacesUnequal, errors.HistoryInvalid)):
+            make_request(two, wrong)
+    with pytest.raises(errors.QuestionNotText):
+        make_request(two, ("What?", 7))  # type: ignore[arg-type]
+    with pytest.raises(errors.QuestionEmpty):
+        make_request(two, (" ", PICTURE, PICTURE))
+
+
+def test_forty_earlier_turns(picture: Callable[..., Image.Image]) -> None:
+    request = make_request(picture(), "What?", 8, [("q", "a")] * 40)
+    assert len(request.history) == 40 and len(request.messages) == 81
 
 
 @pytest.mark.parametrize(
@@ -415,8 +449,8 @@ def test_bad_answer_length(value: object, picture: Callable[..., Image.Image]) -
 
 @pytest.mark.parametrize(
     "history",
-    [7, ["ab cd ef"], [("q",)], [("q", 3)], [("q", "a")] * 17, [("q", "a" * 20_000)]],
-    ids=["number", "text", "half a turn", "not text", "17 turns", "too long"],
+    [7, ["ab cd ef"], [("q",)], [("q", 3)], [("q", "a" * 500_000)]],
+    ids=["number", "text", "half a turn", "not text", "too long"],
 )
 def test_bad_history(history: object, picture: Callable[..., Image.Image]) -> None:
     with pytest.raises(errors.HistoryInvalid):
