@@ -343,6 +343,7 @@ class KeyUnknown(UserError):
 
 class ModelNotServed(UserError):
     code = "model_not_found"
+    param = "model"
     sentence = "That model is not served here. GET /v1/models lists those that are."
 
 
@@ -368,15 +369,25 @@ class BodyUnreadable(UserError):
 
 class MessagesUnreadable(UserError):
     code = "messages_unreadable"
+    param = "messages"
     sentence = (
-        "The messages are not a chat: user and assistant in turns, the last one the user's, each "
-        "with text, and pictures as image_url."
+        "The messages are not a chat: each has a role and content, text or parts, and the last one "
+        "is not the assistant's."
+    )
+
+
+class PartUnsupported(UserError):
+    code = "part_unsupported"
+    param = "messages"
+    sentence = (
+        "Parts of this type are not read. Send texts as text and pictures as image_url, and leave "
+        "sound, films and files out."
     )
 
 
 class ImageOutOfPlace(UserError):
     code = "image_out_of_place"
-    sentence = "Pictures belong into messages of the user. Move them there and try again."
+    sentence = "The assistant's messages show no pictures. Move them to the user's and try again."
 
 
 class ImageNotData(UserError):
@@ -437,6 +448,7 @@ class SettingError(UserError):
         super().__init__(f"{name} must be {allowed}; got {_short(given)}.")
         self.args = (name, allowed, _short(given))
         self.name, self.allowed, self.given = name, allowed, _short(given)
+        self.param = name
 
 
 def _short(value: object, limit: int = 40) -> str:

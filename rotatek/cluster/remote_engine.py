@@ -41,6 +41,7 @@ from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restar
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
 from rotatek.limits import Limits
 from rotatek.methods.settings import Settings
+from rotatek.models.base import size_within
 
 log = logging.getLogger("rotatek")
 
@@ -75,6 +76,20 @@ class RemoteModel:
     def __init__(self, handle: DeploymentHandle, about: About) -> None:
         self._handle, self._about = handle, about
         self.device = torch.device(about.health.device)
+
+    takes_tools = False  # it has no template here
+
+    def context(self, limit: int | None = None) -> int | None:
+        """As far as a front knows: `limit`."""
+        return limit
+
+    def low_pixels(self, width: int, height: int) -> int | None:
+        """As many as 256 visual tokens of Qwen2.5-VL stand for, whatever the model."""
+        return 256 * 28**2
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """As of `VisionLanguageModel`."""
+        return size_within(width, height, least, most)
 
     def full_bytes(self, tokens: int) -> int:
         """Bytes an uncompressed cache of `tokens` tokens takes."""

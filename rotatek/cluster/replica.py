@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from PIL.Image import Image
 from ray import serve
@@ -146,7 +146,8 @@ class Replica:
                 pass
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: Switch) -> Iterator[Event]:
-        return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop, asked.images)
+        question: Any = asked.question  # a text, or texts and places
+        return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.images)
 
 
 def _as_text(job: Job, request: Request) -> Request | None:

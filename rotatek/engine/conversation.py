@@ -237,11 +237,17 @@ class Conversation:
         return sum(column.bytes().total for column in self.columns)
 
     def shorten(self, tokens: int) -> bool:
-        """Forget what the last answer of a single column said after so many tokens, the last of
-        which no step has read; whether that is possible."""
+        """Let the last answer of the only column end after so many tokens.
+
+        Args:
+            tokens: of which the cache has read all, and none that follows.
+
+        Returns:
+            Whether that is so; otherwise the conversation is as it was.
+        """
         (column,) = self.columns
-        if not isinstance(column, RunningColumn):
-            return False  # a replica holds it
+        if not isinstance(column, RunningColumn):  # a replica holds it
+            return False
         if int(column.cache.get_seq_length()) - column.asked > tokens:
             return False
         del column.tokens[tokens:]

@@ -99,7 +99,8 @@ def encode_follow_up(
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
-    asked = question if isinstance(question, tuple) else (*[PICTURE] * len(pictures), question)
+    places: list[Part] = [PICTURE] * len(pictures)
+    asked = question if isinstance(question, tuple) else (*places, question)
     turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
     rendered, texts = _rendered(tokenizer, turns, template)
     if pictures:

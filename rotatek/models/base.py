@@ -1,5 +1,6 @@
 """What the rest of the library knows of a vision-language model, whatever its family."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -15,7 +16,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import AnswerDoesNotFit, ModeUnsupported, PicturesDoNotFit, RequestTooLong
-from rotatek.inputs.prompt import encode_chat, encode_text, expand_images
+from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools
 from rotatek.inputs.request import Clip, Request
 from rotatek.inputs.token_grid import Grid
 from rotatek.messages import too_long
@@ -169,6 +170,23 @@ class VisionLanguageModel:
     def token(self, number: int) -> str:
         """The text of a special token."""
         return str(self.tokenizer.convert_ids_to_tokens(number))
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template tells the model of tools."""
+        return takes_tools(self.tokenizer.chat_template or self.template)
+
+    def low_pixels(self, width: int, height: int) -> int | None:
+        """Pixels that a picture of this size has at low detail.
+
+        Returns:
+            None where a smaller picture has as many visual tokens as a large one.
+        """
+        return None
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """Width and height of a picture that is to have so many pixels at least and at most."""
+        return size_within(width, height, least, most)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Turn pictures into the vision tower's tensors."""
@@ -384,6 +402,12 @@ class VisionLanguageModel:
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""
         return position[:, None]
+
+
+def size_within(width: int, height: int, least: int, most: int) -> tuple[int, int]:
+    """The size nearest to a picture's that has so many pixels, in its proportions."""
+    factor = math.sqrt(min(max(width * height, least), most) / (width * height))
+    return max(1, int(factor * width)), max(1, int(factor * height))
 
 
 def joined(calls: Sequence[Tensor]) -> list[Tensor]:

@@ -44,6 +44,11 @@ class InternVL(VisionLanguageModel):
         """Visual tokens along one side of a tile."""
         return int(self.model.config.image_seq_length**0.5)
 
+    def low_pixels(self, width: int, height: int) -> int | None:
+        """A picture that fits into one tile; a long one is cut into tiles all the same."""
+        side = int(self.images.size["height"])
+        return side * side * min(width, height) // max(width, height)
+
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles in the shape nearest to the picture's, and add a thumbnail."""
         return self._preprocess(images, crop=True)
