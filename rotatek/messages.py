@@ -153,7 +153,8 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
         elif role == "assistant" and message.calls and not form.tools:
             parts = (*parts, *map(_written, message.calls))
             message = replace(message, calls=())
-        found.append(replace(message, role=role, parts=parts))
+        name = message.name if role == "tool" else ""
+        found.append(replace(message, role=role, parts=parts, name=name))
     return merged(found)
 
 

@@ -83,9 +83,7 @@ class RemoteModel:
         """As far as a front knows: `limit`."""
         return limit
 
-    def low_pixels(self, width: int, height: int) -> int | None:
-        """As many as 256 visual tokens of Qwen2.5-VL stand for, whatever the model."""
-        return 256 * 28**2
+    low_pixels = 256 * 28**2  # 256 visual tokens of Qwen2.5-VL, whatever the model
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
         """As of `VisionLanguageModel`."""

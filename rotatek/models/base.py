@@ -176,16 +176,15 @@ class VisionLanguageModel:
         """Whether the chat template tells the model of tools."""
         return takes_tools(self.tokenizer.chat_template or self.template)
 
-    def low_pixels(self, width: int, height: int) -> int | None:
-        """Pixels that a picture of this size has at low detail.
-
-        Returns:
-            None where a smaller picture has as many visual tokens as a large one.
-        """
+    @property
+    def low_pixels(self) -> int | None:
+        """Pixels that a picture has at low detail, at most; None where every picture has as many
+        visual tokens."""
         return None
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """Width and height of a picture that is to have so many pixels at least and at most."""
+        """Width and height at which a picture is best shown to the model, where it is to have so
+        many pixels at least and at most. Asked only where there are `low_pixels`."""
         return size_within(width, height, least, most)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:

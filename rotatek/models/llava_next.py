@@ -34,10 +34,10 @@ class LlavaNext(Llava):
         "{%- endif -%}"
     )
 
-    def low_pixels(self, width: int, height: int) -> int | None:
-        """A picture that fits into one view: it is cut into the fewest tiles that there are."""
-        side = int(self.model.config.vision_config.image_size)
-        return side * side * min(width, height) // max(width, height)
+    @property
+    def low_pixels(self) -> int | None:
+        """One view's: a picture is then cut into the fewest tiles that there are."""
+        return int(self.model.config.vision_config.image_size) ** 2
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to the base view and the best tiling; N follows from unpadding and newlines."""

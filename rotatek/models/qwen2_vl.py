@@ -12,7 +12,7 @@ from rotatek.inputs.crop_margins import blank_margins
 from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
-from rotatek.models.patches import patches_of
+from rotatek.models.patches import EDGES, patches_of
 
 CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
 LOW_TOKENS: Final = 256  # of a picture at low detail, at most
@@ -32,16 +32,19 @@ class Qwen2VL(VisionLanguageModel):
         ends = (getattr(config, name, None) for name in names)
         return tuple(number for number in ends if number is not None) + self.visual_ids
 
-    def low_pixels(self, width: int, height: int) -> int | None:
+    @property
+    def low_pixels(self) -> int | None:
         """As many as 256 visual tokens stand for."""
         return LOW_TOKENS * self._unit**2
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """In whole visual tokens, as the image processor would choose; the picture's own size
-        where that is within both."""
-        high, wide = smart_resize(height, width, self._unit, least, max(most, self._unit**2))
-        as_is = smart_resize(height, width, self._unit, 0, 2 * (width + 99) * (height + 99))
-        return (width, height) if (high, wide) == as_is else (wide, high)
+        """In whole visual tokens, as the image processor would choose under these bounds and its
+        own; the picture's own size where it would choose the same anyway."""
+        low, high = (int(self.images.size[edge]) for edge in EDGES)
+        most = max(min(most, high), self._unit**2)
+        tall, wide = smart_resize(height, width, self._unit, min(max(least, low), most), most)
+        as_is = smart_resize(height, width, self._unit, low, high)
+        return (width, height) if (tall, wide) == as_is else (wide, tall)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole 2x2 units of patches; N = rows x columns / 4. Pictures that would be

@@ -92,6 +92,8 @@ def _message(
         refusal = given.get("refusal")
         parts += [refusal] if isinstance(refusal, str) else []
         return Message(role, tuple(parts), tuple(_calls(given, called)))
+    if role != "tool":
+        return Message(role, tuple(parts))
     name = given.get("name") if said == "function" else called.get(str(given.get("tool_call_id")))
     return Message(role, tuple(parts), name=name if isinstance(name, str) else "")
 

@@ -34,11 +34,9 @@ def room_of(engine: Engine) -> int:
 
 
 def _sized(image: Image, size: Size, engine: Engine) -> Image:
-    low = engine.vlm.low_pixels(*image.size)
-    if low is None:
+    low = engine.vlm.low_pixels
+    if low is None or size == Size():
         return image
     most = min(size.most or MAX_PIXELS, low if size.low else MAX_PIXELS)
     least = min(size.least or 1, most)
-    if size == Size():
-        return image
     return resized(image, *engine.vlm.size_within(*image.size, least, most))
