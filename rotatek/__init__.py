@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rotatek.cache.rotatek_cache import RotateKCache
     from rotatek.engine.engine import Engine
     from rotatek.inputs.request import make_request, open_image
+    from rotatek.messages import PICTURE
     from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
     from rotatek.methods.settings import BASELINE, Settings
     from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
@@ -32,6 +33,7 @@ __all__ = [
     "FastV",
     "Full",
     "KeepAll",
+    "PICTURE",
     "RotateK",
     "RotateKCache",
     "Settings",
@@ -52,6 +54,7 @@ _HOMES: Final = {
     "FastV": "rotatek.methods.tokens",
     "Full": "rotatek.methods.channels",
     "KeepAll": "rotatek.methods.tokens",
+    "PICTURE": "rotatek.messages",
     "RotateK": "rotatek.methods.channels",
     "RotateKCache": "rotatek.cache.rotatek_cache",
     "Settings": "rotatek.methods.settings",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from rotatek import errors
+from rotatek import errors, refusals
 from rotatek.inputs.request import MAX_IMAGES, Request, whole_tokens
 from rotatek.messages import Message, clean_messages
 from rotatek.words import is_visible
@@ -40,7 +40,7 @@ def make_chat(
     if not clean or clean[-1].role == "assistant":
         raise errors.MessagesUnreadable
     if sum(one.pictures for one in clean) != (1 if times else len(images)):
-        raise errors.PlacesUnequal
+        raise refusals.PlacesUnequal
     if not any(is_visible(c) for one in clean if one.role != "assistant" for c in one.text):
         raise errors.QuestionEmpty
     return Request(tuple(images), clean, whole_tokens(max_new_tokens), tuple(times), cut, tools)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
-from rotatek import errors
+from rotatek import errors, refusals
 from rotatek.words import MAX_TEXT, clean_text, printable
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -119,8 +119,8 @@ def clean_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 def too_long(role: Role, *, is_last: bool) -> errors.RequestTooLong:
     """The refusal that blames a message of this role; is_last: whether it is the question."""
     if role == "system":
-        return errors.SystemDoesNotFit()
-    return errors.QuestionDoesNotFit() if is_last else errors.HistoryDoesNotFit()
+        return refusals.SystemDoesNotFit()
+    return refusals.QuestionDoesNotFit() if is_last else refusals.HistoryDoesNotFit()
 
 
 def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:

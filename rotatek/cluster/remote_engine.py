@@ -39,9 +39,9 @@ from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.token_grid import scaled_size
 from rotatek.limits import Limits
 from rotatek.methods.settings import Settings
-from rotatek.models.base import size_within
 
 log = logging.getLogger("rotatek")
 
@@ -87,7 +87,7 @@ class RemoteModel:
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
         """As of `VisionLanguageModel`."""
-        return size_within(width, height, least, most)
+        return scaled_size(width, height, least, most)
 
     def full_bytes(self, tokens: int) -> int:
         """Bytes an uncompressed cache of `tokens` tokens takes."""

@@ -8,9 +8,10 @@ from typing import Any, Final
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import ControlTokens
+from rotatek.errors import ControlTokens, RequestTooLong
 from rotatek.inputs.request import Asked, Request
-from rotatek.messages import FORMS, PICTURE, Message, Part, shaped
+from rotatek.messages import FORMS, PICTURE, Message, Part, shaped, too_long
+from rotatek.refusals import AnswerDoesNotFit, PicturesDoNotFit
 from rotatek.words import clean_text
 
 _MARK: Final = "\ue000{}\ue001"  # private-use characters: `rotatek.words` lets none through
@@ -243,3 +244,24 @@ def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int
         raise ControlTokens
     wanted = iter(runs)
     return [t for i in ids for t in ([i] * next(wanted) if i in visual else [i])]
+
+
+def too_long_for(
+    tokenizer: PreTrainedTokenizerBase, request: Request, visual: int, has_room: bool
+) -> RequestTooLong:
+    """What is too long for a context: the answer, where the prompt leaves room for one, or what
+    takes most of the prompt.
+
+    Args:
+        tokenizer: the model's.
+        request: what does not fit.
+        visual: its visual tokens.
+        has_room: whether a token of answer would fit.
+    """
+    if has_room:
+        return AnswerDoesNotFit()
+    tokens: dict[type[RequestTooLong], int] = {PicturesDoNotFit: visual}
+    for message in request.messages:
+        blame = type(too_long(message.role, is_last=message is request.messages[-1]))
+        tokens[blame] = tokens.get(blame, 0) + len(encode_text(tokenizer, message.text))
+    return max(tokens, key=lambda kind: tokens[kind])()

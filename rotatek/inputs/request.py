@@ -18,7 +18,7 @@ from typing import Final, overload
 import numpy as np
 from PIL import Image
 
-from rotatek import errors
+from rotatek import errors, refusals
 from rotatek.limits import Limits
 from rotatek.messages import PICTURE, Message, Part, Place, clean_messages, merged
 from rotatek.words import MAX_TEXT, clean_text, is_visible
@@ -140,7 +140,7 @@ def make_request(
     messages: list[Message] = []
     for (asked, said), places, more in zip(turns, own, parts, strict=True):
         if places not in (None, more):
-            raise errors.PlacesUnequal
+            raise refusals.PlacesUnequal
         text = asked if isinstance(asked, tuple) else ((PICTURE,) * more + (asked,))
         messages.append(Message("user", text))
         messages += [] if said is None else [Message("assistant", (said,))]

@@ -1,6 +1,5 @@
 """What the rest of the library knows of a vision-language model, whatever its family."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -15,11 +14,10 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
-from rotatek.errors import AnswerDoesNotFit, ModeUnsupported, PicturesDoNotFit, RequestTooLong
-from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools
+from rotatek.errors import ModeUnsupported
+from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
 from rotatek.inputs.request import Clip, Request
-from rotatek.inputs.token_grid import Grid
-from rotatek.messages import too_long
+from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
@@ -185,7 +183,7 @@ class VisionLanguageModel:
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
         """Width and height at which a picture is best shown to the model, where it is to have so
         many pixels at least and at most. Asked only where there are `low_pixels`."""
-        return size_within(width, height, least, most)
+        return scaled_size(width, height, least, most)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Turn pictures into the vision tower's tensors."""
@@ -317,27 +315,12 @@ class VisionLanguageModel:
         room = self.context(limit)
         answer = 1 if request.cut else request.max_new_tokens
         if room is not None and len(ids) + answer > room:
-            raise self._blamed(request, pixels, len(ids) < room)
+            raise too_long_for(self.tokenizer, request, sum(pixels.runs), len(ids) < room)
         tensor = torch.tensor([ids], device=self.device)
         visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
         asked = encode_text(self.tokenizer, request.question)
         question = torch.tensor(asked, dtype=torch.long, device=self.device)
         return Prompt(tensor, visual, pixels, question)
-
-    def _blamed(self, request: Request, pixels: Pixels, has_room: bool) -> RequestTooLong:
-        """What is too long: the answer, where the prompt leaves room for one, or what takes most of
-        the prompt."""
-        if has_room:
-            return AnswerDoesNotFit()
-        last = len(request.messages) - 1
-        texts = [
-            (len(encode_text(self.tokenizer, one.text)), too_long(one.role, is_last=number == last))
-            for number, one in enumerate(request.messages)
-        ]
-        tokens: dict[type[RequestTooLong], int] = {PicturesDoNotFit: sum(pixels.runs)}
-        for count, blame in texts:
-            tokens[type(blame)] = tokens.get(type(blame), 0) + count
-        return max(tokens, key=lambda kind: tokens[kind])()
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
@@ -401,12 +384,6 @@ class VisionLanguageModel:
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""
         return position[:, None]
-
-
-def size_within(width: int, height: int, least: int, most: int) -> tuple[int, int]:
-    """The size nearest to a picture's that has so many pixels, in its proportions."""
-    factor = math.sqrt(min(max(width * height, least), most) / (width * height))
-    return max(1, int(factor * width)), max(1, int(factor * height))
 
 
 def joined(calls: Sequence[Tensor]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from rotatek import errors
+from rotatek import errors, refusals
 from rotatek.messages import PICTURE, Message, Part, Role, ToolCall
 from rotatek.server.fields import Ignored
 from rotatek.server.files import file_of
@@ -116,7 +116,7 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
                 _add_picture(part.get(kind), chat, ignored, f"{place}[{number}].{kind}")
                 parts.append(PICTURE)
             elif isinstance(kind, str) and kind not in ("text", "refusal"):
-                raise errors.PartUnsupported
+                raise refusals.PartUnsupported
             else:
                 raise errors.MessagesUnreadable
             ignored.rest(part, ("type", kind), "content")

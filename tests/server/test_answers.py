@@ -7,7 +7,7 @@ import openai
 import pytest
 from PIL import Image
 
-from rotatek import errors
+from rotatek import refusals
 from rotatek.engine.engine import Engine
 from rotatek.limits import Limits
 from rotatek.models import VisionLanguageModel
@@ -99,10 +99,10 @@ def test_an_answer_ends_where_the_context_does(vlm: VisionLanguageModel, picture
                 assert usage.total_tokens == 60
             assert reason in ("length", "stop") and usage.total_tokens <= 60
         for wrong, kind in (
-            ([user(text("x" * 90), image(picture(64, 48)))], errors.QuestionDoesNotFit),
-            ([{"role": "system", "content": "x" * 90}, *messages], errors.SystemDoesNotFit),
-            ([*messages, said("x" * 90), user(text("?"))], errors.HistoryDoesNotFit),
-            ([user(text("?"), *[image(picture(64, 48))] * 20)], errors.PicturesDoNotFit),
+            ([user(text("x" * 90), image(picture(64, 48)))], refusals.QuestionDoesNotFit),
+            ([{"role": "system", "content": "x" * 90}, *messages], refusals.SystemDoesNotFit),
+            ([*messages, said("x" * 90), user(text("?"))], refusals.HistoryDoesNotFit),
+            ([user(text("?"), *[image(picture(64, 48))] * 20)], refusals.PicturesDoNotFit),
         ):
             with pytest.raises(openai.BadRequestError) as refused:
                 ask(client, wrong)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rotatek import errors
+from rotatek import errors, refusals
 from rotatek.inputs.request import MAX_IMAGES
 from rotatek.messages import Message
 from rotatek.methods.settings import BASELINE, Settings
@@ -102,22 +102,22 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
         body(messages=[{"role": "assistant", "tool_calls": [{}]}, *CHAT]),
         errors.MessagesUnreadable,
     ),
-    "sound": (body(messages=parts({"type": "input_audio"})), errors.PartUnsupported),
-    "a film": (body(messages=parts({"type": "video_url"})), errors.PartUnsupported),
-    "a document": (body(messages=parts({"type": "file"})), errors.PartUnsupported),
+    "sound": (body(messages=parts({"type": "input_audio"})), refusals.PartUnsupported),
+    "a film": (body(messages=parts({"type": "video_url"})), refusals.PartUnsupported),
+    "a document": (body(messages=parts({"type": "file"})), refusals.PartUnsupported),
     "no text in a part": (body(messages=parts({"type": "text"})), errors.MessagesUnreadable),
     "no picture": (body(messages=[{"role": "user", "content": "x"}]), errors.ImageMissing),
     "no question": (body(messages=asked(PICTURE, " ")), errors.QuestionEmpty),
     "a question that no context has room for": (
-        body(messages=asked(PICTURE, "x" * 400_001)), errors.QuestionDoesNotFit
+        body(messages=asked(PICTURE, "x" * 400_001)), refusals.QuestionDoesNotFit
     ),
     "a system message that no context has room for": (
         body(messages=[{"role": "system", "content": "x" * 400_001}, *CHAT]),
-        errors.SystemDoesNotFit,
+        refusals.SystemDoesNotFit,
     ),
     "a history that no context has room for": (
         body(messages=[*CHAT, {"role": "assistant", "content": "x" * 400_001}, *CHAT]),
-        errors.HistoryDoesNotFit,
+        refusals.HistoryDoesNotFit,
     ),
     "an address": (body(messages=asked("https://example.org/a.png")), errors.ImageNotData),
     "an address inside": (body(messages=asked("http://127.0.0.1/")), errors.ImageNotData),

@@ -27,7 +27,7 @@ def image(address: str = ADDRESS, **more: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": address} | more}
 
 
-def read(messages: list[dict[str, Any]] | None = None, **given: Any) -> Any:
+def read(messages: Any = None, **given: Any) -> Any:
     sent = {"model": "tiny", "messages": asked(ADDRESS) if messages is None else messages} | given
     return read_call(json.dumps(sent).encode(), ["tiny"], Settings())
 

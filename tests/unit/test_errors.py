@@ -7,13 +7,15 @@ import pickle
 
 import pytest
 
-from rotatek import errors
+from rotatek import errors, refusals
 
 SECRET = "my account number is 998877 /home/someone/file.png 0x7f3a2b"
 CLOSED_LIST = [
     value
-    for _, value in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(value, errors.UserError) and value is not errors.UserError
+    for module in (errors, refusals)
+    for _, value in inspect.getmembers(module, inspect.isclass)
+    if issubclass(value, errors.UserError) and value.__module__ == module.__name__
+    if value is not errors.UserError
 ]
 
 

@@ -36,6 +36,7 @@ FLOORS = {
     "rotatek.bridge.patch_projection": 0,
     "rotatek.bridge.cache_argument": 0,
     "rotatek.inputs.crop_margins": 0,
+    "rotatek.refusals": 0,
     "rotatek.words": 0,
     "rotatek.messages": 1,
     "rotatek.methods.options": 1,

@@ -25,7 +25,6 @@ from rotatek.inputs.request import (
     make_request,
     open_image,
 )
-from rotatek.messages import PICTURE, Message
 from tests import fuzz
 
 
@@ -174,7 +173,7 @@ def test_bad_image(name: str) -> None:
 def test_bad_question(name: str) -> None:
     text, kind = BAD_QUESTIONS[name]
     with pytest.raises(errors.UserError) as caught:
-        clean_question(text)  # type: ignore[arg-type]
+        clean_question(text)  # type: ignore[call-overload]
     assert type(caught.value) is kind
 
 
@@ -409,32 +408,6 @@ def test_request_without_images(picture: Callable[..., Image.Image]) -> None:
             make_request(nothing, "What?")  # type: ignore[arg-type]
     with pytest.raises(errors.TooManyImages):
         make_request([picture()] * (MAX_IMAGES + 1), "What?")
-
-
-def test_parts_stand_in_the_order_given(picture: Callable[..., Image.Image]) -> None:
-    """Pictures come first only where nothing else is said."""
-    two = [picture(), picture(seed=1)]
-    plain = make_request(two, "Which?")
-    assert plain.messages == (Message("user", (PICTURE, PICTURE, "Which?")),)
-    asked = (" First:", PICTURE, "Second:", PICTURE, "Which?\r\n")
-    mixed = make_request(two, asked)
-    assert mixed.messages == (Message("user", ("First:", PICTURE, "Second:", PICTURE, "Which?")),)
-    assert mixed.question == "First:\nSecond:\nWhich?" and mixed.shown == (2,)
-    later = make_request(two, ("And", PICTURE, "?"), 8, [("One?", "1")])
-    assert later.shown == (1, 1) and later.messages[0].parts == (PICTURE, "One?")
-    assert len(make_request(two, ("x" * 5000, PICTURE, PICTURE)).question) == 5000
-    for wrong in (("One", PICTURE, "?"), (PICTURE, PICTURE, PICTURE, "?")):
-        with pytest.raises((errors.PlacesUnequal, errors.HistoryInvalid)):
-            make_request(two, wrong)
-    with pytest.raises(errors.QuestionNotText):
-        make_request(two, ("What?", 7))  # type: ignore[arg-type]
-    with pytest.raises(errors.QuestionEmpty):
-        make_request(two, (" ", PICTURE, PICTURE))
-
-
-def test_forty_earlier_turns(picture: Callable[..., Image.Image]) -> None:
-    request = make_request(picture(), "What?", 8, [("q", "a")] * 40)
-    assert len(request.history) == 40 and len(request.messages) == 81
 
 
 @pytest.mark.parametrize(
