@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rotatek.bridge.attention import prepare
     from rotatek.cache.rotatek_cache import RotateKCache
     from rotatek.engine.engine import Engine
+    from rotatek.inputs.messages import PICTURE
     from rotatek.inputs.request import make_request, open_image
     from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
     from rotatek.methods.settings import BASELINE, Settings
@@ -36,6 +37,7 @@ __all__ = [
     "FastV",
     "Full",
     "KeepAll",
+    "PICTURE",
     "RotateK",
     "RotateKCache",
     "Settings",
@@ -56,6 +58,7 @@ _HOMES: Final = {
     "FastV": "rotatek.methods.tokens",
     "Full": "rotatek.methods.channels",
     "KeepAll": "rotatek.methods.tokens",
+    "PICTURE": "rotatek.inputs.messages",
     "RotateK": "rotatek.methods.channels",
     "RotateKCache": "rotatek.cache.rotatek_cache",
     "Settings": "rotatek.methods.settings",

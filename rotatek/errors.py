@@ -27,6 +27,7 @@ class UserError(Exception):
     code: ClassVar[str] = "refused"
     status: ClassVar[int] = 400
     sentence: ClassVar[str] = "This request cannot be answered. Change it and try again."
+    param: str | None = None  # the field of a call that it is about, as the API names it
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(*(() if message is None else (message,)))
@@ -39,15 +40,27 @@ class UserError(Exception):
         return _unpickled, (self.code, self.args)
 
 
+def kinds(base: type[UserError] = UserError) -> Iterator[type[UserError]]:
+    """Every kind of refusal below `base`."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
 def _unpickled(code: str, args: tuple[Any, ...]) -> UserError:
-    kinds = {kind.code: kind for kind in UserError.__subclasses__()}
-    return kinds.get(code, UserError)(*args)
+    return next((kind for kind in kinds() if kind.code == code), UserError)(*args)
 
 
-def _refusal(status: int, code: str, sentence: str) -> type[UserError]:
-    """A kind of refusal, named as its code."""
-    members = {"status": status, "code": code, "sentence": sentence}
-    return type(code.title().replace("_", ""), (UserError,), members)
+def _refusal(
+    status: int,
+    code: str,
+    sentence: str,
+    param: str | None = None,
+    base: type[UserError] = UserError,
+) -> type[UserError]:
+    """A kind of refusal, named as its code; param: the field of a call that it is about."""
+    members = {"status": status, "code": code, "sentence": sentence, "param": param}
+    return type(code.title().replace("_", ""), (base,), members)
 
 
 # The table of refusals: HTTP status, code, sentence.
@@ -78,7 +91,7 @@ UnsupportedFormat = _refusal(400, "unsupported_format",
 ImageDamaged = _refusal(400, "image_damaged",
     "The image is damaged or incomplete. Save or download it again and retry.")
 TooManyImages = _refusal(400, "too_many_images",
-    "There are more than 8 images in one request. Use fewer and ask again.")
+    "There are more than 1,000 images in one request. Use fewer and ask again.")
 ClipUnreadable = _refusal(400, "clip_unreadable",
     "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM.")
 ClipTooLarge = _refusal(400, "clip_too_large",
@@ -100,6 +113,27 @@ ControlTokens = _refusal(400, "control_tokens",
 RequestTooLong = _refusal(400, "request_too_long",
     "The image and question do not fit in the model's context. Use a smaller image, a shorter "
     "question or fewer new tokens.")
+PicturesDoNotFit = _refusal(400, "pictures_do_not_fit",
+    "The pictures do not fit in the model's context. Send fewer or smaller ones, or ask for "
+    "less detail.", "messages", RequestTooLong)
+QuestionDoesNotFit = _refusal(400, "question_does_not_fit",
+    "The question does not fit in the model's context. Shorten it and ask again.",
+    "messages", RequestTooLong)
+SystemDoesNotFit = _refusal(400, "system_does_not_fit",
+    "The system message does not fit in the model's context. Shorten it and ask again.",
+    "messages", RequestTooLong)
+HistoryDoesNotFit = _refusal(400, "history_does_not_fit",
+    "The conversation so far does not fit in the model's context. Leave earlier turns out and "
+    "ask again.",
+    "messages", RequestTooLong)
+AnswerDoesNotFit = _refusal(400, "answer_does_not_fit",
+    "The image and question leave no room in the model's context for so long an answer. Ask "
+    "for fewer new tokens.", "max_tokens", RequestTooLong)
+PlacesUnequal = _refusal(400, "places_unequal",
+    "There is not one picture for each place in the text. Give as many as places.")
+PartUnsupported = _refusal(400, "part_unsupported",
+    "Parts of this type are not read. Send texts as text and pictures as image_url, and leave "
+    "sound, films and files out.", "messages")
 OutOfMemory = _refusal(503, "out_of_memory",
     "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget.")
 ModelNotNamed = _refusal(400, "model_not_named",
@@ -153,7 +187,7 @@ GpuNotLent = _refusal(503, "gpu_not_lent",
 KeyUnknown = _refusal(401, "invalid_api_key",
     "The API key is missing or not one that this server knows. Send it as Bearer token.")
 ModelNotServed = _refusal(404, "model_not_found",
-    "That model is not served here. GET /v1/models lists those that are.")
+    "That model is not served here. GET /v1/models lists those that are.", "model")
 AddressUnknown = _refusal(404, "address_unknown",
     "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions.")
 BodyTooLarge = _refusal(413, "body_too_large",
@@ -163,10 +197,10 @@ BodyTooSlow = _refusal(408, "body_too_slow",
 BodyUnreadable = _refusal(400, "body_unreadable",
     "The request is no JSON object. Send one, with Content-Type: application/json.")
 MessagesUnreadable = _refusal(400, "messages_unreadable",
-    "The messages are not a chat: user and assistant in turns, the last one the user's, each with "
-    "text, and pictures as image_url.")
+    "The messages are not a chat: each has a role and content, text or parts, and the last one is "
+    "not the assistant's.", "messages")
 ImageOutOfPlace = _refusal(400, "image_out_of_place",
-    "Pictures belong into messages of the user. Move them there and try again.")
+    "The assistant's messages show no pictures. Move them to the user's and try again.")
 ImageNotData = _refusal(400, "image_not_data",
     "Addresses are not fetched. Send the picture itself, as data:image/png;base64,... in "
     "image_url.url.")
@@ -204,6 +238,7 @@ class SettingError(UserError):
         super().__init__(f"{name} must be {allowed}; got {_short(given)}.")
         self.args = (name, allowed, _short(given))
         self.name, self.allowed, self.given = name, allowed, _short(given)
+        self.param = name
 
 
 def _short(value: object, limit: int = 40) -> str:

@@ -18,11 +18,20 @@ PAD, IM_START, IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD, _ = range
 VOCAB_SIZE: Final = 256 + len(SPECIAL)
 VISION_IDS: Final = (VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD)
 
+# The weights were trained on one picture before its question, and on no system message: the only
+# picture of a message comes first, and the template has no place for a system message.
 CHAT_TEMPLATE: Final = (
     "{%- for message in messages -%}"
+    "{%- if message['role'] == 'system' -%}"
+    "{{- raise_exception('there is no place for a system message') -}}"
+    "{%- endif -%}"
     "{{- '<|im_start|>' + message['role'] + '\\n' -}}"
     "{%- if message['content'] is string -%}"
     "{{- message['content'] -}}"
+    "{%- elif message['content'] | selectattr('type', 'equalto', 'image') | list | length == 1 -%}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}"
+    "{{- message['content'] | selectattr('type', 'equalto', 'text') | map(attribute='text')"
+    " | join('\\n') -}}"
     "{%- else -%}"
     "{%- for part in message['content'] -%}"
     "{%- if part['type'] == 'image' -%}"

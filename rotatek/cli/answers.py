@@ -42,7 +42,7 @@ def reports(
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         try:
-            request = make_request(row.opened(), row.question, args.max_new_tokens)
+            request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
             engine = engine or Engine(load_model(args), graphs=args.graph)
             made = columns(engine, request) if callable(columns) else columns
             yield [place | one for one in answers(engine, request, made)]

@@ -55,7 +55,7 @@ def talk(args: argparse.Namespace) -> Report:
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
-        request = make_request(row.opened(), row.question, args.max_new_tokens)
+        request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         events = engine.compare(
             request, {"answer": settings}, trace=False, conversation=conversation

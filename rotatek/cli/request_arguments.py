@@ -12,7 +12,7 @@ from rotatek.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from rotatek.inputs.request import Clip
+    from rotatek.inputs.request import Asked, Clip
     from rotatek.models import VisionLanguageModel
 
 
@@ -52,6 +52,21 @@ class Row(NamedTuple):
 
         return open_clip(Path(self.path)) if self.is_video else open_image(Path(self.path))
 
+    def asked(self, mark: str | None) -> "Asked":
+        """The question; with a mark, a tuple of what stands before and behind the picture.
+
+        Raises:
+            UserError: where the question does not have the mark once.
+        """
+        from rotatek.inputs.messages import PICTURE  # noqa: PLC0415
+
+        if mark is None:
+            return self.question
+        pieces = str(self.question).split(mark) if mark else []
+        if len(pieces) != 2:
+            raise UserError(f"The question has to hold {mark!r} once: --place says so.")
+        return pieces[0], PICTURE, pieces[1]
+
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """An image and a question, or a batch of them; the model, and where and how long it runs."""
@@ -66,6 +81,11 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         "--batch",
         metavar="FILE.jsonl",
         help='lines of {"image": PATH, "question": TEXT}, or of "video" for "image"',
+    )
+    parser.add_argument(
+        "--place",
+        metavar="MARK",
+        help="what stands for the picture in QUESTION, such as {}; without it the picture is first",
     )
     add_model(parser)
     parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")

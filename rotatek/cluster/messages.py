@@ -7,6 +7,7 @@ from PIL.Image import Image
 
 from rotatek.engine.engine_status import Health
 from rotatek.errors import UserError
+from rotatek.inputs.request import Asked as Question
 from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
 
@@ -16,7 +17,7 @@ class RemoteRequest:
     """A question of a conversation; answer: what was said to it, where there is one column;
     images: pictures that came with it, after the first question's."""
 
-    question: str
+    question: Question
     max_new_tokens: int
     answer: str = ""
     images: tuple[Image, ...] = ()

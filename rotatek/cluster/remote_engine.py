@@ -40,6 +40,7 @@ from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted,
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.token_grid import scaled_size
 from rotatek.methods.settings import Settings
 
 log = logging.getLogger("rotatek")
@@ -75,6 +76,18 @@ class RemoteModel:
     def __init__(self, handle: DeploymentHandle, about: About) -> None:
         self._handle, self._about = handle, about
         self.device = torch.device(about.health.device)
+
+    takes_tools = False  # it has no template here
+
+    def context(self, limit: int | None = None) -> int | None:
+        """As far as a front knows: `limit`."""
+        return limit
+
+    low_pixels = 256 * 28**2  # 256 visual tokens of Qwen2.5-VL, whatever the model
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """As of `VisionLanguageModel`."""
+        return scaled_size(width, height, least, most)
 
     def full_bytes(self, tokens: int) -> int:
         """Bytes an uncompressed cache of `tokens` tokens takes."""

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from PIL.Image import Image
 from ray import serve
@@ -22,8 +21,10 @@ from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
 from rotatek.engine.events import Event
-from rotatek.errors import HistoryInvalid, UserError, public_message
-from rotatek.inputs.request import Request, make_request
+from rotatek.errors import RequestTooLong, UserError, public_message
+from rotatek.inputs.chat import make_chat
+from rotatek.inputs.messages import Message
+from rotatek.inputs.request import Request
 from rotatek.server.runs import Runs
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
@@ -146,7 +147,8 @@ class Replica:
                 pass
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: Switch) -> Iterator[Event]:
-        return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop, asked.images)
+        question: Any = asked.question  # a text, or texts and places
+        return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.images)
 
 
 def _as_text(job: Job, request: Request) -> Request | None:
@@ -155,11 +157,14 @@ def _as_text(job: Job, request: Request) -> Request | None:
     assert job.asked is not None
     if any(turn.images for turn in (*job.past, job.asked)):
         return None
-    turns = [(turn.question, turn.answer) for turn in job.past]
-    history, asked = (*request.history, *turns), job.asked
-    shown = request.shown and (*request.shown, *(0 for _ in turns))
+    chat: list[Message] = [*request.messages]
+    for turn, later in zip(job.past, (*job.past[1:], job.asked), strict=True):
+        asked = later.question if isinstance(later.question, tuple) else (later.question,)
+        chat += [Message("assistant", (turn.answer,)), Message("user", asked)]
     try:
-        made = make_request(request.images, asked.question, asked.max_new_tokens, history, shown)
-    except HistoryInvalid:
+        return make_chat(
+            request.images, chat, job.asked.max_new_tokens, times=request.times, cut=request.cut,
+            tools=request.tools,
+        )  # fmt: skip
+    except RequestTooLong:
         return None
-    return replace(made, times=request.times)

@@ -23,7 +23,9 @@ from rotatek.engine.batch import Watcher
 from rotatek.engine.decode import feed, feed_turn
 from rotatek.engine.sequences import Seat
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
+from rotatek.inputs.messages import Message
 from rotatek.inputs.prompt import encode_follow_up, encode_text, expand_images
+from rotatek.inputs.request import Asked
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import Settings
@@ -234,6 +236,23 @@ class Conversation:
         """Live bytes of all its caches."""
         return sum(column.bytes().total for column in self.columns)
 
+    def shorten(self, tokens: int) -> bool:
+        """Let the last answer of the only column end after so many tokens.
+
+        Args:
+            tokens: of which the cache has read all, and none that follows.
+
+        Returns:
+            Whether that is so; otherwise the conversation is as it was.
+        """
+        (column,) = self.columns
+        if not isinstance(column, RunningColumn):  # a replica holds it
+            return False
+        if int(column.cache.get_seq_length()) - column.asked > tokens:
+            return False
+        del column.tokens[tokens:]
+        return True
+
     def close(self) -> None:
         """Let go of every tensor; nothing can be asked after that."""
         for column in self.columns:
@@ -260,20 +279,21 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
 
 
 def turn_of(
-    vlm: VisionLanguageModel, question: str, pictures: Sequence[Image.Image] = ()
+    vlm: VisionLanguageModel, question: Asked, pictures: Sequence[Image.Image] = ()
 ) -> Prompt:
     """A follow-up question as the model reads it: from the end of an answer to the next one's.
 
     Args:
         vlm: the model.
-        question: clean text.
+        question: clean text, before which pictures are shown, or texts and their places.
         pictures: what is shown with it, after the pictures of earlier turns.
     """
     pixels = vlm.preprocess(pictures) if pictures else Pixels({}, (), (), (), ())
     template = vlm.tokenizer.chat_template or vlm.template
     ids = encode_follow_up(vlm.tokenizer, question, template, pixels.texts, vlm.placeholder)
     tensor = torch.tensor([expand_images(ids, vlm.visual_ids, pixels.runs)], device=vlm.device)
-    asked = encode_text(vlm.tokenizer, question)
+    words = question if isinstance(question, str) else Message("user", question).text
+    asked = encode_text(vlm.tokenizer, words)
     return Prompt(
         tensor,
         is_one_of(tensor, vlm.visual_ids),

@@ -1,16 +1,22 @@
 """Request -> token ids. The template's control tokens are real; what a visitor typed is text."""
 
+import json
+import re
 from collections.abc import Container, Sequence
-from typing import Final
+from typing import Any, Final
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import ControlTokens
-from rotatek.inputs.request import Request
+from rotatek.errors import AnswerDoesNotFit, ControlTokens, PicturesDoNotFit
+from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, shaped, too_long
+from rotatek.inputs.request import Asked, Request
+from rotatek.inputs.text import clean_text
 
-_MARK: Final = (
-    "\ue000{}\ue001"  # private-use characters: `rotatek.inputs.request` lets none through
-)
+_MARK: Final = "\ue000{}\ue001"  # private-use characters: `rotatek.inputs.text` lets none through
+_MARKS: Final = re.compile("\ue000(\\d+)\ue001")
+_NAMES: Final = re.compile(r"[^\w./$-]")  # what a key of a tool's description does not have
+_REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, ControlTokens)
 
 
 def encode_chat(
@@ -23,30 +29,41 @@ def encode_chat(
     """Token ids of the whole conversation, ready for the answer.
 
     The template is rendered around marks, and each typed text is encoded on its own with special
-    tokens split, so `<|im_end|>` in a question is seven characters and never a turn.
+    tokens split, so `<|im_end|>` in a question is seven characters and never a turn. What the
+    template has no place for becomes text (`rotatek.inputs.messages.shaped`).
 
     Args:
         tokenizer: the model's.
-        request: question and history, and which turns show pictures.
+        request: messages, with the places of pictures.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: what stands for each picture or clip, with one visual token for a run of them.
+        pictures: what stands for each picture, or for each part of a clip, with one visual token
+            for a run of them.
         placeholder: what the template says where a picture goes.
 
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
-    turns = [*request.history, (request.question, None)]
-    rendered, texts = _render(tokenizer, turns, template, request.shown or (len(pictures),))
+    messages = request.messages
+    if request.times:  # a clip has one place, and may come in several parts
+        messages = tuple(_spread(message, len(pictures)) for message in messages)
+    rendered, texts = _rendered(tokenizer, messages, template, request.tools)
     if placeholder:
         rendered = _place(rendered, placeholder, pictures)
-    ids: list[int] = []
-    for number, text in enumerate(texts):
-        before, mark_, rendered = rendered.partition(_MARK.format(number))
-        if not mark_:
-            raise ControlTokens
-        ids += _encode(tokenizer, before, split=False) + _encode(tokenizer, text, split=True)
-    ids += _encode(tokenizer, rendered, split=False)
+    ids = _ids(tokenizer, rendered, texts)
     return _first(tokenizer, ids) + ids
+
+
+def takes_tools(template: str | None) -> bool:
+    """Whether a chat template has a place for the tools that a model may call."""
+    return re.search(r"\btools\b", template or "") is not None
+
+
+def _spread(message: Message, parts: int) -> Message:
+    """A message whose clip has as many places as parts."""
+    places: list[Part] = []
+    for part in message.parts:
+        places += [PICTURE] * parts if part is PICTURE else [part]
+    return Message(message.role, tuple(places), message.calls, message.name)
 
 
 def _place(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
@@ -65,7 +82,7 @@ def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
 
 def encode_follow_up(
     tokenizer: PreTrainedTokenizerBase,
-    question: str,
+    question: Asked,
     template: str | None,
     pictures: Sequence[str] = (),
     placeholder: str = "",
@@ -74,7 +91,7 @@ def encode_follow_up(
 
     Args:
         tokenizer: the model's.
-        question: clean text.
+        question: clean text, before which its pictures are shown, or texts and places.
         template: a Jinja chat template; None for the tokenizer's own.
         pictures: what stands for each further picture, as for `encode_chat`.
         placeholder: what the template says where a picture goes.
@@ -82,47 +99,122 @@ def encode_follow_up(
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
-    turns: list[tuple[str, str | None]] = [("", ""), (question, None)]
-    rendered, _ = _render(tokenizer, turns, template, (0, len(pictures)))
+    places: list[Part] = [PICTURE] * len(pictures)
+    asked = question if isinstance(question, tuple) else (*places, question)
+    turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
+    rendered, texts = _rendered(tokenizer, turns, template)
     if pictures:
         rendered = _place(rendered, placeholder, pictures)
-    _, answer, rest = rendered.partition(_MARK.format(1))
-    before, asked, after = rest.partition(_MARK.format(2))
-    if not answer or not asked:
-        raise ControlTokens
-    return [
-        *_encode(tokenizer, before, split=False),
-        *_encode(tokenizer, question, split=True),
-        *_encode(tokenizer, after, split=False),
-    ]
+    return _ids(tokenizer, rendered.partition(_MARK.format(1))[2], texts)
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    template: str | None,
+    tools: str = "",
+) -> tuple[str, list[str]]:
+    """The template around marks, in the first form that it has a place for; and the marks' texts.
+
+    Raises:
+        ControlTokens: where it has a place for none.
+    """
+    source = str(template or tokenizer.chat_template or "")
+    tried: list[tuple[Message, ...]] = []
+    for form in FORMS:
+        chat = shaped(messages, form)
+        if chat in tried or (form.tools and not re.search("[\"']tool[\"']", source)):
+            continue
+        tried.append(chat)
+        try:
+            if form.system != "nowhere" and not _knows_system(tokenizer, chat, template):
+                continue
+            return _render(tokenizer, chat, template, tools)
+        except _REFUSED:
+            continue
+    raise ControlTokens
+
+
+def _knows_system(
+    tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message], template: str | None
+) -> bool:
+    """Whether a system message, if there is one, does not begin as an answer would."""
+    if all(message.role != "system" for message in chat):
+        return True
+    asked = Message("user", (".",))
+    led, _ = _render(tokenizer, [Message("system", (".",)), asked], template)
+    try:
+        answered, _ = _render(tokenizer, [Message("assistant", (".",)), asked], template)
+    except _REFUSED:
+        return True
+    return led.partition(_MARK.format(0))[0] != answered.partition(_MARK.format(0))[0]
 
 
 def _render(
     tokenizer: PreTrainedTokenizerBase,
-    turns: Sequence[tuple[str, str | None]],
+    messages: Sequence[Message],
     template: str | None,
-    shown: Sequence[int],
+    tools: str = "",
 ) -> tuple[str, list[str]]:
     """The template around marks, ready for an answer; and the texts that the marks stand for.
 
-    shown: pictures of each turn, as far as any have some.
+    Raises:
+        ControlTokens: where it leaves out a text, or says one twice.
     """
     texts: list[str] = []
 
-    def mark(text: str) -> dict[str, str]:
+    def mark(text: str) -> str:
         texts.append(text)
-        return {"type": "text", "text": _MARK.format(len(texts) - 1)}
+        return _MARK.format(len(texts) - 1)
 
-    messages = []
-    for number, (question, answer) in enumerate(turns):
-        pictures = [{"type": "image"}] * (shown[number] if number < len(shown) else 0)
-        messages.append({"role": "user", "content": [*pictures, mark(question)]})
-        if answer is not None:
-            messages.append({"role": "assistant", "content": [mark(answer)]})
+    made = [_as_dict(message, mark) for message in messages]
+    needed = len(texts)
+    for message, one in zip(messages, made, strict=True):
+        if message.role == "tool" and message.name:  # some templates say it, some do not
+            one["name"] = mark(message.name)
+    more = {"tools": [_tool(tool, mark) for tool in json.loads(tools)]} if tools else {}
     rendered = tokenizer.apply_chat_template(
-        messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        made, chat_template=template, tokenize=False, add_generation_prompt=True, **more
     )
+    said = [int(number) for number in _MARKS.findall(rendered)]
+    if sorted(number for number in said if number < needed) != list(range(needed)):
+        raise ControlTokens
     return rendered, texts
+
+
+def _as_dict(message: Message, mark: Any) -> dict[str, Any]:
+    """A message as templates take it."""
+    content = [
+        {"type": "text", "text": mark(part)} if isinstance(part, str) else {"type": "image"}
+        for part in message.parts or ("",)
+    ]
+    made: dict[str, Any] = {"role": message.role, "content": content}
+    if message.calls:
+        made["tool_calls"] = [
+            {"type": "function", "function": {"name": mark(c.name), "arguments": mark(c.arguments)}}
+            for c in message.calls
+        ]
+    return made
+
+
+def _tool(described: Any, mark: Any) -> Any:
+    """A tool's description, whose words are text: control tokens in them are none."""
+    if isinstance(described, dict):
+        return {_NAMES.sub("_", str(k)): _tool(value, mark) for k, value in described.items()}
+    if isinstance(described, list):
+        return [_tool(value, mark) for value in described]
+    if isinstance(described, str) and _NAMES.search(described):
+        return mark(json.dumps(clean_text(described), ensure_ascii=False)[1:-1])
+    return described
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, rendered: str, texts: Sequence[str]) -> list[int]:
+    """Token ids of a rendered template and of the texts at its marks."""
+    ids: list[int] = []
+    for number, piece in enumerate(_MARKS.split(rendered)):
+        is_typed = number % 2 == 1
+        ids += _encode(tokenizer, texts[int(piece)] if is_typed else piece, split=is_typed)
+    return ids
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> list[int]:
@@ -151,3 +243,24 @@ def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int
         raise ControlTokens
     wanted = iter(runs)
     return [t for i in ids for t in ([i] * next(wanted) if i in visual else [i])]
+
+
+def too_long_for(
+    tokenizer: PreTrainedTokenizerBase, request: Request, visual: int, has_room: bool
+) -> UserError:
+    """What is too long for a context: the answer, where the prompt leaves room for one, or what
+    takes most of the prompt.
+
+    Args:
+        tokenizer: the model's.
+        request: what does not fit.
+        visual: its visual tokens.
+        has_room: whether a token of answer would fit.
+    """
+    if has_room:
+        return AnswerDoesNotFit()
+    tokens: dict[type[UserError], int] = {PicturesDoNotFit: visual}
+    for message in request.messages:
+        blame = type(too_long(message.role, is_last=message is request.messages[-1]))
+        tokens[blame] = tokens.get(blame, 0) + len(encode_text(tokenizer, message.text))
+    return max(tokens, key=lambda kind: tokens[kind])()

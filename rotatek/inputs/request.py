@@ -11,26 +11,25 @@ import math
 import os
 import stat
 import struct
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, overload
 
 import numpy as np
 from PIL import Image
 
 from rotatek import errors
 from rotatek.inputs.limits import Limits
+from rotatek.inputs.messages import PICTURE, Message, Part, Place, clean_messages, merged
+from rotatek.inputs.text import MAX_TEXT, clean_text, is_visible
 
 MAX_FILE_BYTES: Final = 10 * 1000 * 1000
 MAX_PIXELS: Final = 50_000_000
 MIN_SIDE: Final = 16
 MAX_ASPECT: Final = 100
-MAX_IMAGES: Final = 8
-MAX_QUESTION: Final = 2_000  # characters after cleaning
-MAX_HISTORY_TURNS: Final = 16
-MAX_HISTORY: Final = 16_000  # characters over all turns
-MAX_NEW_TOKENS: Final = Limits().max_new_tokens
+MAX_IMAGES: Final = 1_000  # bounds the work on what no context has room for
+MAX_QUESTION: Final = 2_000  # characters after cleaning, of a question that comes alone
+MAX_NEW_TOKENS: Final = Limits().max_prompt_tokens
 # Decoding effort of a progressive JPEG grows with pixels x scans; a photo has about ten scans.
 # 1e9 stays under 3 s on one core, and lets a 50-megapixel photo have 20 scans.
 MAX_SCAN_PIXELS: Final = 1_000_000_000
@@ -56,7 +55,6 @@ _TRANSPOSE: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_REORDERING: Final = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 _STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch memory is bounded
 
 
@@ -70,37 +68,60 @@ class Clip:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One checked question about one or more images, or about a clip.
+    """One checked chat about one or more images, or about a clip, whose last message is answered.
 
-    images: RGB, upright, without metadata; question: clean text; max_new_tokens: 1 to `Limits`;
-    history: earlier (question, answer) turns about the same images, oldest first; times: the second
-    of each image, where they are the frames of a clip; shown: how many of the images come with each
-    turn, this question's last; empty where all come with the first.
+    images: RGB, upright, without metadata, in the order of their places in the messages; messages:
+    clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second
+    of each image, where they are the frames of a clip, which has one place; cut: whether an answer
+    that the context ends is better than none; tools: that the model is told of, as JSON.
     """
 
     images: tuple[Image.Image, ...]
-    question: str
+    messages: tuple[Message, ...]
     max_new_tokens: int = 64
-    history: tuple[tuple[str, str], ...] = ()
     times: tuple[float, ...] = ()
-    shown: tuple[int, ...] = ()
+    cut: bool = False
+    tools: str = ""
+
+    @property
+    def question(self) -> str:
+        """The text of the last message."""
+        return self.messages[-1].text
+
+    @property
+    def history(self) -> tuple[tuple[str, str], ...]:
+        """Earlier turns' texts, where users and assistant took turns: (question, answer)."""
+        said = [message.text for message in self.messages if message.role in ("user", "assistant")]
+        return tuple(zip(said[:-1:2], said[1::2], strict=False))
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """How many pictures each message of the user shows."""
+        return tuple(one.pictures for one in self.messages if one.role == "user")
+
+
+Asked = str | tuple[Part, ...]
 
 
 def make_request(
     images: Image.Image | Sequence[Image.Image] | Clip,
-    question: str,
+    question: Asked,
     max_new_tokens: int = 64,
-    history: Sequence[tuple[str, str]] = (),
+    history: Sequence[tuple[Asked, str]] = (),
     shown: Sequence[int] = (),
 ) -> Request:
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
+    A question is a text, before which its pictures are shown, or a tuple of texts and places:
+    `make_request([a, b], ("First:", PICTURE, "Second:", PICTURE, "Which is larger?"))`.
+
     Args:
         images: one picture or several, or a clip of `rotatek.inputs.video.open_clip`.
-        question: the text, cleaned by `clean_question`.
-        max_new_tokens: the longest answer, 1 to `Limits`.
+        question: cleaned by `clean_question`.
+        max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
         history: earlier (question, answer) turns about the same images, oldest first.
-        shown: how many of the pictures come with each turn; by default all with the first.
+        shown: how many of the pictures come with each turn; by default all that have no place of
+            their own with the first.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -109,12 +130,21 @@ def make_request(
         pictures, times = images.frames, images.times
     else:
         pictures, times = _pictures(images), ()
-    text = clean_question(question)
-    new_tokens = whole_tokens(max_new_tokens)
-    turns, parts = _clean_history(history), tuple(shown)
-    if parts and (len(parts) != len(turns) + 1 or sum(parts) != len(pictures)):
+    turns = [*_clean_history(history), (clean_question(question), None)]
+    count = 1 if times else len(pictures)
+    own = [asked.count(PICTURE) if isinstance(asked, tuple) else None for asked, _ in turns]
+    later = [number or 0 for number in own[1:]]
+    parts = tuple(shown) or (count - sum(later), *later)
+    if len(parts) != len(turns) or sum(parts) != count or min(parts) < 0:
         raise errors.HistoryInvalid
-    return Request(pictures, text, new_tokens, turns, times, parts)
+    messages: list[Message] = []
+    for (asked, said), places, more in zip(turns, own, parts, strict=True):
+        if places not in (None, more):
+            raise errors.PlacesUnequal
+        text = asked if isinstance(asked, tuple) else ((PICTURE,) * more + (asked,))
+        messages.append(Message("user", text))
+        messages += [] if said is None else [Message("assistant", (said,))]
+    return Request(pictures, merged(messages), whole_tokens(max_new_tokens), times)
 
 
 def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:
@@ -128,7 +158,7 @@ def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image,
 
 
 def whole_tokens(max_new_tokens: int) -> int:
-    """The longest answer, 1 to `Limits`. Raises a `UserError`."""
+    """The longest answer, 1 to `MAX_NEW_TOKENS`. Raises a `UserError`."""
     return _whole_number("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS)
 
 
@@ -157,20 +187,32 @@ def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
     return _decode(image)
 
 
-def clean_question(text: str) -> str:
+@overload
+def clean_question(text: str) -> str: ...
+@overload
+def clean_question(text: tuple[Part, ...]) -> tuple[Part, ...]: ...
+def clean_question(text: Asked) -> Asked:
     """Normalise one question: NFC, no control characters, 1 to 2,000 characters.
 
     Line breaks and tabs stay; other control characters, lone surrogates, private-use characters and
-    those that reorder displayed text are removed. Idempotent. Raises a `UserError`.
+    those that reorder displayed text are removed. Idempotent. A tuple of texts and places of
+    pictures is bounded by the model's context only. Raises a `UserError`.
     """
     if text is None:
         raise errors.QuestionEmpty
+    if isinstance(text, tuple):
+        if not all(isinstance(part, str | Place) for part in text):
+            raise errors.QuestionNotText
+        (message,) = clean_messages([Message("user", text)])
+        if not any(map(is_visible, message.text)):
+            raise errors.QuestionEmpty
+        return message.parts
     if not isinstance(text, str):
         raise errors.QuestionNotText
     if len(text) > 8 * MAX_QUESTION:  # bounds the work on what will be refused anyway
         raise errors.QuestionTooLong
     text = clean_text(text)
-    if not any(_is_visible(c) for c in text):
+    if not any(is_visible(c) for c in text):
         raise errors.QuestionEmpty
     if len(text) > MAX_QUESTION:
         raise errors.QuestionTooLong
@@ -337,35 +379,17 @@ def _layers(strip: Image.Image) -> Iterator[tuple[Image.Image, Image.Image | Non
         yield strip.convert("RGB"), None
 
 
-def clean_text(text: str) -> str:
-    """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
-    return unicodedata.normalize("NFC", kept).strip()
-
-
-def _is_control(c: str) -> bool:
-    """Controls, surrogates, private use (`rotatek.inputs.prompt` marks its own places with it),
-    separators of old terminals, and marks that reorder displayed text."""
-    category = unicodedata.category(c)
-    return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING
-
-
-def _is_visible(c: str) -> bool:
-    return not c.isspace() and unicodedata.category(c) not in ("Cf", "Mn", "Me")
-
-
-def _clean_history(history: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Earlier turns, cleaned like questions; bounded in number and in length."""
+def _clean_history(history: Sequence[tuple[Asked, str]]) -> list[tuple[Asked, str | None]]:
+    """Earlier turns, cleaned like questions; bounded in length."""
     try:
         turns = [(question, answer) for question, answer in history or ()]
     except (TypeError, ValueError) as error:
         raise errors.HistoryInvalid from error
-    if len(turns) > MAX_HISTORY_TURNS or not all(isinstance(s, str) for t in turns for s in t):
+    if not all(isinstance(asked, str | tuple) and isinstance(said, str) for asked, said in turns):
         raise errors.HistoryInvalid
-    if sum(len(s) for turn in turns for s in turn) > MAX_HISTORY:
+    if sum(len(said) for _, said in turns) > MAX_TEXT:
         raise errors.HistoryInvalid
-    return tuple((clean_question(question), clean_text(answer)) for question, answer in turns)
+    return [(clean_question(question), clean_text(answer)) for question, answer in turns]
 
 
 def _whole_number(name: str, value: object, low: int, high: int) -> int:

@@ -1,5 +1,6 @@
 """Where visual tokens lie on the picture: what heat maps and masks are laid out by."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,3 +83,9 @@ class Grid:
         nothing = np.zeros_like(values[..., :1])
         laid = np.concatenate([values, nothing], -1)[..., place]
         return laid.reshape(*values.shape[:-1], self.rows, self.columns)
+
+
+def scaled_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:
+    """The size nearest to a picture's that has so many pixels, in its proportions."""
+    factor = math.sqrt(min(max(width * height, least), most) / (width * height))
+    return max(1, int(factor * width)), max(1, int(factor * height))

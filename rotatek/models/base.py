@@ -16,10 +16,10 @@ from rotatek.bridge.fitness import device_of
 from rotatek.bridge.scope import own_calls
 from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
-from rotatek.errors import ModeUnsupported, RequestTooLong
-from rotatek.inputs.prompt import encode_chat, encode_text, expand_images
+from rotatek.errors import ModeUnsupported
+from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
 from rotatek.inputs.request import Clip, Request
-from rotatek.inputs.token_grid import Grid
+from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
@@ -171,6 +171,22 @@ class VisionLanguageModel:
         """The text of a special token."""
         return str(self.tokenizer.convert_ids_to_tokens(number))
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template tells the model of tools."""
+        return takes_tools(self.tokenizer.chat_template or self.template)
+
+    @property
+    def low_pixels(self) -> int | None:
+        """Pixels that a picture has at low detail, at most; None where every picture has as many
+        visual tokens."""
+        return None
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """Width and height at which a picture is best shown to the model, where it is to have so
+        many pixels at least and at most. Asked only where there are `low_pixels`."""
+        return scaled_size(width, height, least, most)
+
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Turn pictures into the vision tower's tensors."""
         raise NotImplementedError
@@ -292,15 +308,17 @@ class VisionLanguageModel:
             pixels: the request's images, where they are preprocessed already.
 
         Raises:
-            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens.
+            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens; it
+                blames what takes most of them. With `request.cut` one token of answer is enough.
         """
         pixels = pixels or self.look(request, limit)
         template = self.tokenizer.chat_template or self.template
         ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
         ids = expand_images(ids, self.visual_ids, pixels.runs)
         room = self.context(limit)
-        if room is not None and len(ids) + request.max_new_tokens > room:
-            raise RequestTooLong
+        answer = 1 if request.cut else request.max_new_tokens
+        if room is not None and len(ids) + answer > room:
+            raise too_long_for(self.tokenizer, request, sum(pixels.runs), len(ids) < room)
         tensor = torch.tensor([ids], device=self.device)
         visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
         asked = encode_text(self.tokenizer, request.question)

@@ -20,7 +20,8 @@ class Gemma3(VisionLanguageModel):
 
     family: ClassVar[str] = "gemma3"
     template: ClassVar[str | None] = (
-        "{{ bos_token }}{%- for m in messages -%}"
+        "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'system' -%}"
+        "{{ raise_exception('there is no place for it') }}{%- endif -%}"
         "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
         "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<start_of_image>"
         "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<end_of_turn>\n{%- endfor -%}"

@@ -44,6 +44,18 @@ class InternVL(VisionLanguageModel):
         """Visual tokens along one side of a tile."""
         return int(self.model.config.image_seq_length**0.5)
 
+    @property
+    def low_pixels(self) -> int | None:
+        """One tile's."""
+        return int(self.images.size["height"] * self.images.size["width"])
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """One tile, as the thumbnail is, where there is no room for two. How many more there are
+        is a matter of the picture's shape alone."""
+        size = self.images.size
+        is_one = most < 2 * size["height"] * size["width"]
+        return (int(size["width"]), int(size["height"])) if is_one else (width, height)
+
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles in the shape nearest to the picture's, and add a thumbnail."""
         return self._preprocess(images, crop=True)

@@ -34,6 +34,11 @@ class LlavaNext(Llava):
         "{%- endif -%}"
     )
 
+    @property
+    def low_pixels(self) -> int | None:
+        """One view's: a picture is then cut into the fewest tiles that there are."""
+        return int(self.model.config.vision_config.image_size) ** 2
+
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to the base view and the best tiling; N follows from unpadding and newlines."""
         out = self.images(images=list(images), return_tensors="pt")

@@ -6,15 +6,17 @@ from typing import Any, ClassVar, Final
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from rotatek.bridge.scope import own_calls
 from rotatek.inputs.crop_margins import blank_margins
 from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
-from rotatek.models.patches import patches_of
+from rotatek.models.patches import EDGES, patches_of
 
 CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
+LOW_TOKENS: Final = 256  # of a picture at low detail, at most
 LEAST_FRAME_TOKENS: Final = 4  # of a frame
 
 
@@ -30,6 +32,20 @@ class Qwen2VL(VisionLanguageModel):
         names = ("vision_start_token_id", "vision_end_token_id")
         ends = (getattr(config, name, None) for name in names)
         return tuple(number for number in ends if number is not None) + self.visual_ids
+
+    @property
+    def low_pixels(self) -> int | None:
+        """As many as 256 visual tokens stand for."""
+        return LOW_TOKENS * self._unit**2
+
+    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        """In whole visual tokens, as the image processor would choose under these bounds and its
+        own; the picture's own size where it would choose the same anyway."""
+        low, high = (int(self.images.size[edge]) for edge in EDGES)
+        most = max(min(most, high), self._unit**2)
+        tall, wide = smart_resize(height, width, self._unit, min(max(least, low), most), most)
+        as_is = smart_resize(height, width, self._unit, low, high)
+        return (width, height) if (tall, wide) == as_is else (wide, tall)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole 2x2 units of patches; N = rows x columns / 4. Pictures that would be
@@ -80,6 +96,11 @@ class Qwen2VL(VisionLanguageModel):
         texts, runs = self._clip_text(clip, counts)
         tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
         return Pixels(tensors, counts, grids, texts, runs)
+
+    @property
+    def _unit(self) -> int:
+        """Pixels along one side of a visual token."""
+        return int(self.images.patch_size * self._merge)
 
     @property
     def _merge(self) -> int:

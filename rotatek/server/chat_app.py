@@ -16,10 +16,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from rotatek import errors
-from rotatek.engine.events import Event, Prefilled
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Prefilled, Token
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, read_call
+from rotatek.server.fields import HEADER, header_of, label_of
+from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
 from rotatek.server.reply import DONE, Reply, error_of, sse
@@ -163,27 +166,30 @@ class ChatApp:
             return await attended(receive, self._answer(call, owner, send))
 
     async def _answer(self, call: Call, owner: str, send: Send) -> str:
-        reply = Reply(call)
-        pieces = self._pieces(reply, owner)
+        engine = await asyncio.to_thread(self.service.engine, call.model)
+        call = await asyncio.to_thread(fitted, call, engine)
+        for name in call.ignored:
+            self.meters.ignored.labels(label_of(name)).inc()
+        reply = Reply(call, engine.vlm.full_bytes(1), room_of(engine))
+        pieces = self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
             if call.stream:
                 return await _send_stream(reply, pieces, send)
             async for _ in pieces:
                 pass
-        await _send(send, JSONResponse(reply.whole()))
+        await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
         return "200"
 
-    async def _pieces(self, reply: Reply, owner: str) -> AsyncGenerator[str, None]:
+    async def _pieces(self, reply: Reply, engine: Engine, owner: str) -> AsyncGenerator[str, None]:
         """The answer's text as it grows; the first piece is empty, once the prompt is read."""
         engines = self.service
-        call, watch = reply.call, RequestMetrics(self.meters)
-        engine = await asyncio.to_thread(engines.engine, call.model)
-        reply.token_bytes, stop = engine.vlm.full_bytes(1), engine.flag()
+        call, watch, stop = reply.call, RequestMetrics(self.meters), engine.flag()
 
         def events() -> Iterator[Event]:
             self._check_open()
             found = self.turns.take(call, owner)
             reply.is_warm = found is not None
+            reply.cached = 0 if found is None else found.conversation.tokens
             self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
             try:
                 yield from self.turns.answer(engine, call, owner, stop, found)
@@ -195,7 +201,8 @@ class ChatApp:
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
-                    watch.see(event)
+                    if not isinstance(event, Token) or event.index < call.length:
+                        watch.see(event)
                     added = reply.take(event)
                     if added or isinstance(event, Prefilled):
                         yield added
@@ -257,7 +264,8 @@ async def _left(receive: Receive) -> None:
 async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> str:
     """Server-sent events; a failure before the first of them is an ordinary refusal."""
     await anext(pieces)
-    await send({"type": "http.response.start", "status": 200, "headers": STREAMED})
+    noted = [(name.encode(), value.encode()) for name, value in _noted(reply.call).items()]
+    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
 
     async def tell(chunk: bytes, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": chunk, "more_body": more})
@@ -277,6 +285,11 @@ async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> 
         await tell(sse(said))
     await tell(DONE, more=False)
     return status
+
+
+def _noted(call: Call) -> dict[str, str]:
+    """The header that names what changed nothing."""
+    return {HEADER: header_of(call.ignored)} if call.ignored else {}
 
 
 async def _send(send: Send, response: Response) -> None:

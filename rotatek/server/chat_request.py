@@ -1,54 +1,44 @@
-"""What a program asks of `/v1/chat/completions`, checked: unknown words are refused, not ignored.
+"""What a program asks of `/v1/chat/completions`, checked.
 
-Messages become a `Request`: earlier turns as history, the last user message as the question, and
-the pictures of all user messages, each with its turn. What a system message says leads the first
-question.
+Messages become a `Request`, texts and pictures in the order given. What would change the answer
+and cannot be done is refused; what changes nothing is noted, for a header (`fields`).
 """
 
-import base64
-import binascii
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from PIL.Image import Image
+from PIL.Image import Image, Resampling
 
 from rotatek import errors
 from rotatek.inputs import request as inputs
+from rotatek.inputs.chat import make_chat
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import MAX_FILE_BYTES, MAX_IMAGES, Request, make_request, open_image
+from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_image
 from rotatek.methods.options import flat
 from rotatek.methods.settings import Settings
 from rotatek.page.form import checked
+from rotatek.server.chat import Chat, blaming, read_messages
+from rotatek.server.fields import Ignored, check_fields
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 100  # characters
-LEADING: Final = ("system", "developer")
-# What may be given although it changes nothing here, and the values that it may have.
-IDLE: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "temperature": (lambda v: v == 0, "0 or left out: answers are greedy"),
-    "top_p": (lambda v: v == 1, "1 or left out: answers are greedy"),
-    "n": (lambda v: v == 1, "1: the same question has one answer"),
-    "presence_penalty": (lambda v: v == 0, "0 or left out: answers are greedy"),
-    "frequency_penalty": (lambda v: v == 0, "0 or left out: answers are greedy"),
-    "logit_bias": (lambda v: not v, "left out"),
-    "logprobs": (lambda v: v is False, "false or left out"),
-    "tools": (lambda v: not v, "left out: there are no tools"),
-    "tool_choice": (lambda v: v in ("none", "auto"), "none: there are no tools"),
-    "response_format": (lambda v: v == {"type": "text"}, 'left out, or {"type": "text"}'),
-    "modalities": (lambda v: v == ["text"], '["text"] or left out'),
-    "store": (lambda v: v is False, "false: nothing is stored"),
-    "seed": (lambda v: isinstance(v, int), "a whole number; it changes nothing"),
-    "user": (lambda v: isinstance(v, str), "text; it changes nothing"),
-    "metadata": (lambda v: isinstance(v, dict), "an object; it changes nothing"),
-}
-READ: Final = (
-    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options",
-    "rotatek",
-)  # fmt: skip
+MOST_PIXELS: Final = 4 * inputs.MAX_PIXELS  # of all pictures, as sent: bounds the work
+BICUBIC: Final = Resampling.BICUBIC
+SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a picture is to be seen, in pixels. low: at low detail."""
+
+    low: bool = False
+    least: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +47,14 @@ class Call:
 
     Args:
         model: by its name on offer.
-        request: pictures, question, history and longest answer.
+        request: the chat, its pictures, and the longest answer.
         settings: how its cache is compressed.
         stop: texts before which the answer ends.
         stream: whether it is told as it grows.
         with_usage: whether the last chunk of a stream says what it cost.
-        pictures: for each turn, a digest of each of its pictures' bytes as they were sent.
+        sizes: of each picture.
+        pictures: for each picture, a digest of its bytes as they were sent, and of its size.
+        ignored: names of fields that change nothing.
     """
 
     model: str
@@ -71,7 +63,14 @@ class Call:
     stop: tuple[str, ...] = ()
     stream: bool = False
     with_usage: bool = False
-    pictures: tuple[tuple[bytes, ...], ...] = ()
+    sizes: tuple[Size, ...] = ()
+    pictures: tuple[bytes, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The longest answer, in tokens."""
+        return self.request.max_new_tokens
 
 
 def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
@@ -83,28 +82,41 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         usual: the settings where the call has none.
 
     Raises:
-        UserError: in a sentence that says what to change.
+        UserError: in a sentence that says what to change; `param` names the field.
     """
-    given = _object_of(body)
-    _check_words(given)
+    given, ignored = _object_of(body), Ignored()
+    check_fields(given, ignored)
     if given.get("model") not in models:
         raise errors.ModelNotServed
-    turns, question, files = read_messages(given.get("messages"))
-    shown = [len(each) for each in files]
-    images = _decoded([file for each in files for file in each])
-    request = make_request(images, question, _length_of(given), turns, shown)
+    chat = read_messages(given.get("messages"), ignored)
+    length, tools = _length_of(given), _tools_of(given, ignored)
+    own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
+    settings = settings_of(own, usual)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):
         raise errors.SettingError("stream_options", "an object", options)
+    ignored.rest(options, ("include_usage",), "stream_options")
+    stop = _stops_of(given.get("stop"))
+    stream = _switch("stream", given.get("stream"))
+    with_usage = _switch("stream_options.include_usage", options.get("include_usage"))
+    sizes = tuple(Size(detail == "low", least, most) for detail in chat.details)
+    with blaming("messages"):
+        request = make_chat(_decoded(chat), chat.messages, length, cut=True, tools=tools)
     return Call(
         model=given["model"],
         request=request,
-        settings=settings_of(given.get("rotatek"), usual),
-        stop=_stops_of(given.get("stop")),
-        stream=_switch("stream", given.get("stream")),
-        with_usage=_switch("stream_options.include_usage", options.get("include_usage")),
-        pictures=tuple(tuple(hashlib.sha256(f).digest() for f in each) for each in files),
+        settings=settings,
+        stop=stop,
+        stream=stream,
+        with_usage=with_usage,
+        sizes=sizes,
+        pictures=tuple(map(_digest, chat.files, sizes)),
+        ignored=tuple(ignored.names),
     )
+
+
+def _digest(file: bytes, size: Size) -> bytes:
+    return hashlib.sha256(hashlib.sha256(file).digest() + repr(size).encode()).digest()
 
 
 def settings_of(given: Any, usual: Settings) -> Settings:
@@ -124,86 +136,100 @@ def settings_of(given: Any, usual: Settings) -> Settings:
         if kind not in given:
             kept |= {kind: method.name, **flat(method)}
     names = {kind: name for kind, name in kept.items() if kind in ("tokens", "channels")}
-    checked(names | given)
-    return Settings.from_dict(kept | given)
+    try:
+        checked(names | given)
+        return Settings.from_dict(kept | given)
+    except errors.SettingError as error:
+        error.param = f"rotatek.{error.name}"
+        raise
 
 
-Turns = list[tuple[str, str]]
-
-
-def read_messages(messages: Any) -> tuple[Turns, str, list[list[bytes]]]:
-    """Earlier turns, the question, and the files of each turn's pictures, the question's last.
+def _sizes_of(given: Any, pictures: int) -> tuple[Any, int | None, int | None]:
+    """The methods' settings among those of `rotatek`, and the least and the most pixels.
 
     Raises:
-        UserError: where they are no chat, or a picture is no data.
+        SettingError: for no number of pixels, and for more at least than at most.
     """
-    if not isinstance(messages, list) or not messages:
-        raise errors.MessagesUnreadable
-    leading: list[str] = []
-    said: list[str] = []
-    files: list[list[bytes]] = []
-    for message in messages:
-        role = message.get("role") if isinstance(message, dict) else None
-        text, pictures = _content_of(message.get("content")) if role else ("", [])
-        if pictures and role in (*LEADING, "assistant"):
-            raise errors.ImageOutOfPlace
-        if role in LEADING and not said:
-            leading.append(text)
-        elif role == ("user", "assistant")[len(said) % 2]:
-            said.append(text)
-            files += [pictures] if role == "user" else []
-        else:
-            raise errors.MessagesUnreadable
-    if len(said) % 2 == 0:
-        raise errors.MessagesUnreadable
-    if sum(map(len, files)) > MAX_IMAGES:
+    if not isinstance(given, dict):
+        return given, None, None
+    found: dict[str, int | None] = {}
+    for name in SIZES:
+        value = given.get(name)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_whole and 1 <= value <= inputs.MAX_PIXELS):
+            allowed = f"a whole number of pixels, 1 to {inputs.MAX_PIXELS}"
+            raise errors.SettingError(f"rotatek.{name}", allowed, value)
+        found[name] = value
+    least, most = found["min_pixels"], found["max_pixels"]
+    if least is not None and most is not None and least > most:
+        raise errors.SettingError("rotatek.min_pixels", "at most max_pixels", least)
+    if least is not None:
+        least = min(least, inputs.MAX_PIXELS // max(1, pictures))
+    own = {name: value for name, value in given.items() if name not in SIZES}
+    return own or None, least, most
+
+
+def _decoded(chat: Chat) -> list[Image]:
+    """The pictures, whose headers are added up before any is decoded.
+
+    Where they have more pixels together than memory is meant for, each is scaled down as soon as
+    it is decoded: no context has room for so many.
+    """
+    if len(chat.files) > MAX_IMAGES:
         raise errors.TooManyImages
-    said[0] = "\n".join([*leading, said[0]])
-    return list(zip(said[0:-1:2], said[1::2], strict=True)), said[-1], files
+    pixels = 0
+    for file, place in zip(chat.files, chat.fields, strict=True):
+        with blaming(place):
+            width, height = inputs.check_header(file)
+        pixels += width * height
+        if pixels > MOST_PIXELS:
+            raise errors.ImageTooManyPixels(
+                "The pictures have more than 200 million pixels together. Scale them down and try "
+                "again."
+            )
+    factor = min(1.0, math.sqrt(inputs.MAX_PIXELS / max(1, pixels)))
+    images = []
+    for file, place in zip(chat.files, chat.fields, strict=True):
+        with blaming(place):
+            image = open_image(file)
+        images.append(resized(image, *(round(factor * side) for side in image.size)))
+    return images
 
 
-def _content_of(content: Any) -> tuple[str, list[bytes]]:
-    """A message's text and pictures."""
-    if isinstance(content, str):
-        return content, []
-    if not isinstance(content, list):
-        raise errors.MessagesUnreadable
-    texts, pictures = [], []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            texts.append(part["text"])
-        elif kind == "image_url":
-            pictures.append(_file_of(part.get("image_url")))
-        else:
-            raise errors.MessagesUnreadable
-    return "\n".join(texts), pictures
+def resized(image: Image, width: int, height: int) -> Image:
+    """A picture at another size; no side is shorter than a picture's may be."""
+    size = max(inputs.MIN_SIDE, width), max(inputs.MIN_SIDE, height)
+    return image if image.size == size else image.resize(size, BICUBIC)
 
 
-def _file_of(given: Any) -> bytes:
-    """The bytes of a data URI. Its media type is not believed: the one door looks at the bytes."""
-    address = given.get("url") if isinstance(given, dict) else given
-    if not isinstance(address, str) or not address[:5].lower() == "data:":
-        raise errors.ImageNotData
-    head, comma, data = address.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
-        raise errors.ImageNotData
-    if len(data) > MAX_FILE_BYTES * 4 // 3 + 4:
-        raise errors.ImageTooLarge
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise errors.ImageDamaged from error
+def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
+    """What the model is to be told of tools, as JSON; empty where it is told of none.
+
+    Raises:
+        SettingError: where a call would have to be made, and for no list of functions.
+    """
+    for name in ("tool_choice", "function_call"):
+        choice = given.get(name)
+        if choice not in (None, "none", "auto"):
+            raise errors.SettingError(name, '"none", "auto" or left out', choice)
+    tools: list[Any] = []
+    for name in ("tools", "functions"):
+        listed = given.get(name) or []
+        if not isinstance(listed, list):
+            raise errors.SettingError(name, "a list", listed)
+        for tool in listed:
+            function = tool if name == "functions" else _get(tool, "function")
+            if not isinstance(_get(function, "name"), str):
+                raise errors.SettingError(name, "a list of functions, each with a name", tool)
+            tools.append({"type": "function", "function": function})
+        if listed and "none" in (given.get("tool_choice"), given.get("function_call")):
+            ignored.add(name)
+            return ""
+    return json.dumps(tools) if tools else ""
 
 
-def _decoded(files: Sequence[bytes]) -> list[Image]:
-    """The pictures, whose headers are added up before any is decoded."""
-    sizes = [inputs.check_header(file) for file in files]
-    if sum(width * height for width, height in sizes) > inputs.MAX_PIXELS:
-        raise errors.ImageTooManyPixels(
-            "The pictures have more than 50 million pixels together. Scale them down and try again."
-        )
-    return [open_image(file) for file in files]
+def _get(given: Any, name: str) -> Any:
+    return given.get(name) if isinstance(given, dict) else None
 
 
 def _object_of(body: bytes) -> dict[str, Any]:
@@ -216,26 +242,19 @@ def _object_of(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_words(given: Mapping[str, Any]) -> None:
-    """Refuse what this door would have to ignore."""
-    for name, value in given.items():
-        if name in IDLE:
-            is_idle, allowed = IDLE[name]
-            if not is_idle(value):
-                raise errors.SettingError(name, allowed, value)
-        elif name not in READ:
-            raise errors.SettingError("a field", "one of " + ", ".join((*READ, *IDLE)), name)
-
-
 def _length_of(given: Mapping[str, Any]) -> int:
-    """The longest answer, by whichever of its two names."""
+    """The longest answer, by whichever of its two names; more than any context is as much as
+    fits."""
     names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
     if not names:
         return LENGTH
+    length = given[names[0]]
+    if isinstance(length, int) and not isinstance(length, bool):
+        length = min(length, MAX_NEW_TOKENS)
     try:
-        return inputs.whole_tokens(given[names[0]])
+        return inputs.whole_tokens(length)
     except errors.SettingError as error:
-        raise errors.SettingError(names[0], error.allowed, given[names[0]]) from error
+        raise errors.SettingError(names[0], "a whole number of 1 or more", length) from error
 
 
 def _stops_of(given: Any) -> tuple[str, ...]:

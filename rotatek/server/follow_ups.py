@@ -1,40 +1,46 @@
 """Follow-up questions: the API sends the whole chat each time, and a warm cache spares reading it.
 
-A cache that waits is found by what made it: model, settings and every turn so far with its
-pictures, as equal bytes, and by whose API key it was. What the question itself shows is compressed
-at its own prefill. It is taken out while it answers, so that two questions
-cannot share it; the second one is read from its text and pictures.
+A cache that waits is found by what made it: model, settings, tools and every message so far, role
+by role and part by part, with its pictures as equal bytes at an equal size, and by whose API key it
+was. Texts are compared as they are read, white space included. What the question itself shows is
+compressed at its own prefill. It is taken out while it answers, so that two questions cannot share
+it; the second one is read from its text and pictures.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
-from rotatek.engine.events import Event, Restarted, Token
+from rotatek.engine.events import Event, Prefilled, Restarted, Token
 from rotatek.errors import TIGHTER, ConversationOver
-from rotatek.inputs.request import clean_text
+from rotatek.inputs.messages import PICTURE, Message
+from rotatek.inputs.request import MAX_NEW_TOKENS
+from rotatek.inputs.text import clean_text
 from rotatek.server.chat_request import Call
+from rotatek.server.fit import room_of
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
 KEY: Final = "chat"  # what the places of this door's caches begin with
 
 
-def place_of(call: Call, owner: str, turns: tuple[tuple[str, str], ...]) -> str:
-    """The name under which a chat's cache waits after `turns`."""
-    digest = hashlib.sha256()
+def place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
+    """The name under which a chat's cache waits after `messages`."""
+    digest, pictures = hashlib.sha256(), iter(call.pictures)
 
     def add(part: bytes) -> None:
         digest.update(len(part).to_bytes(8, "big") + part)
 
-    for text in (owner, call.model, repr(sorted(call.settings.as_dict().items()))):
+    settings = repr(sorted(call.settings.as_dict().items()))
+    for text in (owner, call.model, settings, call.request.tools):
         add(text.encode())
-    for turn, pictures in zip(turns, call.pictures, strict=False):
-        add(b"".join(pictures))
-        for text in turn:
-            add(" ".join(clean_text(text).split()).encode())
+    for message in messages:
+        add(f"{message.role} {len(message.parts)} {message.calls} {message.name}".encode())
+        for part in message.parts:
+            add(b"picture" + next(pictures) if part is PICTURE else f"text{part}".encode())
     return f"{KEY} {digest.hexdigest()}"
 
 
@@ -50,8 +56,10 @@ class FollowUps:
 
     def take(self, call: Call, owner: str) -> WaitingConversation | None:
         """The cache that `call` can go on from, now its own; None where there is none."""
-        turns = call.request.history
-        return self.waiting.take(place_of(call, owner, turns), KEY) if turns else None
+        *before, asked = call.request.messages
+        if not before or before[-1].role != "assistant" or asked.role != "user":
+            return None
+        return self.waiting.take(place_of(call, owner, before), KEY)
 
     def answer(
         self,
@@ -61,7 +69,10 @@ class FollowUps:
         stop: Switch,
         found: WaitingConversation | None,
     ) -> Iterator[Event]:
-        """One column's events.
+        """One column's events, up to one token more than the answer may have.
+
+        That one tells whether the answer is complete, and the cache does not keep it. Where the
+        context is full, `stop` is set.
 
         Args:
             engine: of the call's model.
@@ -71,19 +82,30 @@ class FollowUps:
             found: what `take` gave.
         """
         waiting, events = self._begin(engine, call, stop, found)
-        text, is_kept = "", False
+        text, is_kept, is_whole, is_over = "", False, True, False
+        room = left = room_of(engine)
+        token_bytes = engine.vlm.full_bytes(1)
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     if isinstance(event, Restarted):
-                        text = ""
-                        if event.message == TIGHTER:  # memory is short
+                        text, is_over = "", False
+                        if event.message == TIGHTER:  # memory is short, and pictures are halved
                             self.waiting.clear()
-                    text += event.text if isinstance(event, Token) else ""
+                            is_whole = False
+                    elif isinstance(event, Prefilled):
+                        left = room - event.kv_bytes_full // token_bytes
+                    elif isinstance(event, Token):
+                        is_over = event.index >= call.length
+                        text += "" if is_over else event.text
                     yield event
-            if waiting.conversation.is_open:
-                turns = (*call.request.history, (call.request.question, text))
-                self.waiting.keep(place_of(call, owner, turns), waiting)
+                    if isinstance(event, Token) and event.index + 1 >= left:
+                        stop.set()
+            talk = waiting.conversation
+            if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
+                said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
+                messages = (*call.request.messages, said)
+                self.waiting.keep(place_of(call, owner, messages), waiting)
                 is_kept = True
         finally:
             if not is_kept:
@@ -93,16 +115,18 @@ class FollowUps:
         self, engine: Engine, call: Call, stop: Switch, found: WaitingConversation | None
     ) -> tuple[WaitingConversation, Iterator[Event]]:
         request = call.request
+        longest = min(request.max_new_tokens + 1, MAX_NEW_TOKENS)
         if found is not None:
+            asked = request.messages[-1]
+            parts: Any = asked.parts  # `follow` takes a text, or texts and places
             try:
-                later = request.images[len(request.images) - len(call.pictures[-1]) :]
-                return found, engine.follow(
-                    found.conversation, request.question, request.max_new_tokens, stop, later
-                )
+                later = request.images[len(request.images) - asked.pictures :]
+                return found, engine.follow(found.conversation, parts, longest, stop, later)
             except ConversationOver:  # read afresh there may be room
                 found.close()
         fresh = WaitingConversation(Conversation(), KEY)
         columns = {"answer": call.settings}
+        longer = replace(request, max_new_tokens=min(longest, room_of(engine)))
         return fresh, engine.compare(
-            request, columns, stop, trace=False, conversation=fresh.conversation
+            longer, columns, stop, trace=False, conversation=fresh.conversation
         )

@@ -11,6 +11,7 @@ from rotatek import errors
 from rotatek.compare.report import report
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.engine.recovery import LEAST_TOKENS
+from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -61,12 +62,16 @@ class Reply:
     Args:
         call: what is answered.
         token_bytes: of one token in an uncompressed cache; known once the model is there.
+        room: tokens of prompt and answer together, at most.
         is_warm: whether a follow-up went on from its own cache.
+        cached: tokens of the prompt that the cache held.
     """
 
     call: Call
     token_bytes: int = 1
+    room: int = MAX_NEW_TOKENS
     is_warm: bool = False
+    cached: int = 0
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
     text: str = ""
@@ -75,8 +80,9 @@ class Reply:
 
     def __post_init__(self) -> None:
         self.stops = StopText(self.call.stop)
-        self.tokens = 0
-        self.longest = self.call.request.max_new_tokens
+        self.made = 0  # tokens, and one more where that tells whether the answer is complete
+        self.longest = self.call.length + 1
+        self.left = self.room
 
     def take(self, event: Event) -> str:
         """Fold one event in; the text that it adds.
@@ -89,16 +95,17 @@ class Reply:
         if isinstance(event, Restarted):
             if self.text:
                 raise errors.AnswerBroken
-            self.tokens, self.stops = 0, StopText(self.call.stop)
+            self.made, self.stops = 0, StopText(self.call.stop)
             if event.message == errors.TIGHTER:
                 self.longest = min(self.longest, max(LEAST_TOKENS, self.longest // 2))
             return ""
         added = ""
         if isinstance(event, Prefilled):
             self.filled = event
+            self.left = self.room - event.kv_bytes_full // self.token_bytes
         elif isinstance(event, Token):
-            self.tokens += 1
-            added = self.stops.feed(event.text)
+            self.made += 1
+            added = self.stops.feed(event.text) if self.made <= self.call.length else ""
         elif isinstance(event, Finished):
             self.done = event
             added = self.stops.rest()
@@ -107,20 +114,33 @@ class Reply:
         return added
 
     @property
+    def tokens(self) -> int:
+        """Tokens of the answer."""
+        return min(self.made, self.call.length)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it would have gone on, had there been room."""
+        return self.made >= min(self.longest, self.left) and not self.stops.hit
+
+    @property
     def finish_reason(self) -> str:
-        """Why it ended: "stop", or "length" where it may not have been complete."""
-        return "length" if not self.stops.hit and self.tokens >= self.longest else "stop"
+        """Why it ended: "length" where it is not complete, "stop" otherwise."""
+        return "length" if self.is_full else "stop"
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was stopped, and not by a text that ends it."""
+        """Whether it was stopped, and neither by a text that ends it nor for want of room."""
         if self.done is None:
             return True
-        return bool(self.done.metrics["stopped"]) and not self.stops.hit
+        return bool(self.done.metrics["stopped"]) and not self.stops.hit and not self.is_full
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Tokens as the chat API counts them; and visual tokens and live bytes of the cache."""
+        """Tokens as the chat API counts them; and visual tokens and live bytes of the cache.
+
+        `cached_tokens` are those that a follow-up did not read anew.
+        """
         assert self.filled is not None
         prompt = self.filled.kv_bytes_full // self.token_bytes
         metrics = {} if self.done is None else self.done.metrics
@@ -128,6 +148,17 @@ class Reply:
             "prompt_tokens": prompt,
             "completion_tokens": self.tokens,
             "total_tokens": prompt + self.tokens,
+            "prompt_tokens_details": {
+                "cached_tokens": min(self.cached, prompt),
+                "image_tokens": self.filled.visual_tokens,
+                "audio_tokens": 0,
+            },
+            "completion_tokens_details": {
+                "reasoning_tokens": 0,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
             "visual_tokens": self.filled.visual_tokens,
             "visual_tokens_kept": self.filled.visual_kept,
             "kv_bytes": metrics.get("kv_bytes", self.filled.kv_bytes),
@@ -140,7 +171,8 @@ class Reply:
         choice = {
             "index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason
         }  # fmt: skip
-        figures = report(self.call.settings, self.filled, self.done) | {"answer": self.text}
+        figures = report(self.call.settings, self.filled, self.done)
+        figures |= {"answer": self.text, "new_tokens": self.tokens}
         return self._head("chat.completion") | {
             "choices": [choice], "usage": self.usage, "rotatek": figures | {"warm": self.is_warm}
         }  # fmt: skip
@@ -175,8 +207,7 @@ KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
 def failure(message: str) -> errors.UserError:
     """The error whose sentence an event's message is; a plain one where there is none."""
-    kinds = {kind.sentence: kind for kind in errors.UserError.__subclasses__()}
-    kind = kinds.get(message)
+    kind = next((kind for kind in errors.kinds() if kind.sentence == message), None)
     return errors.UserError(message) if kind is None else kind()
 
 
@@ -191,7 +222,7 @@ def error_of(error: BaseException) -> tuple[int, dict[str, Any]]:
         "error": {
             "message": message,
             "type": KINDS.get(status, kind),
-            "param": known.name if isinstance(known, errors.SettingError) else None,
+            "param": known.param,
             "code": "internal_error" if ours else known.code,
         }
     }

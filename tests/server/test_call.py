@@ -8,9 +8,11 @@ import pytest
 from PIL import Image
 
 from rotatek import errors
+from rotatek.inputs.messages import Message
+from rotatek.inputs.request import MAX_IMAGES
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.server.api_keys import Keys
-from rotatek.server.chat_request import MOST_STOPS, read_call, read_messages
+from rotatek.server.chat_request import MOST_STOPS, read_call
 from rotatek.server.reply import StopText
 from tests.server.conftest import asked, uri
 
@@ -53,17 +55,17 @@ def test_a_method_that_is_named_has_its_own_defaults() -> None:
     assert call.settings == Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
 
 
-def test_turns_are_history_and_a_system_message_leads() -> None:
+def test_turns_are_history_and_a_system_message_has_its_own_role() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         *asked(PICTURE, "One?"),
         {"role": "assistant", "content": "1"},
         {"role": "user", "content": [{"type": "text", "text": "Two?"}]},
     ]
-    first, question, files = read_messages(messages)
-    assert first == [("Be brief.\nOne?", "1")] and question == "Two?"
-    assert list(map(len, files)) == [1, 0]
-    assert read_call(body(messages=messages), ["tiny"], USUAL).request.history == tuple(first)
+    request = read_call(body(messages=messages), ["tiny"], USUAL).request
+    assert request.messages[0] == Message("system", ("Be brief.",))
+    assert request.history == (("One?", "1"),) and request.question == "Two?"
+    assert request.shown == (1, 0)
 
 
 def test_pictures_belong_to_their_turns() -> None:
@@ -73,7 +75,7 @@ def test_pictures_belong_to_their_turns() -> None:
         body(messages=[*CHAT, said, *asked(SECOND, "Two?"), said, *third]), ["tiny"], USUAL
     )
     assert [image.size for image in call.request.images] == [(64, 48), (48, 64)]
-    assert call.request.shown == (1, 1, 0) and list(map(len, call.pictures)) == [1, 1, 0]
+    assert call.request.shown == (1, 1, 0) and len(call.pictures) == 2
     late = read_call(body(messages=[*third, said, *CHAT]), ["tiny"], USUAL)
     assert late.request.shown == (0, 1)
 
@@ -92,18 +94,36 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "the last is ours": (
         body(messages=[*CHAT, {"role": "assistant", "content": "x"}]), errors.MessagesUnreadable
     ),
-    "twice in a row": (body(messages=CHAT + CHAT), errors.MessagesUnreadable),
-    "a tool": (body(messages=[{"role": "tool", "content": "x"}]), errors.MessagesUnreadable),
-    "sound": (body(messages=parts({"type": "input_audio"})), errors.MessagesUnreadable),
+    "a role that there is not": (
+        body(messages=[*CHAT, {"role": "critic", "content": "x"}]), errors.MessagesUnreadable
+    ),
+    "no content": (body(messages=[*CHAT, {"role": "user"}]), errors.MessagesUnreadable),
+    "a call without a name": (
+        body(messages=[{"role": "assistant", "tool_calls": [{}]}, *CHAT]),
+        errors.MessagesUnreadable,
+    ),
+    "sound": (body(messages=parts({"type": "input_audio"})), errors.PartUnsupported),
+    "a film": (body(messages=parts({"type": "video_url"})), errors.PartUnsupported),
+    "a document": (body(messages=parts({"type": "file"})), errors.PartUnsupported),
     "no text in a part": (body(messages=parts({"type": "text"})), errors.MessagesUnreadable),
     "no picture": (body(messages=[{"role": "user", "content": "x"}]), errors.ImageMissing),
     "no question": (body(messages=asked(PICTURE, " ")), errors.QuestionEmpty),
-    "a long question": (body(messages=asked(PICTURE, "x" * 2001)), errors.QuestionTooLong),
+    "a question that no context has room for": (
+        body(messages=asked(PICTURE, "x" * 400_001)), errors.QuestionDoesNotFit
+    ),
+    "a system message that no context has room for": (
+        body(messages=[{"role": "system", "content": "x" * 400_001}, *CHAT]),
+        errors.SystemDoesNotFit,
+    ),
+    "a history that no context has room for": (
+        body(messages=[*CHAT, {"role": "assistant", "content": "x" * 400_001}, *CHAT]),
+        errors.HistoryDoesNotFit,
+    ),
     "an address": (body(messages=asked("https://example.org/a.png")), errors.ImageNotData),
     "an address inside": (body(messages=asked("http://127.0.0.1/")), errors.ImageNotData),
     "a file": (body(messages=asked("file:///etc/passwd")), errors.ImageNotData),
     "a path": (body(messages=asked("assets/a.png")), errors.ImageNotData),
-    "plain data": (body(messages=asked("data:image/png,abc")), errors.ImageNotData),
+    "plain data": (body(messages=asked("data:image/png,abc")), errors.NotAnImage),
     "no base64": (body(messages=asked("data:image/png;base64,!!")), errors.ImageDamaged),
     "no bytes": (body(messages=asked("data:image/png;base64,")), errors.ImageMissing),
     "text as picture": (body(messages=asked("data:image/png;base64,aGVsbG8=")), errors.NotAnImage),
@@ -114,28 +134,28 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "a picture of ours": (
         body(messages=[*CHAT, CHAT[0] | {"role": "assistant"}, *CHAT]), errors.ImageOutOfPlace
     ),
-    "a picture of the system": (
-        body(messages=[CHAT[0] | {"role": "system"}, *CHAT]), errors.ImageOutOfPlace
+    "a detail that there is not": (
+        body(messages=parts(CHAT[0]["content"][1] | {
+            "image_url": {"url": PICTURE, "detail": "banana"}
+        })), errors.SettingError,
     ),
-    "nine pictures in two turns": (
-        body(messages=[
-            *parts(*[CHAT[0]["content"][1]] * 5), {"role": "assistant", "content": "x"},
-            *parts(*[CHAT[0]["content"][1]] * 4),
-        ]),
-        errors.TooManyImages,
-    ),
-    "nine pictures": (
-        body(messages=parts(*[CHAT[0]["content"][1]] * 9)), errors.TooManyImages
+    "a thousand pictures": (
+        body(messages=parts(*[CHAT[0]["content"][1]] * (MAX_IMAGES + 1))), errors.TooManyImages
     ),
     "pictures too large together": (
-        body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 6)), errors.ImageTooManyPixels
+        body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 23)), errors.ImageTooManyPixels
     ),
     "warm": (body(temperature=0.7), errors.SettingError),
     "two answers": (body(n=2), errors.SettingError),
-    "tools": (body(tools=[{"type": "function"}]), errors.SettingError),
+    "tools without names": (body(tools=[{"type": "function"}]), errors.SettingError),
+    "tools as text": (body(tools="find"), errors.SettingError),
+    "a call that has to be made": (body(tool_choice="required"), errors.SettingError),
+    "a call of one tool": (
+        body(tool_choice={"type": "function", "function": {"name": "f"}}), errors.SettingError
+    ),
     "JSON mode": (body(response_format={"type": "json_object"}), errors.SettingError),
-    "an unknown word": (body(best_of=1), errors.SettingError),
-    "too long": (body(max_tokens=4096), errors.SettingError),
+    "two answers by another name": (body(best_of=2), errors.SettingError),
+    "an answer of sound": (body(modalities=["text", "audio"]), errors.SettingError),
     "no length": (body(max_completion_tokens=0), errors.SettingError),
     "text as length": (body(max_tokens="7"), errors.SettingError),
     "many stops": (body(stop=["x"] * (MOST_STOPS + 1)), errors.SettingError),
@@ -147,6 +167,10 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "an unknown setting": (body(rotatek={"speed": 1}), errors.SettingError),
     "an unknown method": (body(rotatek={"channels": "magic"}), errors.SettingError),
     "a setting out of range": (body(rotatek={"keep_channels": 2}), errors.SettingError),
+    "half a pixel": (body(rotatek={"max_pixels": 0.5}), errors.SettingError),
+    "more pixels at least than at most": (
+        body(rotatek={"min_pixels": 9000, "max_pixels": 8000}), errors.SettingError
+    ),
     "a path of ours": (body(rotatek={"calibration": "/etc/passwd"}), errors.SettingError),
 }  # fmt: skip
 

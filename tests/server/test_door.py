@@ -15,6 +15,7 @@ from PIL import Image
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
+from rotatek.inputs.messages import PICTURE
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -36,7 +37,7 @@ def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **given: Any) -> 
 
 
 def solo(vlm: VisionLanguageModel, picture: Image.Image, tokens: int, settings: Settings) -> str:
-    request = make_request(open_image(picture), "What is it?", tokens)
+    request = make_request(open_image(picture), ("What is it?", PICTURE), tokens)
     *_, finished = Engine(vlm).answer(request, settings)
     return finished.answer.rstrip("\ufffd")  # type: ignore[union-attr]
 
@@ -139,7 +140,7 @@ def test_refusals_have_the_apis_form(client: openai.OpenAI, picture: Picture) ->
         ask(client, asked("https://example.org/cat.png"))
     assert bad.value.body == {
         "message": errors.ImageNotData.sentence, "type": "invalid_request_error",
-        "param": None, "code": "image_not_data",
+        "param": "messages[0].content[1].image_url", "code": "image_not_data",
     }  # fmt: skip
     with pytest.raises(openai.BadRequestError) as bad:
         ask(client, asked(picture()), temperature=0.5, stream=True)

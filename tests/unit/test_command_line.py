@@ -48,6 +48,30 @@ def test_ask_prints_the_answer_alone(image: str, capsys: pytest.CaptureFixture[s
     assert err == ""
 
 
+def test_a_picture_stands_first_unless_told(
+    image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rotatek.inputs import request
+    from rotatek.inputs.messages import PICTURE
+
+    made: list[request.Request] = []
+    real = request.make_request
+
+    def noted(*given: Any) -> request.Request:
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(request, "make_request", noted)
+    asked = ["ask", image, "In {} what is it?", "--max-new-tokens", "2"]
+    for more in ([], ["--place", "{}"]):
+        assert command.main([*asked, *more]) == 0
+    assert made[0].messages[0].parts == (PICTURE, "In {} what is it?")
+    assert made[1].messages[0].parts == ("In ", PICTURE, " what is it?")
+    capsys.readouterr()
+    assert command.main([*asked, "--place", "<image>"]) != 0
+    assert "has to hold '<image>' once" in capsys.readouterr().err
+
+
 def test_ask_json_has_every_field(image: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--tokens", "fastv", "--keep-tokens", "0.4", "--keep-channels", "0.25"]
     assert command.main(["ask", image, "what?", "--json", "--max-new-tokens", "4", *options]) == 0

@@ -13,7 +13,8 @@ SECRET = "my account number is 998877 /home/someone/file.png 0x7f3a2b"
 CLOSED_LIST = [
     value
     for _, value in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(value, errors.UserError) and value is not errors.UserError
+    if issubclass(value, errors.UserError) and value.__module__ == errors.__name__
+    if value is not errors.UserError
 ]
 
 

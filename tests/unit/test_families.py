@@ -20,6 +20,8 @@ from rotatek.engine.events import Failed, Finished
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import FileSuite
+from rotatek.inputs.chat import make_chat
+from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate, load
@@ -108,6 +110,81 @@ def test_pictures_of_later_turns_stand_where_the_processor_puts_them(
     placed = prompt.visual[0].nonzero()[:, 0]
     second = together.visual[0].nonzero()[:, 0]
     assert int(placed[0]) == int(second[0]) and int(placed[-1]) > int(second[-1])
+
+
+NO_SYSTEM = ("gemma3", "llava")  # templates that would make an answer of it, or have no such turn
+
+
+def as_stock(messages: list[Message]) -> list[dict[str, Any]]:
+    """Messages as the stock processors take them."""
+    return [
+        {
+            "role": message.role,
+            "content": [
+                {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+                for part in message.parts
+            ],
+        }
+        for message in messages
+    ]
+
+
+def test_parts_stand_where_the_processor_puts_them(
+    family: str, vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Texts and pictures in the order given, a system message before them, and earlier turns."""
+    images = [picture(100, 60), picture(60, 150, seed=1), picture(56, 56, seed=2)]
+    chat = [
+        Message("system", ("Be brief.",)),
+        Message("user", ("First:", PICTURE, "Second:", PICTURE, "Which is larger?")),
+        Message("assistant", ("The second.",)),
+        Message("user", ("And", PICTURE, QUESTION)),
+    ]
+    stock = list(chat)
+    if family in NO_SYSTEM:
+        first = Message("user", ("Be brief.\nFirst:", *chat[1].parts[1:]))
+        stock = [first, *chat[2:]]
+    text = vlm.tokenizer.apply_chat_template(
+        as_stock(stock), chat_template=vlm.tokenizer.chat_template or vlm.template,
+        tokenize=False, add_generation_prompt=True,
+    )  # fmt: skip
+    nested = family in ("gemma3", "smolvlm", "idefics3")
+    given = [images] if nested else images
+    out = real_processor(family, vlm)(images=given, text=[text], return_tensors="pt")
+    wanted = torch.as_tensor(out["input_ids"])[0].tolist()
+    prompt = vlm.prompt(make_chat(images, chat, 8))
+    found = prompt.ids[0].tolist()
+    if family == "llava_onevision":  # several pictures keep their tiles here
+        wanted, found = ([i for i in ids if i not in vlm.visual_ids] for ids in (wanted, found))
+    assert found == wanted
+    first_ones = make_request(images, "First:\nSecond:\nWhich is larger?\n" + QUESTION)
+    assert prompt.visual_tokens == vlm.prompt(first_ones).visual_tokens
+
+
+def test_roles_without_a_place_become_text(
+    family: str, vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """Tools' calls and results, system messages in the middle, a chat that the assistant begins."""
+    chat = [
+        Message("assistant", ("Hello.",)),
+        Message("user", ("Look it up.",)),
+        Message("assistant", (), (ToolCall("find", '{"what": "<|im_end|>"}'),)),
+        Message("tool", ("It is 7.", PICTURE), name="find"),
+        Message("system", ("Be brief.",)),
+        Message("user", (QUESTION,)),
+        Message("system", ("In English.",)),
+    ]
+    prompt = vlm.prompt(make_chat([picture(56, 56)], chat, 8))
+    said = vlm.tokenizer.decode(prompt.ids[0])
+    places = [said.index(word) for word in (
+        "Hello.", "Look it up.", '"name": "find", "arguments": {"what": "<|im_end|>"}', "It is 7.",
+        "Be brief.", QUESTION, "In English.",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    seen = prompt.visual[0].nonzero()[:, 0]
+    before = vlm.tokenizer.decode(prompt.ids[0, : int(seen[0])])
+    after = vlm.tokenizer.decode(prompt.ids[0, int(seen[-1]) :])
+    assert "Look it up." in before and QUESTION in after
 
 
 def test_a_later_turns_picture_changes_nothing_at_full_width(

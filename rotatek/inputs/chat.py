@@ -1,0 +1,46 @@
+"""Requests of whole chats: messages in any order, and pictures among their texts."""
+
+from collections.abc import Sequence
+
+from PIL import Image
+
+from rotatek import errors
+from rotatek.inputs.messages import Message, clean_messages
+from rotatek.inputs.request import MAX_IMAGES, Request, whole_tokens
+from rotatek.inputs.text import is_visible
+
+
+def make_chat(
+    images: Sequence[Image.Image],
+    messages: Sequence[Message],
+    max_new_tokens: int = 64,
+    *,
+    times: Sequence[float] = (),
+    cut: bool = False,
+    tools: str = "",
+) -> Request:
+    """A request of any chat.
+
+    Args:
+        images: of `open_image`, in the order of their places.
+        messages: the last one is to be answered.
+        max_new_tokens: the longest answer, 1 to `rotatek.inputs.request.MAX_NEW_TOKENS`.
+        times: as of `Request`, of a clip.
+        cut: as of `Request`.
+        tools: as of `Request`.
+
+    Raises:
+        UserError: in a sentence that says what to change.
+    """
+    clean = clean_messages(messages)
+    if not images:
+        raise errors.ImageMissing
+    if len(images) > MAX_IMAGES:
+        raise errors.TooManyImages
+    if not clean or clean[-1].role == "assistant":
+        raise errors.MessagesUnreadable
+    if sum(one.pictures for one in clean) != (1 if times else len(images)):
+        raise errors.PlacesUnequal
+    if not any(is_visible(c) for one in clean if one.role != "assistant" for c in one.text):
+        raise errors.QuestionEmpty
+    return Request(tuple(images), clean, whole_tokens(max_new_tokens), tuple(times), cut, tools)

@@ -1,0 +1,171 @@
+"""A chat as messages of ordered parts, and the forms in which a chat template may have a place for
+it. What it becomes is in `rotatek.inputs.prompt`."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Literal
+
+from rotatek import errors
+from rotatek.inputs.text import MAX_TEXT, clean_text, printable
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Place(Enum):
+    """Where something that is no text stands among the parts of a message."""
+
+    PICTURE = "picture"
+
+
+PICTURE: Final = Place.PICTURE  # the next of the request's pictures, or its clip
+Part = str | Place
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that an assistant message made; arguments: JSON, as the client sent it."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Args:
+        role: whose.
+        parts: texts and places of pictures, in order.
+        calls: of tools, in a message of the assistant.
+        name: of the tool that a tool message comes from, where it is known.
+    """
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of its text."""
+        return "\n".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures it shows."""
+        return sum(part is PICTURE for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a chat template has a place for. system: system messages; tools: calls and results."""
+
+    system: Literal["anywhere", "first", "nowhere"]
+    tools: bool = False
+
+
+FORMS: Final = (Form("anywhere", True), Form("anywhere"), Form("first"), Form("nowhere"))
+
+
+def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Neighbours of one role as one message, and neighbouring texts as one text of several lines.
+
+    Two answers of tools stay apart; a message without parts is kept.
+    """
+    found: list[Message] = []
+    for message in messages:
+        last = found[-1] if found else None
+        if last is not None and last.role == message.role != "tool" and not last.calls:
+            found[-1] = replace(last, parts=last.parts + message.parts, calls=message.calls)
+        else:
+            found.append(message)
+    return tuple(replace(message, parts=joined(message.parts)) for message in found)
+
+
+def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Neighbouring texts as one, a line break between them; empty ones are left out."""
+    found: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] = f"{found[-1]}\n{part}" if part else found[-1]
+        elif part != "":
+            found.append(part)
+    return tuple(found)
+
+
+def clean_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Messages with clean texts, neighbours of one role merged. Idempotent.
+
+    Raises:
+        RequestTooLong: where all texts together are longer than any context; blames the longest.
+    """
+    sizes = [len(one.text) + sum(len(call.arguments) for call in one.calls) for one in messages]
+    if sum(sizes) > MAX_TEXT:
+        longest = sizes.index(max(sizes))
+        raise too_long(messages[longest].role, is_last=longest == len(sizes) - 1)
+    return merged(
+        replace(
+            one,
+            parts=_clean_parts(one.parts),
+            calls=tuple(ToolCall(clean_text(c.name), clean_text(c.arguments)) for c in one.calls),
+            name=clean_text(one.name),
+        )
+        for one in merged(messages)
+    )
+
+
+def too_long(role: Role, *, is_last: bool) -> errors.UserError:
+    """The refusal that blames a message of this role; is_last: whether it is the question."""
+    if role == "system":
+        return errors.SystemDoesNotFit()
+    return errors.QuestionDoesNotFit() if is_last else errors.HistoryDoesNotFit()
+
+
+def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Clean texts. White space stays between parts, and goes where the message begins and ends."""
+    clean = [printable(part) if isinstance(part, str) else part for part in parts]
+    if clean and isinstance(clean[0], str):
+        clean[0] = clean[0].lstrip()
+    if clean and isinstance(clean[-1], str):
+        clean[-1] = clean[-1].rstrip()
+    return tuple(part for part in clean if part != "")
+
+
+def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
+    """The same chat for a template that has a place for no more than `form`.
+
+    What has no place becomes text: calls where they were made, results and system messages in the
+    user's next message. A system message that ends the chat is the user's, too.
+    """
+    found: list[Message] = []
+    for number, message in enumerate(messages):
+        role, parts = message.role, message.parts
+        if role == "system":
+            leads = all(earlier.role == "system" for earlier in messages[:number])
+            ends = all(later.role == "system" for later in messages[number:])
+            kept = form.system == "anywhere" or (form.system == "first" and leads)
+            if message.pictures or ends or not kept:
+                role = "user"
+        elif role == "tool" and (message.pictures or not form.tools):
+            role, parts = "user", _told(message)
+        elif role == "assistant" and message.calls and not form.tools:
+            parts = (*parts, *map(_written, message.calls))
+            message = replace(message, calls=())
+        name = message.name if role == "tool" else ""
+        found.append(replace(message, role=role, parts=parts, name=name))
+    return merged(found)
+
+
+def _told(message: Message) -> tuple[Part, ...]:
+    """A tool's answer as part of what the user says."""
+    begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
+    return (begin, *message.parts, "</tool_response>")
+
+
+def _written(call: ToolCall) -> str:
+    """A call as text."""
+    name = json.dumps(call.name, ensure_ascii=False)
+    arguments = call.arguments or "{}"
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'

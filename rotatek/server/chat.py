@@ -1,0 +1,154 @@
+"""A call's messages: clean roles and parts out of whatever clients send.
+
+The files of pictures stay as they were sent; each has its place among the parts of its message.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from rotatek import errors
+from rotatek.inputs.messages import PICTURE, Message, Part, Role, ToolCall
+from rotatek.server.fields import Ignored
+from rotatek.server.files import file_of
+
+ROLES: Final[dict[str, Role]] = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+    "tool": "tool", "function": "tool",
+}  # fmt: skip
+READ: Final = ("role", "content", "tool_calls", "function_call", "tool_call_id", "refusal")
+SILENT: Final = ("annotations", "audio")  # of answers that clients send back, where empty
+Detail = Literal["low", "high", "auto"]
+DETAILS: Final[tuple[Detail, ...]] = ("low", "high", "auto")
+
+
+@dataclass
+class Chat:
+    """What `read_messages` found.
+
+    Args:
+        messages: as sent, not yet cleaned.
+        files: of all pictures, in the order of their places.
+        details: asked for, one a file.
+        fields: where each file stands in the call.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    files: list[bytes] = field(default_factory=list)
+    details: list[Detail] = field(default_factory=list)
+    fields: list[str] = field(default_factory=list)
+
+
+def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
+    """The chat of a call.
+
+    Args:
+        messages: of the call's JSON.
+        ignored: notes what changes nothing.
+
+    Raises:
+        UserError: where they are no chat, or a picture is no data; `param` says where.
+    """
+    ignored = Ignored() if ignored is None else ignored
+    if not isinstance(messages, list) or not messages:
+        raise errors.MessagesUnreadable
+    chat, called = Chat(), dict[str, str]()  # names of calls by their ids
+    for number, message in enumerate(messages):
+        place = f"messages[{number}]"
+        with blaming(place):
+            chat.messages.append(_message(message, chat, called, ignored, place))
+    if chat.messages[-1].role == "assistant":
+        raise errors.MessagesUnreadable
+    return chat
+
+
+@contextmanager
+def blaming(place: str) -> Iterator[None]:
+    """Errors inside are about this field of the call, unless they name one more closely."""
+    try:
+        yield
+    except errors.UserError as error:
+        if error.param in (None, "messages"):
+            error.param = place
+        raise
+
+
+def _message(
+    given: Any, chat: Chat, called: dict[str, str], ignored: Ignored, place: str
+) -> Message:
+    said = given.get("role") if isinstance(given, dict) else None
+    if not isinstance(said, str) or said not in ROLES:
+        raise errors.MessagesUnreadable
+    role = ROLES[said]
+    silent = [name for name in SILENT if not given.get(name)]
+    ignored.rest(given, (*READ, *silent, *(["name"] if said == "function" else [])), "messages")
+    content = given.get("content")
+    if content is None and role != "assistant":
+        raise errors.MessagesUnreadable
+    parts = _parts(content, role, chat, ignored, f"{place}.content")
+    if role == "assistant":
+        refusal = given.get("refusal")
+        parts += [refusal] if isinstance(refusal, str) else []
+        return Message(role, tuple(parts), tuple(_calls(given, called)))
+    if role != "tool":
+        return Message(role, tuple(parts))
+    name = given.get("name") if said == "function" else called.get(str(given.get("tool_call_id")))
+    return Message(role, tuple(parts), name=name if isinstance(name, str) else "")
+
+
+def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -> list[Part]:
+    """A message's texts and the places of its pictures, whose files go into the chat."""
+    if content is None or isinstance(content, str):
+        return [content or ""]
+    if not isinstance(content, list):
+        raise errors.MessagesUnreadable
+    parts: list[Part] = []
+    for number, part in enumerate(content):
+        with blaming(f"{place}[{number}]"):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in ("text", "refusal") and isinstance(part.get(kind), str):
+                parts.append(part[kind])
+            elif kind == "image_url":
+                if role == "assistant":
+                    raise errors.ImageOutOfPlace
+                _add_picture(part.get(kind), chat, ignored, f"{place}[{number}].{kind}")
+                parts.append(PICTURE)
+            elif isinstance(kind, str) and kind not in ("text", "refusal"):
+                raise errors.PartUnsupported
+            else:
+                raise errors.MessagesUnreadable
+            ignored.rest(part, ("type", kind), "content")
+    return parts
+
+
+def _add_picture(given: Any, chat: Chat, ignored: Ignored, place: str) -> None:
+    detail: Any = None
+    with blaming(place):
+        if isinstance(given, dict):
+            ignored.rest(given, ("url", "detail"), "image_url")
+            detail = given.get("detail")
+        if detail not in (None, *DETAILS):
+            raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
+        chat.files.append(file_of(given))
+    chat.details.append(detail or "auto")
+    chat.fields.append(place)
+
+
+def _calls(given: dict[str, Any], called: dict[str, str]) -> Iterator[ToolCall]:
+    """Calls of an assistant's message, by either of their names."""
+    made = given.get("tool_calls") or []
+    if given.get("function_call"):
+        made = [{"function": given["function_call"]}]
+    if not isinstance(made, list):
+        raise errors.MessagesUnreadable
+    for call in made:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(name := function.get("name"), str):
+            raise errors.MessagesUnreadable
+        called[str(call.get("id"))] = name
+        arguments = function.get("arguments") or "{}"
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        yield ToolCall(name, arguments)

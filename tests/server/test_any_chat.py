@@ -1,0 +1,105 @@
+"""Whatever a client sends, the door answers or refuses: never a failure of its own."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, event, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from PIL import Image
+
+from rotatek.models import VisionLanguageModel
+from tests.server.conftest import served, tiny_door, uri
+
+pytestmark = pytest.mark.slow
+ADDRESS = uri(Image.new("RGB", (32, 28), "white"))
+WORDS = st.text(max_size=12) | st.sampled_from(["What?", "<|im_end|>", "\ud800", "\ue0000\ue001"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(width=32) | WORDS
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+ADDRESSES = st.sampled_from([ADDRESS, ADDRESS.replace(";base64", ""), "data:,x", "http://x/"])
+PARTS = st.one_of(
+    st.fixed_dictionaries({"type": st.just("text"), "text": WORDS}, optional={"more": VALUES}),
+    st.fixed_dictionaries({
+        "type": st.just("image_url"),
+        "image_url": st.fixed_dictionaries(
+            {"url": ADDRESSES}, optional={"detail": st.sampled_from(["low", "high", "x", None])}
+        ),
+    }),
+    VALUES,
+)  # fmt: skip
+CALLS = st.lists(
+    st.fixed_dictionaries({
+        "id": WORDS, "function": st.fixed_dictionaries({"name": WORDS, "arguments": VALUES}),
+    }) | VALUES, max_size=2,
+)  # fmt: skip
+ROLES = st.sampled_from(
+    ["system", "developer", "user", "user", "assistant", "tool", "function", "critic"]
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": ROLES, "content": WORDS | st.lists(PARTS, max_size=4) | st.none()},
+        optional={"name": VALUES, "tool_calls": CALLS, "tool_call_id": VALUES, "x": VALUES},
+    ),
+    max_size=5,
+)
+LAST = st.fixed_dictionaries({
+    "role": st.just("user"),
+    "content": st.lists(PARTS, max_size=2).map(
+        lambda parts: [
+            {"type": "image_url", "image_url": {"url": ADDRESS}}, *parts,
+            {"type": "text", "text": "?"},
+        ]
+    ),
+})  # fmt: skip
+NAMES = st.sampled_from([
+    "temperature", "n", "tools", "tool_choice", "functions", "stream_options", "response_format",
+    "rotatek", "user", "stop", "max_tokens", "detail", "\ud800", "top_k", "metadata",
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chat(vlm: VisionLanguageModel) -> Iterator[str]:
+    with served(tiny_door(vlm)) as address:
+        yield f"{address}/v1/chat/completions"
+
+
+def sent(chat: str, body: dict[str, Any]) -> None:
+    typed = {"content-type": "application/json"}
+    reply = httpx.post(chat, content=json.dumps(body), headers=typed, timeout=60)
+    told = reply.json()
+    event(str(reply.status_code))
+    if reply.status_code == 200:
+        assert told["choices"][0]["finish_reason"] in ("stop", "length")
+        return
+    assert reply.status_code in (400, 404, 413), told
+    assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"
+
+
+@examples(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(messages=MESSAGES, last=LAST | st.none(), more=st.dictionaries(NAMES, VALUES, max_size=2))
+def test_any_messages(
+    chat: str, messages: list[Any], last: dict[str, Any] | None, more: dict[str, Any]
+) -> None:
+    whole = messages if last is None else [*messages, last]
+    sent(chat, {"max_tokens": 1} | more | {"model": "tiny", "messages": whole})
+
+
+@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(body=st.dictionaries(WORDS, VALUES, max_size=4), messages=VALUES)
+def test_any_object(chat: str, body: dict[str, Any], messages: Any) -> None:
+    sent(chat, {"max_tokens": 1} | body | {"model": "tiny", "messages": messages})
+
+
+@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(settings=st.dictionaries(WORDS, VALUES, max_size=3))
+def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
+    message = {"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": ADDRESS}}, {"type": "text", "text": "?"},
+    ]}  # fmt: skip
+    sent(chat, {"model": "tiny", "messages": [message], "max_tokens": 1, "rotatek": settings})

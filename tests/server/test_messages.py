@@ -1,0 +1,246 @@
+"""Messages of clients: parts in order, roles of every kind, and fields that change nothing."""
+
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from rotatek import errors
+from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, merged, shaped
+from rotatek.methods.settings import Settings
+from rotatek.server.chat import read_messages
+from rotatek.server.chat_request import Size, read_call
+from rotatek.server.fields import header_of, label_of
+from tests.server.conftest import asked, uri
+
+ADDRESS = uri(Image.new("RGB", (64, 48), "white"))
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
+TOOL = {"type": "function", "function": {"name": "find", "description": "Finds it."}}
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words} | more
+
+
+def image(address: str = ADDRESS, **more: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": address} | more}
+
+
+def read(messages: Any = None, **given: Any) -> Any:
+    sent = {"model": "tiny", "messages": asked(ADDRESS) if messages is None else messages} | given
+    return read_call(json.dumps(sent).encode(), ["tiny"], Settings())
+
+
+def test_texts_and_pictures_keep_their_order() -> None:
+    chat = [text("First:"), image(), text("Second:"), image(), text("Which"), text("is larger?")]
+    (message,) = read([{"role": "user", "content": chat}]).request.messages
+    assert message.parts == ("First:", PICTURE, "Second:", PICTURE, "Which\nis larger?")
+    behind = read([{"role": "user", "content": [image(), image(), text("Which?")]}]).request
+    assert behind.messages == (Message("user", (PICTURE, PICTURE, "Which?")),)
+
+
+def test_neighbours_of_one_role_are_one_message() -> None:
+    said = [
+        {"role": "user", "content": "Look:"},
+        {"role": "user", "content": [image(), text("One?")]},
+        {"role": "assistant", "content": "1"},
+        {"role": "assistant", "content": [text("or 2")]},
+        {"role": "user", "content": "Sure?"},
+        {"role": "user", "content": "Really?"},
+    ]
+    assert read(said).request.messages == (
+        Message("user", ("Look:", PICTURE, "One?")),
+        Message("assistant", ("1\nor 2",)),
+        Message("user", ("Sure?\nReally?",)),
+    )
+
+
+def test_every_role_has_its_place() -> None:
+    said = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [image(), text("Look it up.")]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": [text("It is 7."), image()]},
+        {"role": "assistant", "function_call": {"name": "say", "arguments": {"b": 2}}},
+        {"role": "function", "name": "say", "content": "said"},
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "system", "content": "In English."},
+        {"role": "user", "content": "Well?"},
+    ]
+    assert read(said).request.messages == (
+        Message("system", ("Be brief.",)),
+        Message("user", (PICTURE, "Look it up.")),
+        Message("assistant", (), (ToolCall("find", '{"a": 1}'),)),
+        Message("tool", ("It is 7.", PICTURE), name="find"),
+        Message("assistant", (), (ToolCall("say", '{"b": 2}'),)),
+        Message("tool", ("said",), name="say"),
+        Message("assistant", ("No.",)),
+        Message("system", ("In English.",)),
+        Message("user", ("Well?",)),
+    )
+
+
+def test_what_a_template_has_no_place_for_becomes_text() -> None:
+    chat = clean_messages([
+        Message("system", ("Be brief.",)),
+        Message("user", (PICTURE, "Look it up.")),
+        Message("assistant", ("Yes.",), (ToolCall("find", '{"a": 1}'),)),
+        Message("tool", ("7",), name="find"),
+        Message("system", ("In English.",)),
+    ])  # fmt: skip
+    call = 'Yes.\n<tool_call>\n{"name": "find", "arguments": {"a": 1}}\n</tool_call>'
+    result = '<tool_response name="find">\n7\n</tool_response>\nIn English.'
+    turns = (Message("user", (PICTURE, "Look it up.")), Message("assistant", (call,)))
+    last = Message("user", (result,))
+    assert shaped(chat, Form("anywhere")) == (Message("system", ("Be brief.",)), *turns, last)
+    assert shaped(chat, Form("nowhere")) == (
+        Message("user", ("Be brief.", PICTURE, "Look it up.")), *turns[1:], last
+    )  # fmt: skip
+    kept = shaped(chat, Form("first", tools=True))
+    assert kept[2:4] == chat[2:4] and kept[4] == Message("user", ("In English.",))
+    late = clean_messages([*turns, Message("system", ("A",)), Message("user", ("B",))])
+    assert shaped(late, Form("anywhere"))[2].role == "system"
+    assert shaped(late, Form("first"))[2] == Message("user", ("A\nB",))
+    shown = shaped([Message("system", ("Such:", PICTURE)), *turns], Form("anywhere"))
+    assert shown[0] == Message("user", ("Such:", PICTURE, PICTURE, "Look it up."))
+
+
+def test_cleaning_twice_changes_nothing() -> None:
+    chat = [
+        Message("user", (" a\x00 ", PICTURE, "\r\nb ", "", PICTURE, "  ")),
+        Message("user", (" ", "c\ue000")),
+    ]
+    clean = clean_messages(chat)
+    assert clean == clean_messages(clean) == merged(clean)
+    assert clean == (Message("user", ("a ", PICTURE, "\nb ", PICTURE, "  \n \nc")),)
+
+
+def test_a_long_chat_and_a_long_system_message() -> None:
+    turns = [{"role": role, "content": "x"} for role in ("assistant", "user")] * 50
+    system = {"role": "system", "content": "You are kind. " * 400}
+    request = read([system, *asked(ADDRESS), *turns]).request
+    assert len(request.messages) == 102 and len(request.messages[0].text) > 5000
+    assert len(read(asked(ADDRESS, "x" * 9000)).request.question) == 9000
+
+
+def test_many_pictures() -> None:
+    large = image(uri(Image.new("1", (3000, 3000))))
+    call = read([{"role": "user", "content": [*[image()] * 40, text("Which?")]}])
+    assert len(call.request.images) == len(call.pictures) == 40
+    shrunk = read([{"role": "user", "content": [*[large] * 8, text("Which?")]}]).request.images
+    assert sum(one.width * one.height for one in shrunk) <= 50_100_000, "bounded together"
+
+
+def test_detail_and_pixels() -> None:
+    both = [{"role": "user", "content": [image(detail="low"), image(detail="high"), text("?")]}]
+    call = read(both, rotatek={"max_pixels": 90_000, "keep_channels": 0.5})
+    assert call.sizes == (Size(True, None, 90_000), Size(False, None, 90_000))
+    assert call.settings == Settings.of(keep_channels=0.5) and len(set(call.pictures)) == 2
+    plain = read(asked(ADDRESS)).pictures
+    for more in ({"detail": "auto"}, {"detail": "high"}, {"detail": None}):
+        same = [{"role": "user", "content": [text("What is it?"), image(**more)]}]
+        assert read(same).pictures == plain
+    assert read(rotatek={"min_pixels": 9000}).pictures != plain
+    assert read(rotatek={"min_pixels": 9000}).settings == Settings()
+
+
+def test_tools_are_told_or_named() -> None:
+    assert json.loads(read(tools=[TOOL]).request.tools) == [TOOL]
+    assert json.loads(read(functions=[TOOL["function"]]).request.tools)[0]["function"]["name"]
+    none = read(tools=[TOOL], tool_choice="none")
+    assert none.request.tools == "" and none.ignored == ("tools",)
+    assert read(tools=[], tool_choice="auto").ignored == ()
+
+
+def test_neutral_fields_are_no_fault() -> None:
+    neutral = {
+        "temperature": 0, "top_p": 1.0, "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0,
+        "logit_bias": {}, "logprobs": False, "top_logprobs": None, "response_format": None,
+        "seed": 7, "top_k": -1, "min_p": 0, "repetition_penalty": 1.0, "best_of": 1, "stop": None,
+        "use_beam_search": False, "ignore_eos": False, "min_tokens": 0, "store": False,
+        "stream_options": None, "tool_choice": "none", "tools": None, "modalities": ["text"],
+        "echo": False, "bad_words": [], "max_completion_tokens": 9, "max_tokens": None,
+    }  # fmt: skip
+    call = read(**neutral)
+    assert call.ignored == () and call.length == 9
+
+
+def test_what_changes_nothing_is_named() -> None:
+    messages = [
+        {"role": "system", "content": "x", "name": "me"},
+        {"role": "user", "content": [
+            text("What?", cache_control={"type": "ephemeral"}), image(blur=3),
+        ]},
+    ]  # fmt: skip
+    call = read(
+        messages, user="me", metadata={"a": "b"}, store=True, service_tier="auto",
+        reasoning_effort="low", parallel_tool_calls=False, top_k=40, speed="warp",
+        stream_options={"include_usage": True, "pace": 1},
+    )  # fmt: skip
+    assert set(call.ignored) == {
+        "user", "metadata", "store", "service_tier", "reasoning_effort", "parallel_tool_calls",
+        "top_k", "speed", "messages.name", "content.cache_control", "image_url.blur",
+        "stream_options.pace",
+    }  # fmt: skip
+    assert header_of(call.ignored).count(", ") == len(call.ignored) - 1
+
+
+def test_names_of_clients_are_tamed() -> None:
+    call = read(**{"é\r\nset-cookie: a=b, c": 1, "x" * 500: 2, "": 3, "\ud800": 4})
+    header = header_of(call.ignored)
+    assert header.isascii() and header.isprintable() and len(header) < 150
+    assert header.split(", ")[0] == "???set-cookie:?a=b??c" and "?" in header.split(", ")
+    assert len(header_of(map(str, range(1000))).split(", ")) == 20
+    assert label_of("user") == "user" and label_of("x" * 500) == label_of("speed") == "other"
+
+
+PARAMS: dict[str, tuple[dict[str, Any], str]] = {
+    "a temperature": ({"temperature": 0.7}, "temperature"),
+    "JSON": ({"response_format": {"type": "json_object"}}, "response_format"),
+    "a beam": ({"use_beam_search": True}, "use_beam_search"),
+    "a forced call": ({"tool_choice": "required"}, "tool_choice"),
+    "no model": ({"model": "gpt-4o"}, "model"),
+    "no messages": ({"messages": []}, "messages"),
+    "a length": ({"max_completion_tokens": -1}, "max_completion_tokens"),
+    "a setting": ({"rotatek": {"keep_channels": 7}}, "rotatek.keep_channels"),
+    "a setting of pixels": ({"rotatek": {"max_pixels": "x"}}, "rotatek.max_pixels"),
+    "a switch": ({"stream_options": {"include_usage": 7}}, "stream_options.include_usage"),
+    "an address": (
+        {"messages": asked("https://example.org/a.png")}, "messages[0].content[1].image_url"
+    ),
+    "a broken picture": (
+        {"messages": asked(ADDRESS[:-40])}, "messages[0].content[1].image_url"
+    ),
+    "a detail": (
+        {"messages": [{"role": "user", "content": [image(detail="banana")]}]},
+        "messages[0].content[0].image_url.detail",
+    ),
+    "sound": (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        "messages[0].content[0]",
+    ),
+    "a role": ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_the_field_at_fault_is_named(name: str) -> None:
+    given, param = PARAMS[name]
+    with pytest.raises(errors.UserError) as refused:
+        read(**given)
+    assert refused.value.param == param
+
+
+def test_lengths_reach_to_the_context() -> None:
+    assert read(max_tokens=4096).length == 4096
+    assert read(max_tokens=10**12).length == read(max_tokens=16384).length
+    assert read(max_tokens=7, max_completion_tokens=9).length == 9
+    assert read(max_tokens=7.0).length == 7
+
+
+def test_read_messages_tells_orders_apart() -> None:
+    first = [text("a"), image(), text("b")]
+    second = [image(), text("a"), text("b")]
+    chats = [read_messages([{"role": "user", "content": each}]) for each in (first, second)]
+    assert chats[0] != chats[1] and chats[0].files == chats[1].files
