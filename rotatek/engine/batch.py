@@ -235,14 +235,6 @@ class RunningBatch(RewindableCache):
         self.static = True
         self._order()
 
-    def thaw(self) -> None:
-        """Undo `freeze`."""
-        self.static = False
-        for group in self._groups.values():
-            self.moved += group.thin(set(), False)
-        self._drop_empty()
-        self._order()
-
     @torch.inference_mode()
     def shrink(self) -> None:
         """Give back the room of rows that have left; under a graph text keeps its own."""
