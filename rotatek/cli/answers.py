@@ -80,7 +80,7 @@ def collected(events: "Iterable[Event]", columns: Mapping[str, Settings]) -> lis
     done: dict[str, Finished] = {}
     for event in events:
         if isinstance(event, Failed):
-            raise UserError(event.message)
+            raise event.error
         if isinstance(event, Prefilled):
             filled[event.column] = event
         elif isinstance(event, Finished):

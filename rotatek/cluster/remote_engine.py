@@ -211,7 +211,7 @@ class FailoverRun:
                         past=self.talk.past,
                         is_exact=self.told.has_text,
                     )
-            yield Failed(None, Restarting.sentence)
+            yield Failed(Restarting())
         finally:
             if self.has_begun and not self.is_kept and self.conversation is not None:
                 self.conversation.close()
@@ -364,6 +364,6 @@ def _plain(events: Iterator[Event | Started | Refused]) -> Iterator[Event]:
     with closing(events):  # type: ignore[type-var]
         for event in events:
             if isinstance(event, Refused):
-                yield Failed(None, event.error.message)
+                yield Failed(event.error)
             elif not isinstance(event, Started):
                 yield event

@@ -22,7 +22,7 @@ from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
 from rotatek.engine.events import Event
-from rotatek.errors import HistoryInvalid, UserError, public_message
+from rotatek.errors import HistoryInvalid, UserError, public_error
 from rotatek.inputs.request import Request, make_request
 from rotatek.server.runs import Runs
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
@@ -108,7 +108,7 @@ class Replica:
                 is_kept = True
             yield Refused(error)
         except Exception as error:
-            yield Refused(UserError(public_message(error)))
+            yield Refused(public_error(error))
         finally:
             if not is_kept:
                 waiting.close()

@@ -43,7 +43,7 @@ from rotatek.errors import (
     OutOfMemory,
     Restarting,
     Stopped,
-    public_message,
+    public_error,
 )
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
@@ -146,13 +146,13 @@ class Engine:
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
             log.warning(TIGHTER)
-            yield Restarted(TIGHTER)
+            smaller = recovery.tighter(request)
+            yield Restarted(TIGHTER, smaller.max_new_tokens)
             self.pictures.clear()
             recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
-            smaller = recovery.tighter(request)
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
-            yield Failed(None, OutOfMemory.sentence)
+            yield Failed(OutOfMemory())
             recovery.free(self.vlm.device)
 
     def _attempt(
@@ -165,7 +165,7 @@ class Engine:
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
         running: list[RunningColumn] = []
-        message, lease = "", None
+        failed, lease = None, None
         try:
             if self._lost:
                 raise Restarting
@@ -190,13 +190,13 @@ class Engine:
         except Exception as exc:
             if is_out_of_memory(exc):
                 return True
-            message = self._said(exc)
+            failed = self._failed(exc)
         finally:
             self._close(running)
             if lease is not None:
                 lease.release()
-        if message:
-            yield Failed(None, message)
+        if failed is not None:
+            yield failed
         return False
 
     def _queue(self, lease: MemoryReservation, stop: Flag | None) -> Iterator[Event]:
@@ -232,12 +232,12 @@ class Engine:
         room = len(columns) * self.vlm.full_bytes(new_tokens)
         return room + sum(column.bytes().total for column in columns)
 
-    def _said(self, failure: Exception) -> str:
-        """What a visitor may read of it; a lost accelerator is remembered."""
+    def _failed(self, failure: Exception) -> Failed:
+        """What a visitor is told of it; a lost accelerator is remembered."""
         if is_out_of_memory(failure):
-            return OutOfMemory.sentence
+            return Failed(OutOfMemory())
         self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
-        return Restarting.sentence if self._lost else public_message(failure)
+        return Failed(Restarting() if self._lost else public_error(failure))
 
     def follow(
         self,
@@ -271,7 +271,7 @@ class Engine:
         self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: Flag | None
     ) -> Iterator[Event]:
         """`follow`, with the question as the model reads it."""
-        message, answered, prompt = "", False, conversation.prompt
+        failed, answered, prompt = None, False, conversation.prompt
         assert prompt is not None
         shared, seen = SharedPrompt(self.vlm, turn), None
         try:
@@ -292,13 +292,13 @@ class Engine:
         except Stopped:
             pass
         except Exception as exc:
-            message = self._said(exc)
+            failed = self._failed(exc)
         finally:
             if not answered:
                 self._close(conversation.columns)
                 conversation.close()
-        if message:
-            yield Failed(None, message)
+        if failed is not None:
+            yield failed
 
     def _turn(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rotatek.errors import UserError
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
@@ -74,19 +75,25 @@ class Finished:
 
 @dataclass(frozen=True)
 class Restarted:
-    """Memory ran out: every column starts again, once, under tighter limits. What columns have
-    shown so far is void; message says so and may be shown."""
+    """Every column starts again. What columns have shown so far is void; message says so and may be
+    shown. max_new_tokens: the limit from here on where memory ran out, else None."""
 
     message: str
+    max_new_tokens: int | None = None
     column: None = None
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A column, or with column None everything, could not be answered; message may be shown."""
+    """The request could not be answered. error: why; its message may be shown."""
 
-    column: str | None
-    message: str
+    error: UserError
+    column: None = None
+
+    @property
+    def message(self) -> str:
+        """The error's sentence."""
+        return self.error.message
 
 
 Event = Queued | Prefilled | Token | Finished | Restarted | Failed

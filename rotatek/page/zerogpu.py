@@ -108,7 +108,7 @@ class LentEngine(Engine):
                 yield from events
         except gr.Error as error:  # quota, no free GPU, an aborted worker
             log.warning("no GPU: %s", type(error).__name__)
-            yield Failed(None, errors.GpuNotLent.sentence)
+            yield Failed(errors.GpuNotLent())
 
 
 def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:

@@ -14,7 +14,7 @@ from typing import Final
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
 from rotatek.engine.events import Event, Restarted, Token
-from rotatek.errors import TIGHTER, ConversationOver
+from rotatek.errors import ConversationOver
 from rotatek.inputs.request import clean_text
 from rotatek.server.chat_request import Call
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
@@ -77,7 +77,7 @@ class FollowUps:
                 for event in events:
                     if isinstance(event, Restarted):
                         text = ""
-                        if event.message == TIGHTER:  # memory is short
+                        if event.max_new_tokens is not None:  # memory is short
                             self.waiting.clear()
                     text += event.text if isinstance(event, Token) else ""
                     yield event

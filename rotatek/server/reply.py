@@ -10,7 +10,6 @@ from typing import Any, Final
 from rotatek import errors
 from rotatek.compare.report import report
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.engine.recovery import LEAST_TOKENS
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -85,13 +84,12 @@ class Reply:
             UserError: where the answer failed, or began again after it had been told in part.
         """
         if isinstance(event, Failed):
-            raise failure(event.message)
+            raise event.error
         if isinstance(event, Restarted):
             if self.text:
                 raise errors.AnswerBroken
             self.tokens, self.stops = 0, StopText(self.call.stop)
-            if event.message == errors.TIGHTER:
-                self.longest = min(self.longest, max(LEAST_TOKENS, self.longest // 2))
+            self.longest = event.max_new_tokens or self.longest
             return ""
         added = ""
         if isinstance(event, Prefilled):
@@ -190,22 +188,14 @@ STATUS: Final[dict[type[errors.UserError], int]] = {
 KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
 
-def failure(message: str) -> errors.UserError:
-    """The error whose sentence an event's message is; a plain one where there is none."""
-    kinds = {kind.sentence: kind for kind in errors.UserError.__subclasses__()}
-    kind = kinds.get(message)
-    return errors.UserError(message) if kind is None else kind()
-
-
 def error_of(error: BaseException) -> tuple[int, dict[str, Any]]:
     """Status and body of a refusal."""
-    message = errors.public_message(error)
-    known = error if isinstance(error, errors.UserError) else failure(message)
+    known = errors.public_error(error)
     status = STATUS.get(type(known), 400)
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return status, {
         "error": {
-            "message": message,
+            "message": known.message,
             "type": KINDS.get(status, kind),
             "param": known.name if isinstance(known, errors.SettingError) else None,
             "code": "internal_error" if type(known) is errors.UserError else known.code,

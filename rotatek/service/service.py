@@ -222,7 +222,7 @@ class Service:
                 is_kept, run.goes_on = True, waiting.conversation.is_open
             yield run
         except errors.UserError as error:
-            run.take(Failed(None, error.message))
+            run.take(Failed(error))
             yield run
         finally:
             if waiting is not None and not is_kept:
