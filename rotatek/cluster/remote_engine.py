@@ -25,7 +25,6 @@ from ray.serve.handle import DeploymentHandle
 from rotatek.bridge.attention import Flag
 from rotatek.cache.bytes import ByteCount
 from rotatek.cluster.messages import (
-    About,
     ConversationLost,
     Job,
     KeptConversation,
@@ -69,16 +68,11 @@ class RemoteModel:
 
     Args:
         handle: of its replicas.
-        about: what one of them said.
+        device: where they compute.
     """
 
-    def __init__(self, handle: DeploymentHandle, about: About) -> None:
-        self._handle, self._about = handle, about
-        self.device = torch.device(about.health.device)
-
-    def full_bytes(self, tokens: int) -> int:
-        """Bytes an uncompressed cache of `tokens` tokens takes."""
-        return tokens * self._about.token_bytes
+    def __init__(self, handle: DeploymentHandle, device: str) -> None:
+        self._handle, self.device = handle, torch.device(device)
 
     def preprocess(self, images: tuple[Image, ...]) -> SimpleNamespace:
         """counts: the visual tokens of each picture."""
@@ -267,8 +261,8 @@ class RemoteEngine(Engine):
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
-        self._about: About = handle.about.remote().result()
-        self.vlm = RemoteModel(handle, self._about)  # type: ignore[assignment]
+        self._health: Health = handle.health.remote().result()
+        self.vlm = RemoteModel(handle, self._health.device)  # type: ignore[assignment]
         self.limits = Limits()
 
     def compare(
@@ -346,7 +340,7 @@ class RemoteEngine(Engine):
 
     def health(self) -> Health:
         """As a replica said when it began; Ray Serve replaces those that fail later."""
-        return self._about.health
+        return self._health
 
     def warm_up(self) -> None:
         """Nothing: a replica does so before it is given work."""

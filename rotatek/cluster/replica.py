@@ -10,7 +10,6 @@ from PIL.Image import Image
 from ray import serve
 
 from rotatek.cluster.messages import (
-    About,
     ConversationLost,
     Job,
     KeptConversation,
@@ -21,6 +20,7 @@ from rotatek.cluster.messages import (
 from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event
 from rotatek.errors import HistoryInvalid, UserError, public_error
 from rotatek.inputs.request import Request, make_request
@@ -74,9 +74,9 @@ class Replica:
         """Free a conversation's caches."""
         self.waiting.drop(talk)
 
-    async def about(self) -> About:
-        """What the front has to know of the model."""
-        return About(self.engine.vlm.full_bytes(1), self.engine.health())
+    async def health(self) -> Health:
+        """Whether the model can answer, and where it runs."""
+        return self.engine.health()
 
     async def visual_tokens(self, images: Sequence[Image]) -> list[int]:
         """How many visual tokens each picture becomes."""

@@ -19,15 +19,16 @@ CONTEXT: Final = 8  # tokens that are decoded again before a new one
 
 def prefilled_event(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -> Prefilled:
     """A column whose cache is filled, and not yet in the running batch."""
-    count = column.bytes()
+    count, tokens = column.bytes(), prompt.ids.shape[1] + column.grown
     return Prefilled(
         column=column.name,
         prefill_ms=column.prefill_ms,
         visual_tokens=prompt.visual_tokens + column.added[0],
         visual_kept=column.plan.visual_kept + column.added[1],
+        prompt_tokens=tokens,
         nominal_kv=column.settings.nominal_kv,
         kv_bytes=count.total,
-        kv_bytes_full=vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        kv_bytes_full=vlm.full_bytes(tokens),
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,
         attention=dispatch.backend(vlm.device.type),
@@ -86,7 +87,7 @@ def finished_event(
     metrics: dict[str, Any] = {
         "kv_bytes": count.total,
         "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + column.grown),
-        "bytes": count.parts,
+        "bytes": _by_part(vlm, column, prompt, count.parts),
         "nominal_kv": column.settings.nominal_kv,
         "prefill_ms": column.prefill_ms,
         "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
@@ -101,6 +102,19 @@ def finished_event(
         column.name, answer, len(column.tokens), per_token, metrics,
         _trace(column, prompt), _answer_attention(column, prompt),
     )  # fmt: skip
+
+
+def _by_part(
+    vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt, parts: dict[str, int]
+) -> dict[str, int]:
+    """A plain cache holds visual and text tokens in one tensor: tell them apart."""
+    if not column.settings.is_baseline:
+        return parts
+    visual = vlm.full_bytes(prompt.visual_tokens + column.added[0])
+    half = min(visual, parts["text"]) // 2
+    return parts | {
+        "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half
+    }  # fmt: skip
 
 
 def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:

@@ -24,7 +24,8 @@ class Queued:
 @dataclass(frozen=True)
 class Prefilled:
     """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
-    kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
+    prompt_tokens: all that the cache has read; kv_bytes: live storages; kv_bytes_full: an
+    uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
     grids: where they lie on each image, empty where that is not known;
     attention: "triton" or "reference"."""
@@ -33,6 +34,7 @@ class Prefilled:
     prefill_ms: float
     visual_tokens: int
     visual_kept: int
+    prompt_tokens: int
     nominal_kv: float
     kv_bytes: int
     kv_bytes_full: int

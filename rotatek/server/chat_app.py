@@ -178,7 +178,7 @@ class ChatApp:
         engines = self.service
         call, watch = reply.call, RequestMetrics(self.meters)
         engine = await asyncio.to_thread(engines.engine, call.model)
-        reply.token_bytes, stop = engine.vlm.full_bytes(1), engine.flag()
+        stop = engine.flag()
 
         def events() -> Iterator[Event]:
             self._check_open()

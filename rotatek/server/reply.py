@@ -59,12 +59,10 @@ class Reply:
 
     Args:
         call: what is answered.
-        token_bytes: of one token in an uncompressed cache; known once the model is there.
         is_warm: whether a follow-up went on from its own cache.
     """
 
     call: Call
-    token_bytes: int = 1
     is_warm: bool = False
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -120,7 +118,7 @@ class Reply:
     def usage(self) -> dict[str, Any]:
         """Tokens as the chat API counts them; and visual tokens and live bytes of the cache."""
         assert self.filled is not None
-        prompt = self.filled.kv_bytes_full // self.token_bytes
+        prompt = self.filled.prompt_tokens
         metrics = {} if self.done is None else self.done.metrics
         return {
             "prompt_tokens": prompt,

@@ -79,7 +79,6 @@ class Run:
     stopped: bool = False
     superseded: bool = False  # stopped because its visitor asked again
     notice: str = ""  # what the visitor should know of how it was answered
-    full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     goes_on: bool = False  # its caches wait for a follow-up question

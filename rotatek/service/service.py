@@ -13,7 +13,7 @@ from PIL.Image import Image as Picture
 from rotatek import errors
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine, Switch
-from rotatek.engine.events import Event, Failed, Prefilled, Restarted, Token
+from rotatek.engine.events import Event, Failed, Restarted, Token
 from rotatek.inputs import request as inputs
 from rotatek.methods.settings import Settings
 from rotatek.models.download import Progress, downloading
@@ -211,8 +211,6 @@ class Service:
                     run.take(event)
                     if isinstance(event, Restarted):
                         self.conversations.clear()
-                    if isinstance(event, Prefilled):
-                        run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
                     if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                         shown = time.monotonic()
                         yield run
