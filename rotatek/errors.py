@@ -12,7 +12,6 @@ import logging
 import secrets
 import traceback
 from collections.abc import Iterator
-from copy import copy
 from typing import ClassVar, Final
 
 log = logging.getLogger("rotatek")
@@ -406,15 +405,14 @@ def _short(value: object, limit: int = 40) -> str:
 
 
 def public_error(exc: BaseException) -> UserError:
-    """What a visitor may know of `exc`, without the traceback and the tensors that it holds.
+    """What a visitor may know of `exc`, without its traceback, which holds tensors.
 
-    A `UserError` speaks for itself; memory and disk exhaustion have their own error; anything
-    else becomes a plain `UserError` with an id, logged with its traceback. The log gets each
-    exception's type, frames and the size and hash of its message; the message itself only at DEBUG
-    level, which is off unless the operator turns it on.
+    Anything but a `UserError` and exhausted memory or disk becomes a plain `UserError` with an id.
+    The log gets, under that id, each exception's type, frames and its message's size and hash; the
+    message itself only at DEBUG level, which an operator has to turn on.
     """
     if isinstance(exc, UserError):
-        return copy(exc)
+        return type(exc)(*exc.args)
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
         return OutOfMemory()
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -426,7 +424,7 @@ def public_error(exc: BaseException) -> UserError:
 
 
 def public_message(exc: BaseException) -> str:
-    """The sentence of `public_error(exc)`."""
+    """What a visitor may read about `exc`: the sentence of its `public_error`."""
     return public_error(exc).message
 
 

@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.cache.bytes import ByteCount
 from rotatek.cluster.messages import (
     ConversationLost,
@@ -181,7 +181,7 @@ class FailoverRun:
         self,
         engine: "RemoteEngine",
         job: Job,
-        stop: Flag | None,
+        stop: StopFlag | None,
         asked: RemoteRequest,
         conversation: Conversation | None,
         talk: RemoteConversation | None,
@@ -269,7 +269,7 @@ class RemoteEngine(Engine):
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         *,
         trace: bool = True,
         conversation: Conversation | None = None,
@@ -289,7 +289,7 @@ class RemoteEngine(Engine):
         conversation: Conversation,
         question: str,
         max_new_tokens: int = 64,
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         images: Image | Sequence[Image] = (),
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
@@ -308,7 +308,7 @@ class RemoteEngine(Engine):
             raise first.error
         return _plain(events)
 
-    def stream(self, job: Job, home: str, stop: Flag | None) -> Generator[Any, None, None]:
+    def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
         """What a replica tells of a job; that of `home`, while it lives.
 
         Raises:

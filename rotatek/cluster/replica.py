@@ -9,6 +9,7 @@ from typing import Final
 from PIL.Image import Image
 from ray import serve
 
+from rotatek.bridge.attention import StopFlag
 from rotatek.cluster.messages import (
     ConversationLost,
     Job,
@@ -19,7 +20,7 @@ from rotatek.cluster.messages import (
 )
 from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event
 from rotatek.errors import HistoryInvalid, UserError, public_error
@@ -51,7 +52,7 @@ class Replica:
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
         self.runs, self.waiting = Runs(answers, PATIENT), ConversationStore()
-        self._stops: dict[str, Switch] = {}
+        self._stops: dict[str, StopFlag] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
         """The events of one job, between `Started` and, where its caches wait, `KeptConversation`."""
@@ -88,7 +89,7 @@ class Replica:
         if not self.engine.health().able:
             raise RuntimeError("the accelerator is lost")
 
-    def _events(self, job: Job, stop: Switch) -> Iterator[Told]:
+    def _events(self, job: Job, stop: StopFlag) -> Iterator[Told]:
         found = self.waiting.take(job.talk, KEY) if job.asked is not None else None
         if found is None and job.request is None:
             yield ConversationLost()
@@ -114,7 +115,7 @@ class Replica:
                 waiting.close()
 
     def _answer(
-        self, job: Job, talk: Conversation, stop: Switch
+        self, job: Job, talk: Conversation, stop: StopFlag
     ) -> tuple[Iterator[Event], Request | None]:
         """The job's events; and the request, where earlier turns are read for it as text."""
         asked, given = job.asked, job.request
@@ -131,12 +132,12 @@ class Replica:
         return self._compare(job, given, talk, stop), None
 
     def _compare(
-        self, job: Job, request: Request, talk: Conversation, stop: Switch
+        self, job: Job, request: Request, talk: Conversation, stop: StopFlag
     ) -> Iterator[Event]:
         kept = talk if job.talk else None
         return self.engine.compare(request, job.columns, stop, trace=job.trace, conversation=kept)
 
-    def _again(self, job: Job, request: Request, talk: Conversation, stop: Switch) -> None:
+    def _again(self, job: Job, request: Request, talk: Conversation, stop: StopFlag) -> None:
         """Make the caches as they were: the same questions have the same answers."""
         for _ in self._compare(job, request, talk, stop):
             pass
@@ -144,7 +145,7 @@ class Replica:
             for _ in self._follow(turn, talk, stop):
                 pass
 
-    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: Switch) -> Iterator[Event]:
+    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         return self.engine.follow(talk, asked.question, asked.max_new_tokens, stop, asked.images)
 
 

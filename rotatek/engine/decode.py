@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -104,7 +104,7 @@ def decode(
     cache: Cache,
     logits: Tensor,
     max_new_tokens: int,
-    stop: Flag | None = None,
+    stop: StopFlag | None = None,
 ) -> Iterator[Step]:
     """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
 

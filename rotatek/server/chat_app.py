@@ -180,18 +180,14 @@ class ChatApp:
         engine = await asyncio.to_thread(engines.engine, call.model)
         stop = engine.flag()
 
-        def events() -> Iterator[Event]:
+        def begin() -> Iterator[Event]:
             self._check_open()
             found = self.turns.take(call, owner)
             reply.is_warm = found is not None
             self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-            try:
-                yield from self.turns.answer(engine, call, owner, stop, found)
-            finally:
-                if engines.on_lost is not None and not engine.health().able:
-                    engines.on_lost()
+            return self.turns.answer(engine, call, owner, stop, found)
 
-        told = self.runs.events(events, stop)
+        told = self.runs.events(begin, stop)
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
@@ -206,6 +202,8 @@ class ChatApp:
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()
+            if engines.on_lost is not None and not engine.health().able:
+                engines.on_lost()
 
     def _sum(self, name: str) -> float:
         """One of `ENGINES`, over the engines that are loaded."""

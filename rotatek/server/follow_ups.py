@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
+from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Restarted, Token
 from rotatek.errors import ConversationOver
 from rotatek.inputs.request import clean_text
@@ -58,7 +59,7 @@ class FollowUps:
         engine: Engine,
         call: Call,
         owner: str,
-        stop: Switch,
+        stop: StopFlag,
         found: WaitingConversation | None,
     ) -> Iterator[Event]:
         """One column's events.
@@ -90,7 +91,7 @@ class FollowUps:
                 waiting.close()
 
     def _begin(
-        self, engine: Engine, call: Call, stop: Switch, found: WaitingConversation | None
+        self, engine: Engine, call: Call, stop: StopFlag, found: WaitingConversation | None
     ) -> tuple[WaitingConversation, Iterator[Event]]:
         request = call.request
         if found is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.compare.report import report
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.compare.report import Column
+from rotatek.engine.events import Event, Failed, Finished, Restarted, Token
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -67,13 +67,14 @@ class Reply:
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
     text: str = ""
-    filled: Prefilled | None = None
-    done: Finished | None = None
 
     def __post_init__(self) -> None:
-        self.stops = StopText(self.call.stop)
-        self.tokens = 0
         self.longest = self.call.request.max_new_tokens
+        self._begin()
+
+    def _begin(self) -> None:
+        self.stops = StopText(self.call.stop)
+        self.column = Column("answer", self.call.settings)
 
     def take(self, event: Event) -> str:
         """Fold one event in; the text that it adds.
@@ -86,17 +87,14 @@ class Reply:
         if isinstance(event, Restarted):
             if self.text:
                 raise errors.AnswerBroken
-            self.tokens, self.stops = 0, StopText(self.call.stop)
+            self._begin()
             self.longest = event.max_new_tokens or self.longest
             return ""
+        self.column.take(event)
         added = ""
-        if isinstance(event, Prefilled):
-            self.filled = event
-        elif isinstance(event, Token):
-            self.tokens += 1
+        if isinstance(event, Token):
             added = self.stops.feed(event.text)
         elif isinstance(event, Finished):
-            self.done = event
             added = self.stops.rest()
         added = added if self.text else added.lstrip()
         self.text += added
@@ -105,29 +103,29 @@ class Reply:
     @property
     def finish_reason(self) -> str:
         """Why it ended: "stop", or "length" where it may not have been complete."""
-        return "length" if not self.stops.hit and self.tokens >= self.longest else "stop"
+        is_full = len(self.column.pieces) >= self.longest
+        return "length" if not self.stops.hit and is_full else "stop"
 
     @property
     def is_cut(self) -> bool:
         """Whether it was stopped, and not by a text that ends it."""
-        if self.done is None:
-            return True
-        return bool(self.done.metrics["stopped"]) and not self.stops.hit
+        done = self.column.finished
+        return done is None or bool(done.metrics["stopped"]) and not self.stops.hit
 
     @property
     def usage(self) -> dict[str, Any]:
         """Tokens as the chat API counts them; and visual tokens and live bytes of the cache."""
-        assert self.filled is not None
-        prompt = self.filled.prompt_tokens
-        metrics = {} if self.done is None else self.done.metrics
+        filled, done, new = self.column.prefilled, self.column.finished, len(self.column.pieces)
+        assert filled is not None
+        metrics = {} if done is None else done.metrics
         return {
-            "prompt_tokens": prompt,
-            "completion_tokens": self.tokens,
-            "total_tokens": prompt + self.tokens,
-            "visual_tokens": self.filled.visual_tokens,
-            "visual_tokens_kept": self.filled.visual_kept,
-            "kv_bytes": metrics.get("kv_bytes", self.filled.kv_bytes),
-            "kv_bytes_full": metrics.get("kv_bytes_full", self.filled.kv_bytes_full),
+            "prompt_tokens": filled.prompt_tokens,
+            "completion_tokens": new,
+            "total_tokens": filled.prompt_tokens + new,
+            "visual_tokens": filled.visual_tokens,
+            "visual_tokens_kept": filled.visual_kept,
+            "kv_bytes": metrics.get("kv_bytes", filled.kv_bytes),
+            "kv_bytes_full": metrics.get("kv_bytes_full", filled.kv_bytes_full),
         }
 
     def whole(self) -> dict[str, Any]:
@@ -136,9 +134,9 @@ class Reply:
         choice = {
             "index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason
         }  # fmt: skip
-        figures = report(self.call.settings, self.filled, self.done) | {"answer": self.text}
+        figures = self.column.report() | {"answer": self.text, "warm": self.is_warm}
         return self._head("chat.completion") | {
-            "choices": [choice], "usage": self.usage, "rotatek": figures | {"warm": self.is_warm}
+            "choices": [choice], "usage": self.usage, "rotatek": figures
         }  # fmt: skip
 
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:

@@ -78,8 +78,8 @@ STAGES = {
     "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
     "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 0),
     "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.compress", 2),
-    "first decoding step": ("rotatek.engine.decode.decode_one_token", 0),
-    "fifth decoding step": ("rotatek.engine.decode.decode_one_token", 4),
+    "first decoding step": ("rotatek.engine.decode.forward_one", 0),
+    "fifth decoding step": ("rotatek.engine.decode.forward_one", 4),
     "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),
 }
 FAILURES = {
@@ -250,10 +250,11 @@ def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_:
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
-class StopAfter:
+class StopAfter(threading.Event):
     """A flag that is set once it has been looked at `looks` times."""
 
     def __init__(self, looks: int) -> None:
+        super().__init__()
         self.looks = looks
 
     def is_set(self) -> bool:
