@@ -179,12 +179,14 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
 
     prefill_ms, prefill_mib, (cache, logits) = _timed(fill)
     if settings is not None:
-        cache.make_static(NEW_TOKENS + 1)  # the graph's room: the same splits, the same rounding
+        cache.graph = False
+        cache.reserve_ahead(NEW_TOKENS + 1)  # the graph's room: the same splits, the same rounding
     steps = list(decode(vlm, embedded, cache, logits, NEW_TOKENS))
     graphed = []
     if settings is not None and vlm.device.type == "cuda":
         again, logits = fill()
-        graphed = list(decode(vlm, embedded, again, logits, NEW_TOKENS, graph=True))
+        again.reserve_ahead(NEW_TOKENS + 1)
+        graphed = list(decode(vlm, embedded, again, logits, NEW_TOKENS))
     held = (
         sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
         if settings is None

@@ -79,7 +79,7 @@ class Held(DeviceTurns):
         super().__exit__(*raised)
 
     def told(self) -> dict[str, list[float]]:
-        """By who had it (`is_set` is a prefill that goes on): turns, and milliseconds in the
+        """By who had it (`checkpoint` is a prefill that goes on): turns, and milliseconds in the
         median, at the 99th percentile and at most."""
         found: dict[str, list[float]] = {}
         for who, held in self._seconds.items():
@@ -118,7 +118,7 @@ def crowd(
     """Everybody together. A client's bytes are those of a place in the batch: what is really held,
     padding included."""
     engine.pictures.clear()
-    before = engine.scheduler.counters.captures
+    before = engine.scheduler.captures
     engine.scheduler._turns = device = Held()
     run = together(engine, work, settings, args.over, args.limit)
     return {
@@ -127,7 +127,7 @@ def crowd(
         "mb_client": run.bytes_a_place / 1e6,
         "rows": run.peak_rows,
         "steps": run.steps,
-        "captures": engine.scheduler.counters.captures - before,
+        "captures": engine.scheduler.captures - before,
         "failed": run.failed,
         "cpu_s": run.cpu_s,
         "seconds": run.seconds,

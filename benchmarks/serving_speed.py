@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import decode
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
@@ -98,7 +99,9 @@ def turns(vlm: VisionLanguageModel, work: list[Request], settings: Settings, gra
             embedded, plan, _ = shared.under(settings.pruning)
             cache = empty_cache(vlm, embedded, settings, plan)
             logits, _ = fill(vlm, embedded, plan, [cache])
-            steps = decode(vlm, embedded, cache, logits, request.max_new_tokens, graph=graph)
+            if isinstance(cache, RotateKCache):
+                cache.graph = graph
+            steps = decode(vlm, embedded, cache, logits, request.max_new_tokens)
             said = [step.tokens[0] for step in steps]
         run.said[number] = [token for token in said if token not in vlm.stop_ids]
         run.tokens += len(said)

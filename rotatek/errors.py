@@ -251,24 +251,28 @@ def _short(value: object, limit: int = 40) -> str:
     return text if len(text) < limit else text[: limit - 1] + "…"
 
 
-def public_message(exc: BaseException) -> str:
-    """What a visitor may read about `exc`.
+def public_error(exc: BaseException) -> UserError:
+    """What a visitor may know of `exc`, without its traceback, which holds tensors.
 
-    A `UserError` speaks for itself; memory and disk exhaustion have their own sentence; anything
-    else becomes an id, logged with its traceback. The log gets each exception's type, frames and
-    the size and hash of its message; the message itself only at DEBUG level, which is off unless
-    the operator turns it on.
+    Anything but a `UserError` and exhausted memory or disk becomes a plain `UserError` with an id.
+    The log gets, under that id, each exception's type, frames and its message's size and hash; the
+    message itself only at DEBUG level, which an operator has to turn on.
     """
     if isinstance(exc, UserError):
-        return exc.message
+        return type(exc)(*exc.args)
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
-        return OutOfMemory.sentence
+        return OutOfMemory()
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull.sentence
+        return StorageFull()
     ident = secrets.token_hex(2)
     log.error("id %s\n%s", ident, "\n".join(_describe(link) for link in _chain(exc)))
     log.debug("id %s message: %s", ident, exc)
-    return f"Something went wrong (id {ident})"
+    return UserError(f"Something went wrong (id {ident})")
+
+
+def public_message(exc: BaseException) -> str:
+    """What a visitor may read about `exc`: the sentence of its `public_error`."""
+    return public_error(exc).message
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

@@ -31,6 +31,7 @@ from pocket.training.packing import pack
 from pocket.training.sample_reuse import retouched, uses
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
+from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models.loading import load
 

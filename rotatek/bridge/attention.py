@@ -82,17 +82,28 @@ class QueryTap(Protocol):
         ...
 
 
-class Flag(Protocol):
+class StopFlag(Protocol):
     """A visitor's wish to stop: a `threading.Event`, or what does its work between processes."""
 
     def is_set(self) -> bool:
         """Whether to stop."""
         ...
 
+    def set(self) -> None:
+        """Ask to stop."""
+        ...
+
+    def clear(self) -> None:
+        """Forget it, once nobody reads it any more."""
+        ...
+
 
 _TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
 _QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
-_STOP: Final[ContextVar[Flag | None]] = ContextVar("rotatek_stop", default=None)
+_STOP: Final[ContextVar[StopFlag | None]] = ContextVar("rotatek_stop", default=None)
+_CHECKPOINT: Final[ContextVar[Callable[[], None] | None]] = ContextVar(
+    "rotatek_checkpoint", default=None
+)
 
 
 @contextmanager
@@ -118,26 +129,35 @@ def watched(tap: QueryTap | None) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(stop: Flag | None) -> Iterator[None]:
-    """Let every attention call in this context look at `stop` first (`pause`), and end there.
+def stoppable(
+    stop: StopFlag | None, checkpoint: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Let every attention call in this context begin with `pause`.
 
     A prefill is one call for its caller; its layers are the places where it can end early.
+
+    Args:
+        stop: ends the work at the next pause.
+        checkpoint: called at every pause, to let other work go ahead.
     """
-    token = _STOP.set(stop)
+    tokens = _STOP.set(stop), _CHECKPOINT.set(checkpoint)
     try:
         with own_calls():
             yield
     finally:
-        _STOP.reset(token)
+        _STOP.reset(tokens[0])
+        _CHECKPOINT.reset(tokens[1])
 
 
 def pause() -> None:
-    """Between two pieces of a prefill's work: the place where others go ahead, and Stop works.
+    """Between two pieces of a prefill's work: others go ahead here, and Stop works.
 
     Raises:
         Stopped: where the context's `stoppable` flag is set.
     """
-    stop = _STOP.get()
+    checkpoint, stop = _CHECKPOINT.get(), _STOP.get()
+    if checkpoint is not None:
+        checkpoint()
     if stop is not None and stop.is_set():
         raise Stopped
 

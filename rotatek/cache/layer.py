@@ -163,13 +163,6 @@ class AttendingCache(Cache):
 class RewindableCache(AttendingCache):
     """A cache of compressed layers whose text can keep its addresses and forget what it added."""
 
-    def make_static(self, tokens: int) -> None:
-        """Reserve room for `tokens` more and keep every address: what a captured graph needs."""
-        for layer in self.layers:
-            layer.follow(tokens)
-            layer.text.reserve(layer.text.longest + tokens)
-            layer.text.static = True
-
     def reserve(self, tokens: int) -> bool:
         """Keep every address, with room for `tokens` more where little is left: whether it was."""
         grown = False

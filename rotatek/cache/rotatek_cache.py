@@ -308,8 +308,8 @@ class RotateKCache(RewindableCache):
         return cache
 
     def make_growing(self) -> None:
-        """Let the text grow again after `make_static`: no graph writes here any more, and nobody
-        looks on."""
+        """Let the text grow again after `reserve`: no graph writes here any more, and nobody looks
+        on."""
         for layer in self.layers:
             layer.text.static, layer.filling.recorder = False, None
 

@@ -92,7 +92,7 @@ def captured(
 
     Args:
         device: a GPU.
-        cache: what `work` grows, with its text buffers reserved.
+        cache: what `work` grows, with its room reserved.
         work: the step. It is run once outside the graph first, which sets up what is lazy.
     """
     counters = cache.counters()
@@ -102,15 +102,6 @@ def captured(
         work()
     torch.cuda.current_stream(device).wait_stream(stream)
     cache.rewind(counters)
-    return captured_again(device, cache, work)
-
-
-@torch.inference_mode()
-def captured_again(
-    device: torch.device, cache: RewindableCache, work: Callable[[], None]
-) -> torch.cuda.CUDAGraph:
-    """As `captured`, of a step that has run already as it is: only its launches are recorded."""
-    counters = cache.counters()
     graph = capture(device, work)
     cache.rewind(counters)
     return graph
@@ -123,16 +114,28 @@ class StepGraph:
     second is captured; from there on steps are replayed. It starts anew where room runs out, where
     the cache's tensors were replaced (beams, another prompt), and where a call differs in more than
     its numbers. It holds neither model nor cache.
+
+    Args:
+        room: tokens that the first reservation is for; None where a cache has all its room, and
+            the kind of a step says whether it has moved.
+
+    Attributes:
+        captures: steps captured so far.
     """
 
-    def __init__(self) -> None:
-        self.room = ROOM
+    def __init__(self, room: int | None = ROOM) -> None:
+        self.room, self.captures = room, 0
         self.replays = True  # else steps are launched kernel by kernel, in the same room
         self._kind: tuple | None = None  # of the step that has run with the room there is now
         self._held: list[Tensor] = []  # what the graph writes text to
         self._graph: Any = None
         self._fed: dict[str, Tensor] = {}
         self._answer: tuple[type[ModelOutput], dict[str, Any]] | None = None
+
+    @property
+    def captured(self) -> tuple | None:
+        """The kind of the step that was captured and is replayed from here on."""
+        return None if self._graph is None else self._kind
 
     @property
     def holding(self) -> bool:
@@ -149,16 +152,17 @@ class StepGraph:
         """One token a sample: `forward(**given)`, replayed where that is possible.
 
         Args:
-            kind: what `kind_of(given)` found.
+            kind: what `kind_of(given)` found, and what else must be equal.
             forward: the model's own.
             cache: the one among `given`, filled.
             given: the call's arguments.
         """
         if kind != self._kind or not self._holds(cache):
             self.forget()
-            if cache.reserve(self.room):
-                self.room = min(2 * self.room, MOST)  # the next time
-            self._held = [layer.text.growing for layer in cache.layers]
+            if self.room is not None:
+                if cache.reserve(self.room):
+                    self.room = min(2 * self.room, MOST)  # the next time
+                self._held = [layer.text.growing for layer in cache.layers]
             out = forward(**given)
             self._kind = kind
             return out
@@ -184,7 +188,7 @@ class StepGraph:
             and layer.text.growing is held
             and layer.text.longest < layer.text.room
             and layer.follows
-            for layer, held in zip(cache.layers, self._held, strict=True)
+            for layer, held in zip(cache.layers, self._held, strict=False)
         )
 
     def _begin(
@@ -203,6 +207,7 @@ class StepGraph:
             cache.rewind(counters)
             raise CaptureFailed from error
         self._graph = graph
+        self.captures += 1
         # None stands where the cache was, or it would hold itself.
         kept = {k: None if v is cache else v for k, v in made[0].items()}
         self._answer = type(made[0]), kept

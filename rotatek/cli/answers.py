@@ -73,22 +73,16 @@ def collected(events: "Iterable[Event]", columns: Mapping[str, Settings]) -> lis
     Raises:
         UserError: in the engine's words.
     """
-    from rotatek.compare.report import report  # noqa: PLC0415
-    from rotatek.engine.events import Failed, Finished, Prefilled  # noqa: PLC0415
+    from rotatek.compare.report import Column  # noqa: PLC0415
+    from rotatek.engine.events import Failed  # noqa: PLC0415
 
-    filled: dict[str, Prefilled] = {}
-    done: dict[str, Finished] = {}
+    found = {name: Column(name, settings) for name, settings in columns.items()}
     for event in events:
         if isinstance(event, Failed):
-            raise UserError(event.message)
-        if isinstance(event, Prefilled):
-            filled[event.column] = event
-        elif isinstance(event, Finished):
-            done[event.column] = event
-    return [
-        {"method": name} | rounded(report(settings, filled[name], done[name]))
-        for name, settings in columns.items()
-    ]
+            raise event.error
+        if event.column is not None:
+            found[event.column].take(event)
+    return [{"method": name} | rounded(column.report()) for name, column in found.items()]
 
 
 def rounded(figures: Report) -> Report:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from PIL.Image import Image
 
-from rotatek.engine.engine_status import Health
 from rotatek.errors import UserError
 from rotatek.inputs.request import Asked as Question
 from rotatek.inputs.request import Request
@@ -76,11 +75,3 @@ class KeptConversation:
 
     kv_bytes: int
     read: Request | None = None
-
-
-@dataclass(frozen=True)
-class About:
-    """A model as the front has to know it. token_bytes: of a token in an uncompressed cache."""
-
-    token_bytes: int
-    health: Health

@@ -22,10 +22,9 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.cache.bytes import ByteCount
 from rotatek.cluster.messages import (
-    About,
     ConversationLost,
     Job,
     KeptConversation,
@@ -70,28 +69,22 @@ class RemoteModel:
 
     Args:
         handle: of its replicas.
-        about: what one of them said.
+        device: where they compute.
     """
 
-    def __init__(self, handle: DeploymentHandle, about: About) -> None:
-        self._handle, self._about = handle, about
-        self.device = torch.device(about.health.device)
-
     takes_tools = False  # it has no template here
+    low_pixels = 256 * 28**2  # 256 visual tokens of Qwen2.5-VL, whatever the model
+
+    def __init__(self, handle: DeploymentHandle, device: str) -> None:
+        self._handle, self.device = handle, torch.device(device)
 
     def context(self, limit: int | None = None) -> int | None:
         """As far as a front knows: `limit`."""
         return limit
 
-    low_pixels = 256 * 28**2  # 256 visual tokens of Qwen2.5-VL, whatever the model
-
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
         """As of `VisionLanguageModel`."""
         return scaled_size(width, height, least, most)
-
-    def full_bytes(self, tokens: int) -> int:
-        """Bytes an uncompressed cache of `tokens` tokens takes."""
-        return tokens * self._about.token_bytes
 
     def preprocess(self, images: tuple[Image, ...]) -> SimpleNamespace:
         """counts: the visual tokens of each picture."""
@@ -200,7 +193,7 @@ class FailoverRun:
         self,
         engine: "RemoteEngine",
         job: Job,
-        stop: Flag | None,
+        stop: StopFlag | None,
         asked: RemoteRequest,
         conversation: Conversation | None,
         talk: RemoteConversation | None,
@@ -224,7 +217,7 @@ class FailoverRun:
                         past=self.talk.past,
                         is_exact=self.told.has_text,
                     )
-            yield Failed(None, Restarting.sentence)
+            yield Failed(Restarting())
         finally:
             if self.has_begun and not self.is_kept and self.conversation is not None:
                 self.conversation.close()
@@ -280,15 +273,15 @@ class RemoteEngine(Engine):
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
-        self._about: About = handle.about.remote().result()
-        self.vlm = RemoteModel(handle, self._about)  # type: ignore[assignment]
+        self._health: Health = handle.health.remote().result()
+        self.vlm = RemoteModel(handle, self._health.device)  # type: ignore[assignment]
         self.limits = Limits()
 
     def compare(
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         *,
         trace: bool = True,
         conversation: Conversation | None = None,
@@ -308,7 +301,7 @@ class RemoteEngine(Engine):
         conversation: Conversation,
         question: str,
         max_new_tokens: int = 64,
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         images: Image | Sequence[Image] = (),
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
@@ -327,7 +320,7 @@ class RemoteEngine(Engine):
             raise first.error
         return _plain(events)
 
-    def stream(self, job: Job, home: str, stop: Flag | None) -> Generator[Any, None, None]:
+    def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
         """What a replica tells of a job; that of `home`, while it lives.
 
         Raises:
@@ -359,7 +352,7 @@ class RemoteEngine(Engine):
 
     def health(self) -> Health:
         """As a replica said when it began; Ray Serve replaces those that fail later."""
-        return self._about.health
+        return self._health
 
     def warm_up(self) -> None:
         """Nothing: a replica does so before it is given work."""
@@ -377,6 +370,6 @@ def _plain(events: Iterator[Event | Started | Refused]) -> Iterator[Event]:
     with closing(events):  # type: ignore[type-var]
         for event in events:
             if isinstance(event, Refused):
-                yield Failed(None, event.error.message)
+                yield Failed(event.error)
             elif not isinstance(event, Started):
                 yield event

@@ -8,8 +8,8 @@ from typing import Any, Final
 from PIL.Image import Image
 from ray import serve
 
+from rotatek.bridge.attention import StopFlag
 from rotatek.cluster.messages import (
-    About,
     ConversationLost,
     Job,
     KeptConversation,
@@ -19,9 +19,10 @@ from rotatek.cluster.messages import (
 )
 from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.engine import Engine
+from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event
-from rotatek.errors import RequestTooLong, UserError, public_message
+from rotatek.errors import RequestTooLong, UserError, public_error
 from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import Message
 from rotatek.inputs.request import Request
@@ -52,7 +53,7 @@ class Replica:
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
         self.runs, self.waiting = Runs(answers, PATIENT), ConversationStore()
-        self._stops: dict[str, Switch] = {}
+        self._stops: dict[str, StopFlag] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
         """The events of one job, between `Started` and, where its caches wait,
@@ -76,9 +77,9 @@ class Replica:
         """Free a conversation's caches."""
         self.waiting.drop(talk)
 
-    async def about(self) -> About:
-        """What the front has to know of the model."""
-        return About(self.engine.vlm.full_bytes(1), self.engine.health())
+    async def health(self) -> Health:
+        """Whether the model can answer, and where it runs."""
+        return self.engine.health()
 
     async def visual_tokens(self, images: Sequence[Image]) -> list[int]:
         """How many visual tokens each picture becomes."""
@@ -90,7 +91,7 @@ class Replica:
         if not self.engine.health().able:
             raise RuntimeError("the accelerator is lost")
 
-    def _events(self, job: Job, stop: Switch) -> Iterator[Told]:
+    def _events(self, job: Job, stop: StopFlag) -> Iterator[Told]:
         found = self.waiting.take(job.talk, KEY) if job.asked is not None else None
         if found is None and job.request is None:
             yield ConversationLost()
@@ -110,13 +111,13 @@ class Replica:
                 is_kept = True
             yield Refused(error)
         except Exception as error:
-            yield Refused(UserError(public_message(error)))
+            yield Refused(public_error(error))
         finally:
             if not is_kept:
                 waiting.close()
 
     def _answer(
-        self, job: Job, talk: Conversation, stop: Switch
+        self, job: Job, talk: Conversation, stop: StopFlag
     ) -> tuple[Iterator[Event], Request | None]:
         """The job's events; and the request, where earlier turns are read for it as text."""
         asked, given = job.asked, job.request
@@ -133,12 +134,12 @@ class Replica:
         return self._compare(job, given, talk, stop), None
 
     def _compare(
-        self, job: Job, request: Request, talk: Conversation, stop: Switch
+        self, job: Job, request: Request, talk: Conversation, stop: StopFlag
     ) -> Iterator[Event]:
         kept = talk if job.talk else None
         return self.engine.compare(request, job.columns, stop, trace=job.trace, conversation=kept)
 
-    def _again(self, job: Job, request: Request, talk: Conversation, stop: Switch) -> None:
+    def _again(self, job: Job, request: Request, talk: Conversation, stop: StopFlag) -> None:
         """Make the caches as they were: the same questions have the same answers."""
         for _ in self._compare(job, request, talk, stop):
             pass
@@ -146,7 +147,7 @@ class Replica:
             for _ in self._follow(turn, talk, stop):
                 pass
 
-    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: Switch) -> Iterator[Event]:
+    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         question: Any = asked.question  # a text, or texts and places
         return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.images)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.models.memory import free_bytes
 
 LOOK_S: Final = 0.05  # how often somebody who waits looks whether he was stopped
@@ -37,7 +37,7 @@ class MemoryReservation:
         """How many requests are before this one, itself included; 0 once it is admitted."""
         return self._admission.place(self)
 
-    def wait(self, stop: Flag | None = None) -> bool:
+    def wait(self, stop: StopFlag | None = None) -> bool:
         """Wait until it is admitted, its place has changed, it is stopped, or `TELL_S` is over.
         Whether it is admitted."""
         return self._admission.wait(self, stop)
@@ -130,7 +130,7 @@ class Admission:
         with self._changed:
             return self._queue.index(lease) + 1 if lease in self._queue else 0
 
-    def wait(self, lease: MemoryReservation, stop: Flag | None) -> bool:
+    def wait(self, lease: MemoryReservation, stop: StopFlag | None) -> bool:
         """See `MemoryReservation.wait`."""
         place, looks = self.place(lease), round(TELL_S / LOOK_S)
         with self._changed:

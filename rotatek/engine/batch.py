@@ -4,6 +4,7 @@ The model's layers run once a step over all rows. Rows of one storage form share
 too (`rotatek.engine.row_group_layer`); a form of its own kind is attended apart, in the same pass.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,14 @@ from rotatek.bridge.attention import tag
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.pools import Copy, Shift
 from rotatek.engine.row_group import RowGroup, key_of
 from rotatek.engine.row_group_layer import LayerRows, RowGroupLayer, layer_rows_of
 from rotatek.models.memory import is_out_of_memory
+
+log = logging.getLogger("rotatek")
 
 Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
 
@@ -65,19 +69,22 @@ class RunningBatch(RewindableCache):
         layers: of the model.
         settled: rebuild once, as a cache joins, what its method would rebuild at every step: faster
             and larger. For the evaluation.
+        steps: replays steps as a CUDA graph, from `freeze` on.
 
     Attributes:
         order: each row's number, or None for a row that is not in use, as a step computes them.
         moved: how often tensors changed their addresses, which a graph would not survive.
     """
 
-    def __init__(self, layers: int, *, settled: bool = False) -> None:
+    def __init__(
+        self, layers: int, *, settled: bool = False, steps: StepGraph | None = None
+    ) -> None:
         self._watchers: dict[int, Sequence[Watcher]] = {}  # by place
         self._watching: dict[int, Sequence[Watcher]] = {}  # by number
         super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
-        self.settled = settled
+        self.settled, self._graph = settled, steps
         self.static = False
-        self.moved = 0
+        self.moved, self._uncaptured = 0, -1  # where a step could not be captured
         self.order: list[int | None] = []
         self._groups: dict[Hashable, RowGroup] = {}
         self._logical: dict[int, int] = {}
@@ -235,14 +242,6 @@ class RunningBatch(RewindableCache):
         self.static = True
         self._order()
 
-    def thaw(self) -> None:
-        """Undo `freeze`."""
-        self.static = False
-        for group in self._groups.values():
-            self.moved += group.thin(set(), False)
-        self._drop_empty()
-        self._order()
-
     @torch.inference_mode()
     def shrink(self) -> None:
         """Give back the room of rows that have left; under a graph text keeps its own."""
@@ -253,6 +252,33 @@ class RunningBatch(RewindableCache):
             group.shrink()
         self.moved += 1
         self._order()
+
+    def run(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The model's forward pass on these rows: replayed where nothing has moved since the last.
+
+        Args:
+            forward: the model's own.
+            args: its positional arguments.
+            kwargs: the others, this cache among them.
+        """
+        wanted = self._graph is not None and self.static and self._uncaptured != self.moved
+        kind = kind_of(kwargs) if wanted else None
+        if self._graph is None or kind is None:
+            return forward(*args, **kwargs)
+        try:
+            return self._graph.step((self.moved, *kind), forward, self, kwargs)
+        except CaptureFailed:
+            log.warning("steps without a CUDA graph", exc_info=True)
+            self._uncaptured = self.moved
+            return forward(*args, **kwargs)
+
+    @property
+    def replays(self) -> bool:
+        """Whether the next step is one that was captured before."""
+        kind = None if self._graph is None else self._graph.captured
+        return kind is not None and kind[0] == self.moved
 
     def advance(self) -> None:
         """Count the step that a graph's replay has taken."""

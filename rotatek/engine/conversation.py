@@ -1,4 +1,4 @@
-"""One setting's run, and conversations: finished runs whose caches stay for follow-up questions.
+"""Conversations: finished answers whose caches stay for follow-up questions.
 
 A request owns its caches and closes them. A `Conversation` is the one exception: who hands it to
 `Engine.compare` owns what it comes to hold, and closes it. A follow-up question feeds only its own
@@ -13,22 +13,16 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers.cache_utils import Cache
 
-from rotatek.cache.bytes import ByteCount
-from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
-from rotatek.cache.token_plan import TokenPlan, is_one_of
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.token_plan import is_one_of
+from rotatek.engine import sequences
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.batch import Watcher
 from rotatek.engine.decode import feed, feed_turn
-from rotatek.engine.sequences import Seat
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
 from rotatek.inputs.messages import Message
 from rotatek.inputs.prompt import encode_follow_up, encode_text, expand_images
 from rotatek.inputs.request import Asked
-from rotatek.inspect.answer_attention import AnswerAttentionRecorder
-from rotatek.inspect.trace import TraceRecorder
-from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
 
@@ -49,95 +43,6 @@ class SavedConversation:
 
 
 @dataclass
-class RunningColumn:
-    """One setting's run: its cache, its decoder, and what it has said since the last question."""
-
-    name: str
-    settings: Settings
-    cache: Cache
-    plan: TokenPlan
-    embedded: Embedded
-    recorder: TraceRecorder | None
-    prefill_ms: float  # so far the vision tower's share
-    attention: AnswerAttentionRecorder | None = None
-    parted: bool = False  # an earlier answer differed from the first column's
-    seat: Seat | None = None  # its row in the running batch
-    tokens: list[int] = field(default_factory=list)
-    read: int = 0  # of them, whose text has been told
-    step_ms: list[float] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
-    log_probability: float = 0.0  # of all tokens, in nats
-    added: tuple[int, int] = (0, 0)  # visual tokens of later turns, and those a pruner has kept
-
-    def __post_init__(self) -> None:
-        self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
-        self.asked = self.rows  # logical length of the cache when the last question had been fed
-        self.first_position = self.embedded.next_position
-
-    def bytes(self) -> ByteCount:
-        """Live bytes of this column's cache."""
-        return cache_bytes(self.cache)
-
-    @property
-    def grown(self) -> int:
-        """Tokens in the cache since the first prompt."""
-        return int(self.cache.get_seq_length()) - self.rows
-
-    @property
-    def watchers(self) -> list[Watcher]:
-        """What sees this column's queries while it answers."""
-        seen: list[Watcher] = [] if self.recorder is None else [self.recorder.step]
-        return seen if self.attention is None else [*seen, self.attention.see]
-
-    def begin(self, prefill_ms: float) -> None:
-        """Forget what was said: another question has been fed, in `prefill_ms`."""
-        self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
-        self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
-        self.log_probability = 0.0
-
-    def observe_token(self, turn: Prompt, placed: Embedded) -> None:
-        """Count a further turn's pictures; `placed` is the turn where it stands in the cache.
-
-        Positions may grow by less than tokens do, and a pruner may have left tokens out: what the
-        counts start from moves, so that they go on from here. The overlay of where the column looks
-        knows the first prompt's pictures only, and ends.
-        """
-        self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
-        self.first_position = placed.next_position - self.grown
-        self.embedded = replace(self.embedded, next_position=placed.next_position)
-        kept = int(placed.visual.sum())
-        if isinstance(self.cache, RotateKCache):
-            kept = self.cache.plan.visual_kept
-        self.added = self.added[0] + turn.visual_tokens, self.added[1] + kept
-        self.attention = None
-
-    def rest(self) -> None:
-        """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.seat = self.recorder = None
-        if isinstance(self.cache, RotateKCache):
-            self.cache.make_growing()
-        whole = self.embedded
-        self.embedded = replace(
-            whole,
-            embeds=whole.embeds[:, :0].clone(),
-            positions=whole.positions[..., :0].clone(),
-            visual=whole.visual[:, :0].clone(),
-            valid=whole.valid[:, :0].clone(),
-            deeper=None,
-        )
-
-    def stop_watching(self) -> None:
-        """Drop recorders that have missed a step: what they would show is not where it was."""
-        if self.seat is not None and self.seat.blind:
-            self.recorder = self.attention = None
-
-    def close(self) -> None:
-        """Let go of every tensor."""
-        self.seat = None
-        release(self.cache)
-
-
-@dataclass
 class Conversation:
     """Caches that outlive their request. Not for two threads at once.
 
@@ -145,14 +50,14 @@ class Conversation:
     of the memory for caches.
     """
 
-    columns: list[RunningColumn] = field(default_factory=list)
+    columns: list[sequences.Sequence] = field(default_factory=list)
     prompt: Prompt | None = None
     turns: int = 0
     lease: MemoryReservation | None = None
 
     def hold(
         self,
-        columns: Sequence[RunningColumn],
+        columns: Sequence[sequences.Sequence],
         prompt: Prompt,
         lease: MemoryReservation | None = None,
     ) -> None:
@@ -212,9 +117,7 @@ class Conversation:
                 "This stored cache has no conversation beside it. Load it in a program, with "
                 "`RotateKCache.load`."
             )
-        column = RunningColumn(
-            told.name, cache.settings, cache, cache.plan, told.embedded, None, 0.0
-        )
+        column = sequences.Sequence(told.name, cache.settings, cache, cache.plan, told.embedded)
         column.rows, column.asked = told.rows, told.asked
         column.first_position, column.parted = told.first_position, told.parted
         column.tokens = told.tokens
@@ -246,7 +149,7 @@ class Conversation:
             Whether that is so; otherwise the conversation is as it was.
         """
         (column,) = self.columns
-        if not isinstance(column, RunningColumn):  # a replica holds it
+        if not isinstance(column, sequences.Sequence):  # a replica holds it
             return False
         if int(column.cache.get_seq_length()) - column.asked > tokens:
             return False
@@ -303,7 +206,7 @@ def turn_of(
 
 
 def feed_follow_up(
-    vlm: VisionLanguageModel, column: RunningColumn, turn: Prompt, seen: Embedded | None = None
+    vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt, seen: Embedded | None = None
 ) -> Tensor:
     """Feed what the cache has not seen of the last answer, then a question.
 

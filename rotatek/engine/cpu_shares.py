@@ -13,7 +13,6 @@ from typing import Final
 
 import torch
 
-from rotatek.bridge.attention import Flag
 from rotatek.engine.device_turns import DeviceTurns
 
 AVAILABLE: Final = torch.get_num_threads()  # asked before anybody has taken a share
@@ -34,11 +33,10 @@ class CpuShares:
         self._changed = threading.Condition()
 
     @contextmanager
-    def prompt(self, stop: Flag | None) -> Iterator[Flag]:
-        """Read a prompt, first come, first served; inside, a stop flag to be looked at in every
-        layer, which is also where this thread takes its share."""
+    def prompt(self) -> Iterator[None]:
+        """Read a prompt, first come, first served; `share` is to be called in every layer."""
         with self._prompts, self.work():
-            yield _Sharing(self, stop)
+            yield
 
     @contextmanager
     def work(self) -> Iterator[None]:
@@ -64,15 +62,3 @@ class CpuShares:
         """Until nobody works, or so many seconds are over."""
         with self._changed:
             self._changed.wait_for(lambda: not self._working, max(0.0, seconds))
-
-
-class _Sharing:
-    """A stop flag of somebody who reads a prompt."""
-
-    def __init__(self, cores: CpuShares, stop: Flag | None) -> None:
-        self._cores, self._stop = cores, stop
-
-    def is_set(self) -> bool:
-        """Whether to stop."""
-        self._cores.share()
-        return self._stop is not None and self._stop.is_set()

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.step_graph import captured
 from rotatek.models import Embedded, VisionLanguageModel
 
 
@@ -105,13 +104,12 @@ def decode(
     cache: Cache,
     logits: Tensor,
     max_new_tokens: int,
-    stop: Flag | None = None,
-    *,
-    graph: bool = False,
+    stop: StopFlag | None = None,
 ) -> Iterator[Step]:
     """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
 
-    Vision ids are never produced. The same request gives the same tokens on the same machine.
+    Vision ids are never produced. The same request gives the same tokens on the same machine. On a
+    GPU the steps of a `RotateKCache` are replayed as a CUDA graph, unless its `graph` is off.
 
     Args:
         vlm: the model.
@@ -120,17 +118,13 @@ def decode(
         logits: [B, vocabulary] that the first token is chosen from.
         max_new_tokens: the most steps.
         stop: looked at before each step.
-        graph: replay a captured step; needs CUDA and a `RotateKCache`, and is ignored elsewhere.
     """
     banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
     position, mask = embedded.next_position, None
     if not bool(embedded.valid.all()):
         mask = embedded.valid.long()
     ended = [False] * logits.shape[0]
-    ms, graphed = 0.0, None
-    if isinstance(cache, RotateKCache):
-        cache.hand_over()  # the graph, if there is one, is this function's own
-    graph = graph and vlm.device.type == "cuda" and isinstance(cache, RotateKCache)
+    ms = 0.0
     for count in range(max_new_tokens):
         if stop is not None and stop.is_set():
             return
@@ -140,48 +134,12 @@ def decode(
         ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
         if all(ended) or count == max_new_tokens - 1:
             return
-        if graph and graphed is None and isinstance(cache, RotateKCache):
-            graphed = GraphedStep(vlm, cache, len(tokens), max_new_tokens)
         started = time.perf_counter()
-        if graphed is not None:
-            logits = graphed(chosen, position)
-        else:
-            if mask is not None:
-                mask = torch.nn.functional.pad(mask, (0, 1), value=1)
-            logits = decode_one_token(vlm, chosen, position, cache, mask)
+        if mask is not None:
+            mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+        logits = decode_one_token(vlm, chosen, position, cache, mask)
         position = position + 1
         ms = 1000 * (time.perf_counter() - started)
-
-
-class GraphedStep:
-    """One decoding step captured as a CUDA graph and replayed: the host no longer sets the pace.
-
-    Works on a filled `RotateKCache`; text grows inside buffers reserved up front, so one capture
-    serves the whole answer. Not for ZeroGPU workers. Tokens equal eager decoding's.
-    """
-
-    def __init__(
-        self, vlm: VisionLanguageModel, cache: RotateKCache, batch: int, room: int
-    ) -> None:
-        self.vlm, self.cache = vlm, cache
-        self.tokens = torch.zeros(batch, dtype=torch.long, device=vlm.device)
-        self.position = torch.zeros(batch, dtype=torch.long, device=vlm.device)
-        cache.hand_over()
-        cache.make_static(room + 1)
-        self.graph = captured(vlm.device, cache, self._forward)
-
-    def _forward(self) -> None:
-        self.logits = forward_one(self.vlm, self.tokens, self.position, self.cache, None)
-
-    @torch.inference_mode()
-    def __call__(self, tokens: Tensor, position: Tensor) -> Tensor:
-        """Next-token logits [B, vocabulary] for tokens [B] at positions [B]."""
-        self.tokens.copy_(tokens)
-        self.position.copy_(position)
-        self.graph.replay()
-        self.cache.advance()
-        synchronise(self.vlm.device)
-        return self.logits.clone()
 
 
 @torch.inference_mode()

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from rotatek.bridge.attention import Flag
 from rotatek.cache.device_timing import Pace
 
 
@@ -51,31 +50,27 @@ class DeviceTurns:
 
 
 class YieldToDecode:
-    """A stop flag for a prefill, which looks at it in every layer: there it lets others go ahead.
+    """Lets decoding steps go ahead of a prefill, between two of its layers.
 
     Args:
         turns: held by the prefill.
         patience: seconds that others wait at most, a layer aside.
         pace: keeps the device a layer behind the host, and no further.
-        stop: the visitor's own flag.
     """
 
-    def __init__(
-        self, turns: DeviceTurns, patience: Callable[[], float], pace: Pace, stop: Flag | None
-    ) -> None:
-        self._turns, self._patience, self._pace, self._stop = turns, patience, pace, stop
+    def __init__(self, turns: DeviceTurns, patience: Callable[[], float], pace: Pace) -> None:
+        self._turns, self._patience, self._pace = turns, patience, pace
         self._begin()
 
     def _begin(self) -> None:
         self._pace.follow()
         self._since = time.perf_counter()
 
-    def is_set(self) -> bool:
-        """Whether to stop; others have been let ahead where they waited long enough."""
+    def checkpoint(self) -> None:
+        """Let others ahead where they have waited long enough."""
         self._pace.follow()
         if self._turns.contended and time.perf_counter() - self._since >= self._patience():
             self._pace.settle()
             self._turns.__exit__()
             self._turns.__enter__()
             self._begin()
-        return self._stop is not None and self._stop.is_set()

@@ -11,39 +11,31 @@ model. Visitors' prefills take turns, and all of them are answered in the same s
 
 import logging
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import abc
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
-from typing import Protocol
 
 from PIL import Image
-from torch import Tensor
 
 from kernels import dispatch
-from rotatek.bridge.attention import Flag, watched
+from rotatek.bridge.attention import StopFlag, watched
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
-from rotatek.engine.conversation import (
-    Conversation,
-    RunningColumn,
-    check_room,
-    feed_follow_up,
-    turn_of,
-)
+from rotatek.engine.conversation import Conversation, check_room, feed_follow_up, turn_of
 from rotatek.engine.engine_status import EngineState, Health
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
 from rotatek.engine.events import Event, Failed, Queued, Restarted
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
 from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
 from rotatek.engine.scheduler import Scheduler
-from rotatek.engine.sequences import Seat
+from rotatek.engine.sequences import Sequence
 from rotatek.errors import (
     TIGHTER,
     ConversationGone,
     OutOfMemory,
     Restarting,
     Stopped,
-    public_message,
+    public_error,
 )
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
@@ -54,27 +46,6 @@ from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 
 log = logging.getLogger("rotatek")
-
-
-class Switch(Flag, Protocol):
-    """A stop flag that its owner can set, and clears once nobody looks at it any more."""
-
-    def set(self) -> None:
-        """Ask to stop."""
-        ...
-
-    def clear(self) -> None:
-        """Forget it."""
-        ...
-
-
-@dataclass
-class _Asked:
-    """An encoded request, and what the vision tower has seen of its pictures."""
-
-    prompt: Prompt
-    key: bytes
-    looked: ImageFeatures
 
 
 class Engine:
@@ -103,7 +74,7 @@ class Engine:
         self._lost = False  # the accelerator, for the rest of this process
 
     def answer(
-        self, request: Request, settings: Settings, stop: Flag | None = None
+        self, request: Request, settings: Settings, stop: StopFlag | None = None
     ) -> Iterator[Event]:
         """One column, named "answer".
 
@@ -121,7 +92,7 @@ class Engine:
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         *,
         trace: bool = True,
         conversation: Conversation | None = None,
@@ -146,60 +117,62 @@ class Engine:
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
             log.warning(TIGHTER)
-            yield Restarted(TIGHTER)
+            smaller = recovery.tighter(request)
+            yield Restarted(TIGHTER, smaller.max_new_tokens)
             self.pictures.clear()
             recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
-            smaller = recovery.tighter(request)
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
-            yield Failed(None, OutOfMemory.sentence)
+            yield Failed(OutOfMemory())
             recovery.free(self.vlm.device)
 
     def _attempt(
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: Flag | None,
+        stop: StopFlag | None,
         trace: bool,
         conversation: Conversation | None,
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
-        running: list[RunningColumn] = []
-        message, lease = "", None
+        running: list[Sequence] = []
+        failed, lease = None, None
         try:
             if self._lost:
                 raise Restarting
-            asked = self._prompt(request, columns)
-            lease = self.admission.ask(self._needed(asked, columns, request.max_new_tokens))
+            prompt, looked = self._prompt(request, columns)
+            lease = self.admission.ask(self._needed(prompt, columns, request.max_new_tokens))
             if not lease.admitted:
-                del asked  # who waits holds nothing
+                del prompt, looked  # who waits holds nothing
                 yield from self._queue(lease, stop)
-                asked = self._prompt(request, columns)
-            prompt = asked.prompt
-            running += self._columns(asked, columns, trace, stop)
+                prompt, looked = self._prompt(request, columns)
+            running += self._columns(prompt, looked, columns, trace, stop)
             for group in _groups(running):
                 if not self._prefill(request, group, stop):
                     break
                 for column in group:
                     yield prefilled_event(self.vlm, column, prompt)
             lease.resize(self._held(running, request.max_new_tokens))
-            yield from self._interleave(running, prompt, stop)
+            alive = self._join(running)
+            while alive:
+                for column in list(alive):
+                    yield self._next(column, running[0], alive, prompt)
             if conversation is not None and not (stop is not None and stop.is_set()):
                 conversation.hold(running, prompt, lease)
                 running, lease = [], None
         except Exception as exc:
             if is_out_of_memory(exc):
                 return True
-            message = self._said(exc)
+            failed = self._failed(exc)
         finally:
             self._close(running)
             if lease is not None:
                 lease.release()
-        if message:
-            yield Failed(None, message)
+        if failed is not None:
+            yield failed
         return False
 
-    def _queue(self, lease: MemoryReservation, stop: Flag | None) -> Iterator[Event]:
+    def _queue(self, lease: MemoryReservation, stop: StopFlag | None) -> Iterator[Event]:
         """Wait for room; whoever listens is told the place, and may leave.
 
         Raises:
@@ -210,9 +183,9 @@ class Engine:
             if not lease.wait(stop) and stop is not None and stop.is_set():
                 raise Stopped
 
-    def _close(self, columns: Sequence[RunningColumn]) -> None:
+    def _close(self, columns: list[Sequence]) -> None:
         """Take columns out of the running batch, and let go of every tensor."""
-        self.scheduler.leave([column.seat for column in columns if column.seat is not None])
+        self.scheduler.leave(columns)
         for column in columns:
             column.close()
 
@@ -220,32 +193,32 @@ class Engine:
         """Bytes for the caches of everybody."""
         return self.limits.cache_bytes or room_of(self.vlm.device)
 
-    def _needed(self, asked: _Asked, columns: Mapping[str, Settings], new_tokens: int) -> int:
+    def _needed(self, prompt: Prompt, columns: Mapping[str, Settings], new_tokens: int) -> int:
         """Bytes that a request's caches will take, about."""
-        visual = asked.prompt.visual_tokens
-        text = self.vlm.full_bytes(asked.prompt.ids.shape[1] - visual + new_tokens)
+        visual = prompt.visual_tokens
+        text = self.vlm.full_bytes(prompt.ids.shape[1] - visual + new_tokens)
         shares = sum(settings.nominal_kv for settings in columns.values())
         return round(len(columns) * text + shares * self.vlm.full_bytes(visual))
 
-    def _held(self, columns: Sequence[RunningColumn], new_tokens: int) -> int:
+    def _held(self, columns: list[Sequence], new_tokens: int) -> int:
         """Bytes that caches take once their answers are as long as they may be."""
         room = len(columns) * self.vlm.full_bytes(new_tokens)
         return room + sum(column.bytes().total for column in columns)
 
-    def _said(self, failure: Exception) -> str:
-        """What a visitor may read of it; a lost accelerator is remembered."""
+    def _failed(self, failure: Exception) -> Failed:
+        """What a visitor is told of it; a lost accelerator is remembered."""
         if is_out_of_memory(failure):
-            return OutOfMemory.sentence
+            return Failed(OutOfMemory())
         self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
-        return Restarting.sentence if self._lost else public_message(failure)
+        return Failed(Restarting() if self._lost else public_error(failure))
 
     def follow(
         self,
         conversation: Conversation,
         question: str,
         max_new_tokens: int = 64,
-        stop: Flag | None = None,
-        images: Image.Image | Sequence[Image.Image] = (),
+        stop: StopFlag | None = None,
+        images: Image.Image | abc.Sequence[Image.Image] = (),
     ) -> Iterator[Event]:
         """Ask again, about the same images or further ones: columns go on from their own caches.
 
@@ -268,10 +241,10 @@ class Engine:
         return self._follow(conversation, turn, max_new_tokens, stop)
 
     def _follow(
-        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: Flag | None
+        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: StopFlag | None
     ) -> Iterator[Event]:
         """`follow`, with the question as the model reads it."""
-        message, answered, prompt = "", False, conversation.prompt
+        failed, answered, prompt = None, False, conversation.prompt
         assert prompt is not None
         shared, seen = SharedPrompt(self.vlm, turn), None
         try:
@@ -281,30 +254,33 @@ class Engine:
                         shared.see(column.settings.pruning)
                         seen = shared.under(column.settings.pruning)[0]
                     logits = feed_follow_up(self.vlm, column, turn, seen)
-                self._seat(column, logits, max_new_tokens, stop)
+                column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
             if conversation.lease is not None:
                 conversation.lease.resume(self._held(conversation.columns, max_new_tokens))
-            yield from self._interleave(conversation.columns, prompt, stop)
+            alive = self._join(conversation.columns)
+            while alive:
+                for column in list(alive):
+                    yield self._next(column, conversation.columns[0], alive, prompt)
             answered = not (stop is not None and stop.is_set())
             if answered:
                 conversation.hold(conversation.columns, prompt, conversation.lease)
         except Stopped:
             pass
         except Exception as exc:
-            message = self._said(exc)
+            failed = self._failed(exc)
         finally:
             if not answered:
                 self._close(conversation.columns)
                 conversation.close()
-        if message:
-            yield Failed(None, message)
+        if failed is not None:
+            yield failed
 
     def _turn(
         self,
         conversation: Conversation,
         question: str,
-        pictures: Sequence[Image.Image],
+        pictures: abc.Sequence[Image.Image],
         max_new_tokens: int,
     ) -> Prompt:
         """A follow-up question, if the conversation has room for it and its answer."""
@@ -319,7 +295,7 @@ class Engine:
         check_room(conversation, tokens, self.limits.turns, limit)
         return turn
 
-    def flag(self) -> Switch:
+    def flag(self) -> StopFlag:
         """A stop flag for one of this engine's answers."""
         return threading.Event()
 
@@ -352,7 +328,9 @@ class Engine:
         status = dispatch.status(device)
         return Health(not self._lost, device, status.backend, status.reason)
 
-    def _prompt(self, request: Request, columns: Mapping[str, Settings]) -> _Asked:
+    def _prompt(
+        self, request: Request, columns: Mapping[str, Settings]
+    ) -> tuple[Prompt, ImageFeatures]:
         """Encode a request; what the vision tower has seen of its pictures already is found."""
         key = key_of(request.images, request.times)
         warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
@@ -362,14 +340,18 @@ class Engine:
                 pixels = self.vlm.look(request, self.limits.max_prompt_tokens)
         with self.scheduler.preparing:
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
-        return _Asked(prompt, key, warm or ImageFeatures(prompt.pixels))
+        return prompt, warm or ImageFeatures(key, prompt.pixels)
 
     def _columns(
-        self, asked: _Asked, columns: Mapping[str, Settings], trace: bool, stop: Flag | None
-    ) -> list[RunningColumn]:
+        self,
+        prompt: Prompt,
+        looked: ImageFeatures,
+        columns: Mapping[str, Settings],
+        trace: bool,
+        stop: StopFlag | None,
+    ) -> list[Sequence]:
         """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
-        look = partial(self.pictures.look, asked.key, asked.looked, asked.prompt)
-        shared = SharedPrompt(self.vlm, asked.prompt, look)
+        shared = SharedPrompt(self.vlm, prompt, partial(self.pictures.look, looked, prompt))
         for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
             with self.scheduler.prefill(stop):
                 shared.see(pruner)
@@ -383,11 +365,11 @@ class Engine:
                 AnswerAttentionRecorder.of(plan.layers) if trace and not self.graphs else None
             )
             made.append(
-                RunningColumn(name, settings, cache, plan, embedded, recorder, ms, attention)
+                Sequence(name, settings, cache, plan, embedded, recorder, attention, ms, stop=stop)
             )
         return made
 
-    def _prefill(self, request: Request, group: list[RunningColumn], stop: Flag | None) -> bool:
+    def _prefill(self, request: Request, group: list[Sequence], stop: StopFlag | None) -> bool:
         """Fill one group's caches from one forward pass; whether it came to its end."""
         first, caches = group[0], [column.cache for column in group]
         seen = RecorderGroup([column.attention for column in group if column.attention is not None])
@@ -398,44 +380,32 @@ class Engine:
             return False
         for column, ms in zip(group, times, strict=True):
             column.prefill_ms += ms
-            self._seat(column, logits, request.max_new_tokens, stop)
+            # a graph's replay shows no queries
+            column.start(logits, request.max_new_tokens, stop, watched=not self.graphs)
         return True
 
-    def _seat(
-        self, column: RunningColumn, logits: Tensor, max_new_tokens: int, stop: Flag | None
-    ) -> None:
-        """Make a filled column ready to join the running batch."""
-        position = int(column.embedded.next_position[0])
-        column.seat = Seat(column.cache, position, logits, max_new_tokens, stop)
-        if not self.graphs:  # a graph's replay has no eyes
-            column.seat.watchers = column.watchers
+    def _next(
+        self, column: Sequence, reference: Sequence, alive: list[Sequence], prompt: Prompt
+    ) -> Event:
+        """The next token of a column, or its figures: then it is no longer `alive`."""
+        sampled = self.scheduler.next(column)
+        if sampled is not None and sampled.token not in self.vlm.stop_ids:
+            return token_event(self.vlm, column, reference, sampled)
+        alive.remove(column)
+        column.stop_watching()
+        stopped = column.stop is not None and column.stop.is_set()
+        return finished_event(self.vlm, column, reference, prompt, stopped)
 
-    def _interleave(
-        self, running: list[RunningColumn], prompt: Prompt, stop: Flag | None
-    ) -> Iterator[Event]:
-        """One token from each column in turn, until all have ended."""
-        reference, alive = running[0], list(running)
-        self._join(running)
-        while alive:
-            for column in list(alive):
-                pick = None if column.seat is None else self.scheduler.next(column.seat)
-                if pick is None or pick.token in self.vlm.stop_ids:
-                    alive.remove(column)
-                    column.stop_watching()
-                    stopped = stop is not None and stop.is_set()
-                    yield finished_event(self.vlm, column, reference, prompt, stopped)
-                    continue
-                yield token_event(self.vlm, column, reference, pick)
-
-    def _join(self, columns: Sequence[RunningColumn]) -> None:
-        """Let filled columns answer; one whose prefill was stopped has nothing to say."""
-        seats = [column.seat for column in columns if column.seat is not None]
-        number = self.scheduler.request()
-        for seat in seats:
-            seat.request = number
-            seat.first = None if seat is columns[0].seat else columns[0].seat
-        if seats:
-            self.scheduler.join(seats)
+    def _join(self, columns: list[Sequence]) -> list[Sequence]:
+        """Let filled columns answer; one whose prefill was stopped has nothing to say. All of them,
+        as `_next` takes them."""
+        ready, number = [column for column in columns if not column.ended], self.scheduler.request()
+        for column in ready:
+            column.request = number
+            column.first = None if column is columns[0] else columns[0]
+        if ready:
+            self.scheduler.join(ready)
+        return list(columns)
 
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
@@ -446,9 +416,9 @@ class Engine:
             pass
 
 
-def _groups(columns: list[RunningColumn]) -> list[list[RunningColumn]]:
+def _groups(columns: list[Sequence]) -> list[list[Sequence]]:
     """Columns by shared plan, in order of first appearance."""
-    groups: dict[int, list[RunningColumn]] = {}
+    groups: dict[int, list[Sequence]] = {}
     for column in columns:
         groups.setdefault(id(column.plan), []).append(column)
     return list(groups.values())

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import dispatch
-from rotatek.engine.conversation import RunningColumn
 from rotatek.engine.events import Finished, Prefilled, Token
-from rotatek.engine.sequences import SampledToken
+from rotatek.engine.sequences import SampledToken, Sequence
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
 from rotatek.models import Prompt, VisionLanguageModel
@@ -17,17 +16,18 @@ from rotatek.models import Prompt, VisionLanguageModel
 CONTEXT: Final = 8  # tokens that are decoded again before a new one
 
 
-def prefilled_event(vlm: VisionLanguageModel, column: RunningColumn, prompt: Prompt) -> Prefilled:
+def prefilled_event(vlm: VisionLanguageModel, column: Sequence, prompt: Prompt) -> Prefilled:
     """A column whose cache is filled, and not yet in the running batch."""
-    count = column.bytes()
+    count, tokens = column.bytes(), prompt.ids.shape[1] + column.grown
     return Prefilled(
         column=column.name,
         prefill_ms=column.prefill_ms,
         visual_tokens=prompt.visual_tokens + column.added[0],
         visual_kept=column.plan.visual_kept + column.added[1],
+        prompt_tokens=tokens,
         nominal_kv=column.settings.nominal_kv,
         kv_bytes=count.total,
-        kv_bytes_full=vlm.full_bytes(prompt.ids.shape[1] + column.grown),
+        kv_bytes_full=vlm.full_bytes(tokens),
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,
         attention=dispatch.backend(vlm.device.type),
@@ -35,28 +35,28 @@ def prefilled_event(vlm: VisionLanguageModel, column: RunningColumn, prompt: Pro
 
 
 def token_event(
-    vlm: VisionLanguageModel, column: RunningColumn, reference: RunningColumn, pick: SampledToken
+    vlm: VisionLanguageModel, column: Sequence, reference: Sequence, sampled: SampledToken
 ) -> Token:
     """Take one token into the column's record."""
     index = len(column.tokens)
     compared = column is not reference
     before = compared and not column.parted and column.tokens == reference.tokens[:index]
-    column.log_probability += math.log(max(pick.probability, 1e-30))
-    column.tokens.append(pick.token)
+    column.log_probability += math.log(max(sampled.probability, 1e-30))
+    column.tokens.append(sampled.token)
     if index:
-        column.step_ms.append(pick.ms)
+        column.step_ms.append(sampled.ms)
     kl = None
     if before and len(reference.tokens) > index:
-        kl = pick.kl
+        kl = sampled.kl
         column.kl += [] if kl is None else [kl]
-    divergent = compared and reference.tokens[index : index + 1] != [pick.token]
+    divergent = compared and reference.tokens[index : index + 1] != [sampled.token]
     text = _newly_said(vlm, column)
     return Token(
-        column.name, index, pick.token, text, pick.ms, divergent, kl, pick.probability
+        column.name, index, sampled.token, text, sampled.ms, divergent, kl, sampled.probability
     )  # fmt: skip
 
 
-def _newly_said(vlm: VisionLanguageModel, column: RunningColumn) -> str:
+def _newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
     """The text that the latest token completes: the same however long the answer is, since what is
     more than a few tokens back no longer changes what follows."""
     tokens, read = column.tokens, column.read
@@ -71,8 +71,8 @@ def _newly_said(vlm: VisionLanguageModel, column: RunningColumn) -> str:
 
 def finished_event(
     vlm: VisionLanguageModel,
-    column: RunningColumn,
-    reference: RunningColumn,
+    column: Sequence,
+    reference: Sequence,
     prompt: Prompt,
     stopped: bool,
 ) -> Finished:
@@ -86,7 +86,7 @@ def finished_event(
     metrics: dict[str, Any] = {
         "kv_bytes": count.total,
         "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + column.grown),
-        "bytes": count.parts,
+        "bytes": _by_part(vlm, column, prompt, count.parts),
         "nominal_kv": column.settings.nominal_kv,
         "prefill_ms": column.prefill_ms,
         "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
@@ -103,7 +103,20 @@ def finished_event(
     )  # fmt: skip
 
 
-def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
+def _by_part(
+    vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, parts: dict[str, int]
+) -> dict[str, int]:
+    """A plain cache holds visual and text tokens in one tensor: tell them apart."""
+    if not column.settings.is_baseline:
+        return parts
+    visual = vlm.full_bytes(prompt.visual_tokens + column.added[0])
+    half = min(visual, parts["text"]) // 2
+    return parts | {
+        "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half
+    }  # fmt: skip
+
+
+def _kept(column: Sequence, prompt: Prompt) -> NDArray[np.bool_] | None:
     """[visual_tokens] bool, or None where every token stayed."""
     if column.embedded.kept is not None:
         return column.embedded.kept.numpy()
@@ -112,13 +125,13 @@ def _kept(column: RunningColumn, prompt: Prompt) -> NDArray[np.bool_] | None:
     return column.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
 
 
-def _trace(column: RunningColumn, prompt: Prompt) -> Trace | None:
+def _trace(column: Sequence, prompt: Prompt) -> Trace | None:
     if column.recorder is None or not column.recorder.layers:
         return None
     return column.recorder.finish(prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt))
 
 
-def _answer_attention(column: RunningColumn, prompt: Prompt) -> AnswerAttention | None:
+def _answer_attention(column: Sequence, prompt: Prompt) -> AnswerAttention | None:
     if column.attention is None:
         return None
     return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rotatek.errors import UserError
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
@@ -23,7 +24,8 @@ class Queued:
 @dataclass(frozen=True)
 class Prefilled:
     """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
-    kv_bytes: live storages; kv_bytes_full: an uncompressed cache of the same tokens;
+    prompt_tokens: all that the cache has read; kv_bytes: live storages; kv_bytes_full: an
+    uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
     grids: where they lie on each image, empty where that is not known;
     attention: "triton" or "reference"."""
@@ -32,6 +34,7 @@ class Prefilled:
     prefill_ms: float
     visual_tokens: int
     visual_kept: int
+    prompt_tokens: int
     nominal_kv: float
     kv_bytes: int
     kv_bytes_full: int
@@ -74,19 +77,25 @@ class Finished:
 
 @dataclass(frozen=True)
 class Restarted:
-    """Memory ran out: every column starts again, once, under tighter limits. What columns have
-    shown so far is void; message says so and may be shown."""
+    """Every column starts again. What columns have shown so far is void; message says so and may be
+    shown. max_new_tokens: the limit from here on where memory ran out, else None."""
 
     message: str
+    max_new_tokens: int | None = None
     column: None = None
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A column, or with column None everything, could not be answered; message may be shown."""
+    """The request could not be answered. error: why; its message may be shown."""
 
-    column: str | None
-    message: str
+    error: UserError
+    column: None = None
+
+    @property
+    def message(self) -> str:
+        """The error's sentence."""
+        return self.error.message
 
 
 Event = Queued | Prefilled | Token | Finished | Restarted | Failed

@@ -26,10 +26,11 @@ HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's firs
 class ImageFeatures:
     """One request's pictures, as a model has seen them.
 
-    pixels: their tokens and grids; features: every visual token; watched: what encoder-stage
-    pruners choose by.
+    key: of `key_of`; pixels: their tokens and grids; features: every visual token; watched: what
+    encoder-stage pruners choose by.
     """
 
+    key: bytes
     pixels: Pixels
     features: Tensor | None = None
     watched: Any = None
@@ -95,11 +96,10 @@ class ImageFeatureCache:
             self._kept.move_to_end(key)
             return looked
 
-    def look(self, key: bytes, looked: ImageFeatures, prompt: Prompt, pruner: TokenPruner) -> Seen:
+    def look(self, looked: ImageFeatures, prompt: Prompt, pruner: TokenPruner) -> Seen:
         """What `encode_images` makes of a picture, from what it has made of it before.
 
         Args:
-            key: of the picture.
             looked: the picture; what is found is noted there, and kept.
             prompt: with its pixels, and the question for a pruner that goes by it.
             pruner: one of the encoder stage chooses among the tokens.
@@ -107,13 +107,13 @@ class ImageFeatureCache:
         pixels = prompt.pixels
         if not looked.serves(pruner):
             with self._guard:  # somebody may have looked since this request came
-                looked.learn(self._kept.get(key))
+                looked.learn(self._kept.get(looked.key))
         if not looked.serves(pruner):
             if _watches(pruner):
                 looked.watched = self.vlm.run_tower(pixels)
             else:
                 looked.features, _ = self.vlm.encode_images(pixels, pruner)
-            self._keep(key, looked)
+            self._keep(looked)
         if not _watches(pruner):
             assert looked.features is not None
             return looked.features, None
@@ -121,13 +121,13 @@ class ImageFeatureCache:
             pixels, pruner, watched=looked.watched, question=prompt.question
         )
 
-    def _keep(self, key: bytes, looked: ImageFeatures) -> None:
+    def _keep(self, looked: ImageFeatures) -> None:
         """Keep what was found; those that were asked least recently make room."""
         light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
-            looked.learn(self._kept.pop(key, None))
-            self._kept[key] = looked
+            looked.learn(self._kept.pop(looked.key, None))
+            self._kept[looked.key] = looked
             while self._kept and sum(one.bytes() for one in self._kept.values()) > self.most_bytes:
                 self._kept.popitem(last=False)
 

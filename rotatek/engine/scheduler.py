@@ -12,23 +12,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from rotatek.bridge.attention import Flag, stoppable
+from rotatek.bridge.attention import StopFlag, stoppable
 from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
+from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import decode, recovery
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.batch_graph import BatchGraph
 from rotatek.engine.cpu_shares import AVAILABLE, CpuShares
 from rotatek.engine.device_turns import DeviceTurns, YieldToDecode
-from rotatek.engine.sequences import Counters, SampledToken, Seat
+from rotatek.engine.sequences import Counters, SampledToken, Sequence
 from rotatek.engine.steps import PendingStep, chosen
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
@@ -72,28 +72,27 @@ class Scheduler:
         self._told = threading.Condition()
         self._leading = False
         self._batch: RunningBatch | None = None
-        self._seats: dict[int, Seat] = {}  # by row
+        self._rows: dict[int, Sequence] = {}  # by row
         self._requests = 0
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
         self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
-        self._graph: BatchGraph | None = None
-        self._flight: PendingStep | None = None  # a step that was launched and not yet waited for
-        self._moved = self._uncaptured = -1  # states of the batch: at the last step; not capturable
+        self._pending: PendingStep | None = None  # a step that was launched and not yet waited for
+        self._steps = StepGraph(room=None)
         self._banned: Tensor | None = None
 
     # -- what an engine calls ------------------------------------------------------------------
 
     @contextmanager
-    def prefill(self, stop: Flag | None) -> Iterator[None]:
+    def prefill(self, stop: StopFlag | None) -> Iterator[None]:
         """The device, for a vision tower or a prefill: one at a time, between steps and beside
         them. A processor's cores are shared out instead."""
         if self.cores is not None:
-            with self.cores.prompt(stop) as flag, stoppable(flag):
+            with self.cores.prompt(), stoppable(stop, self.cores.share):
                 yield
         else:
             with self._prefills, self._turns:
-                flag = YieldToDecode(self._turns, self._patience, Pace(self.device), stop)
-                with stoppable(flag):
+                steps = YieldToDecode(self._turns, self._patience, Pace(self.device))
+                with stoppable(stop, steps.checkpoint):
                     yield
                 synchronise(self.device)
         if self.device.type == "cpu":
@@ -102,7 +101,7 @@ class Scheduler:
     def _patience(self) -> float:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""
         own = max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
-        return own if self._flight is None else own + self._step_s
+        return own if self._pending is None else own + self._step_s
 
     def request(self) -> int:
         """A number for a request's rows."""
@@ -110,36 +109,39 @@ class Scheduler:
             self._requests += 1
             return self._requests
 
-    def join(self, seats: Sequence[Seat]) -> None:
+    def join(self, sequences: list[Sequence]) -> None:
         """Let filled caches answer. Their first tokens are ready at once.
 
         Raises:
             RuntimeError: where memory is missing; nothing has joined then.
         """
-        logits = torch.cat([seat.logits for seat in seats])
-        picks = self._chosen(seats, range(len(seats)), logits, 0.0)  # no row waits for these
+        logits = torch.cat([one.logits for one in sequences if one.logits is not None])
+        places = list(range(len(sequences)))
+        picks = self._chosen(sequences, places, logits, 0.0)  # no row waits for these
+        for one in sequences:
+            one.logits = None
         with self._turns:
             self._land()
-            self.counters.prefills += len(seats)
-            self._hand_out(seats, picks)
-            self._seat([seat for seat in seats if not seat.ended])
+            self.counters.prefills += len(sequences)
+            self._hand_out(sequences, picks)
+            self._admit([sequence for sequence in sequences if not sequence.ended])
 
-    def next(self, seat: Seat) -> SampledToken | None:
+    def next(self, sequence: Sequence) -> SampledToken | None:
         """The next token of a row, or None where it has ended.
 
         Raises:
             Exception: what went wrong in a step, for this row.
         """
         while True:
-            if seat.stop is not None and seat.stop.is_set():
-                self.leave([seat], restore=True)
+            if sequence.stop is not None and sequence.stop.is_set():
+                self.leave([sequence], restore=True)
                 return None
             with self._told:
-                if seat.picks:
-                    return seat.picks.popleft()
-                if seat.failure is not None:
-                    raise seat.failure
-                if seat.ended:
+                if sequence.sampled:
+                    return sequence.sampled.popleft()
+                if sequence.failure is not None:
+                    raise sequence.failure
+                if sequence.ended:
                     return None
                 if self._leading:
                     self._told.wait()
@@ -147,28 +149,33 @@ class Scheduler:
                 self._leading = True
             self._lead()
 
-    def leave(self, seats: Sequence[Seat], *, restore: bool = False) -> None:
+    def leave(self, sequences: list[Sequence], *, restore: bool = False) -> None:
         """Let rows go before their end, between two steps.
 
         Args:
-            seats: whose; those that have ended are left as they are.
+            sequences: whose; those that have ended are left as they are.
             restore: give their caches back, for what is still to be read of them.
         """
-        if all(seat.row is None for seat in seats):
-            for seat in seats:
-                seat.ended = True
+        if all(sequence.row is None for sequence in sequences):
+            for sequence in sequences:
+                sequence.ended = True
             return
         with self._turns:
             self._land()
-            self._unseat([seat for seat in seats if seat.row is not None], restore)
-            for seat in seats:
-                seat.ended = True
-                seat.picks.clear()
+            self._remove([sequence for sequence in sequences if sequence.row is not None], restore)
+            for sequence in sequences:
+                sequence.ended = True
+                sequence.sampled.clear()
 
     @property
     def running(self) -> int:
         """Rows that are answering."""
-        return len(self._seats)
+        return len(self._rows)
+
+    @property
+    def captures(self) -> int:
+        """Steps captured as CUDA graphs since it was made."""
+        return self._steps.captures
 
     @property
     def places(self) -> int:
@@ -187,42 +194,42 @@ class Scheduler:
 
     # -- between steps -------------------------------------------------------------------------
 
-    def _seat(self, seats: Sequence[Seat]) -> None:
+    def _admit(self, sequences: list[Sequence]) -> None:
         """Put rows into the batch."""
-        if not seats:
+        if not sequences:
             return
         if self._batch is None:
-            self._batch = RunningBatch(len(decoder_layers(self.vlm.model)))
+            self._batch = RunningBatch(len(decoder_layers(self.vlm.model)), steps=self._steps)
             self._batch.static = self.graphs
-            self._moved = self._uncaptured = -1
-        limit = max(seat.limit for seat in seats)
-        watchers = [() if seat.blind else seat.watchers for seat in seats]
-        caches = [seat.cache for seat in seats]
-        here = len({seat.request for seat in (*self._seats.values(), *seats)})
+        limit = max(sequence.limit for sequence in sequences)
+        watchers = [() if sequence.blind else sequence.watchers for sequence in sequences]
+        caches = [sequence.cache for sequence in sequences]
+        here = len({sequence.request for sequence in (*self._rows.values(), *sequences)})
         growth = max(1.0, self._expected() / here)
         rows = self._batch.join(caches, limit, watchers, reserve=self.graphs, growth=growth)
-        for seat, (row,) in zip(seats, rows, strict=True):
-            seat.row = row
-            self._seats[row] = seat
+        for sequence, (row,) in zip(sequences, rows, strict=True):
+            sequence.row = row
+            self._rows[row] = sequence
         self._weigh()
 
-    def _unseat(self, seats: Sequence[Seat], restore: bool) -> None:
+    def _remove(self, sequences: list[Sequence], restore: bool) -> None:
         """Take rows out of the batch."""
-        rows = {seat.row: seat for seat in seats if seat.row is not None}
+        rows = {sequence.row: sequence for sequence in sequences if sequence.row is not None}
         if not rows or self._batch is None:
             return
-        for row, seat in rows.items():
-            seat.row = None
-            self._seats.pop(row, None)
+        for row, sequence in rows.items():
+            sequence.row = None
+            self._rows.pop(row, None)
         try:
             self._batch.leave(rows, {r: s.cache for r, s in rows.items()} if restore else None)
         except Exception as error:  # no room for what was to be given back
-            for seat in rows.values():
-                seat.failure = error.with_traceback(None)
-                release(seat.cache)
+            for sequence in rows.values():
+                sequence.failure = error.with_traceback(None)
+                release(sequence.cache)
             self._drop(rows)
-        if not self._seats:
-            self._batch = self._graph = None
+        if not self._rows:
+            self._batch = None
+            self._steps.forget()
         self._weigh()
 
     def _drop(self, rows: Iterable[int]) -> None:
@@ -231,9 +238,9 @@ class Scheduler:
         try:
             self._batch.leave(rows)
         except Exception as error:
-            for seat in self._seats.values():
-                seat.failure, seat.row = error, None
-            self._seats.clear()
+            for sequence in self._rows.values():
+                sequence.failure, sequence.row = error, None
+            self._rows.clear()
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -258,26 +265,21 @@ class Scheduler:
         """One token for every row that is answering. Where the next step would be replayed, it is
         launched before anybody hears of this one: whatever visitors' threads do then, the device
         works beside them."""
-        if self._flight is None:
+        if self._pending is None:
             self._launch()
         self._land()
-        if self._batch is not None and self._replays(self._batch):
+        if self._batch is not None and self._batch.replays:
             self._launch()
-
-    def _replays(self, batch: RunningBatch) -> bool:
-        """Whether the next step is one that was captured before."""
-        graph = self._graph
-        return graph is not None and graph.fits and self._moved == batch.moved
 
     def _launch(self) -> None:
         """Begin a step of all rows; failures are the rows', not the leader's."""
-        self._end([s for s in self._seats.values() if s.stop is not None and s.stop.is_set()])
+        self._end([s for s in self._rows.values() if s.stop is not None and s.stop.is_set()])
         batch = self._batch
         if batch is None:
             return
         counters, failure = batch.counters(), None
         try:
-            self._flight = self._forward(batch, counters)
+            self._pending = self._forward(batch, counters)
         except BaseException as error:
             failure = error
         if failure is not None:
@@ -285,86 +287,69 @@ class Scheduler:
 
     def _land(self) -> None:
         """Wait for the step that was launched, if any, and hand out its tokens."""
-        flight, self._flight = self._flight, None
-        if flight is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
         assert self._batch is not None
         failure = None
         try:
             synchronise(self.device)
-            seconds = flight.watch.seconds
-            picks = self._chosen(flight.seats, flight.places, flight.logits, 1000 * seconds)
+            seconds = pending.watch.seconds
+            picks = self._chosen(pending.sequences, pending.places, pending.logits, 1000 * seconds)
         except BaseException as error:
             failure = error
         if failure is not None:
-            self._undo(flight.counters, failure)
+            self._undo(pending.counters, failure)
             return
-        if flight.usual or not self._step_s:
+        if pending.usual or not self._step_s:
             self._step_s = seconds
         self._batch.stepped()
         self.counters.steps += 1
-        for seat in flight.seats:
-            seat.position += 1
-        self._hand_out(flight.seats, picks)
+        for sequence in pending.sequences:
+            sequence.position += 1
+        self._hand_out(pending.sequences, picks)
 
-    def _end(self, stopped: Sequence[Seat]) -> None:
+    def _end(self, stopped: list[Sequence]) -> None:
         """Rows whose visitors want no more."""
-        self._unseat(stopped, restore=True)
-        for seat in stopped:
-            seat.ended = True
-            seat.picks.clear()
+        self._remove(stopped, restore=True)
+        for sequence in stopped:
+            sequence.ended = True
+            sequence.sampled.clear()
 
     def _forward(self, batch: RunningBatch, counters: list[Any]) -> PendingStep:
         """Feed every row's last token."""
-        rows = [None if number is None else self._seats[number] for number in batch.order]
-        fed = [(0, 0) if seat is None else (seat.token, seat.position) for seat in rows]
+        rows = [None if number is None else self._rows[number] for number in batch.order]
+        fed = [(0, 0) if one is None else (one.token, one.position) for one in rows]
         tokens, position = torch.tensor(fed, device=self.device).T
-        usual = not self.graphs or self._replays(batch)
+        usual = not self.graphs or batch.replays
         with Stopwatch(self.device) as watch:
-            logits = self._logits(batch, tokens, position)
-        places = [place for place, seat in enumerate(rows) if seat is not None]
-        seats = [seat for seat in rows if seat is not None]
-        return PendingStep(seats, places, logits, counters, watch, usual)
+            logits = decode.forward_one(self.vlm, tokens, position, batch, None)
+        places = [place for place, one in enumerate(rows) if one is not None]
+        sequences = [one for one in rows if one is not None]
+        return PendingStep(sequences, places, logits, counters, watch, usual)
 
-    def _logits(self, batch: RunningBatch, tokens: Tensor, position: Tensor) -> Tensor:
-        """A step: replayed where nothing has moved since the last one, else launched."""
-        steady, self._moved = self._moved == batch.moved, batch.moved
-        if self.graphs and steady and self._uncaptured != batch.moved:
-            try:
-                if self._graph is None or not self._graph.fits:
-                    self._graph = None  # its memory first
-                    self._graph = BatchGraph(self.vlm, batch)
-                    self.counters.captures += 1
-                return self._graph(tokens, position)
-            except RuntimeError as error:
-                if self._graph is not None or is_out_of_memory(error):
-                    raise
-                log.warning("steps without a CUDA graph", exc_info=True)
-                self._uncaptured = batch.moved
-        return decode.decode_one_token(self.vlm, tokens, position, batch, None)
-
-    def _hand_out(self, seats: Sequence[Seat], picks: Sequence[SampledToken]) -> None:
+    def _hand_out(self, sequences: list[Sequence], picks: list[SampledToken]) -> None:
         """Give each row its next token; rows that end leave before anybody hears of it."""
         self.counters.tokens += len(picks)
         over = []
-        for seat, pick in zip(seats, picks, strict=True):
-            seat.made, seat.token = seat.made + 1, pick.token
-            if pick.token in self._stops or seat.made == seat.limit:
-                over.append(seat)
-        self._unseat(over, restore=True)
+        for sequence, pick in zip(sequences, picks, strict=True):
+            sequence.made, sequence.token = sequence.made + 1, pick.token
+            if pick.token in self._stops or sequence.made == sequence.limit:
+                over.append(sequence)
+        self._remove(over, restore=True)
         with self._told:
-            for seat, pick in zip(seats, picks, strict=True):
-                seat.picks.append(pick)
-            for seat in over:
-                seat.ended = True
+            for sequence, pick in zip(sequences, picks, strict=True):
+                sequence.sampled.append(pick)
+            for sequence in over:
+                sequence.ended = True
 
     def _chosen(
-        self, seats: Sequence[Seat], places: Sequence[int], logits: Tensor, ms: float
+        self, sequences: list[Sequence], places: list[int], logits: Tensor, ms: float
     ) -> list[SampledToken]:
         """The likeliest token of each row that may be said."""
         if self._banned is None or self._banned.device != logits.device:
             self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
-        return chosen(seats, places, logits, self._banned, ms)
+        return chosen(sequences, places, logits, self._banned, ms)
 
     # -- when a step fails ---------------------------------------------------------------------
 
@@ -375,47 +360,47 @@ class Scheduler:
         try:
             batch.rewind(counters)
         except Exception:  # the device is gone
-            self._fail(list(self._seats.values()), failure)
+            self._fail(list(self._rows.values()), failure)
             return
         if not isinstance(failure, Exception):
             raise failure
         if is_out_of_memory(failure):
             failure.__traceback__ = None  # it holds what did not fit
-            latest = max(seat.request for seat in self._seats.values())
-            self._fail([s for s in self._seats.values() if s.request == latest], failure)
+            latest = max(sequence.request for sequence in self._rows.values())
+            self._fail([s for s in self._rows.values() if s.request == latest], failure)
             self.counters.shed += 1
             recovery.free(self.device)
             return
-        log.warning("a step of %d rows failed: each goes alone", len(self._seats))
-        for seat in list(self._seats.values()):
-            self._alone(seat)
+        log.warning("a step of %d rows failed: each goes alone", len(self._rows))
+        for sequence in list(self._rows.values()):
+            self._alone(sequence)
 
-    def _alone(self, seat: Seat) -> None:
+    def _alone(self, sequence: Sequence) -> None:
         """One row's step on its own cache; if it fails, it fails for this row only."""
-        seat.blind = True
-        self._unseat([seat], restore=True)
-        if seat.failure is not None:
+        sequence.blind = True
+        self._remove([sequence], restore=True)
+        if sequence.failure is not None:
             return
-        if isinstance(seat.cache, RotateKCache):
-            seat.cache.graph = False
+        if isinstance(sequence.cache, RotateKCache):
+            sequence.cache.graph = False
         try:
-            token = torch.tensor([seat.token], device=self.device)
-            place = torch.tensor([seat.position], device=self.device)
+            token = torch.tensor([sequence.token], device=self.device)
+            place = torch.tensor([sequence.position], device=self.device)
             started = time.perf_counter()
-            logits = decode.decode_one_token(self.vlm, token, place, seat.cache, None)
-            picks = self._chosen([seat], [0], logits, 1000 * (time.perf_counter() - started))
-            seat.position += 1
-            self._hand_out([seat], picks)
-            self._seat([seat] if not seat.ended else [])
+            logits = decode.decode_one_token(self.vlm, token, place, sequence.cache, None)
+            picks = self._chosen([sequence], [0], logits, 1000 * (time.perf_counter() - started))
+            sequence.position += 1
+            self._hand_out([sequence], picks)
+            self._admit([sequence] if not sequence.ended else [])
         except Exception as error:
-            self._fail([seat], error)
+            self._fail([sequence], error)
 
-    def _fail(self, seats: Sequence[Seat], failure: BaseException) -> None:
+    def _fail(self, sequences: list[Sequence], failure: BaseException) -> None:
         """End rows with an error."""
-        self._unseat(seats, restore=False)
-        self.counters.failed += len(seats)
+        self._remove(sequences, restore=False)
+        self.counters.failed += len(sequences)
         with self._told:
-            for seat in seats:
+            for sequence in sequences:
                 if isinstance(failure, Exception):
-                    seat.failure = failure
-                seat.ended = True
+                    sequence.failure = failure
+                sequence.ended = True

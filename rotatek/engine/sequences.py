@@ -1,14 +1,20 @@
-"""Who is being answered: rows on their way through the scheduler, their tokens, and counts."""
+"""One answer on its way: its cache, its row in the running batch, and what it has said."""
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
+from rotatek.cache.bytes import ByteCount
+from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
+from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.batch import Watcher
+from rotatek.inspect.answer_attention import AnswerAttentionRecorder
+from rotatek.inspect.trace import TraceRecorder
+from rotatek.methods.settings import Settings
+from rotatek.models import Embedded, Prompt
 
 
 @dataclass(frozen=True)
@@ -26,38 +32,136 @@ class SampledToken:
 
 
 @dataclass(eq=False)
-class Seat:
-    """One row's way through the scheduler, from its prefill's logits to its last token.
+class Sequence:
+    """One setting's answer, from its prefill to its last token, and over further questions.
 
     Args:
-        cache: filled; empty while the row is in the batch, and whole again once it has left.
-        position: of the first new token.
-        logits: [1, vocabulary] behind the prompt; let go of once the row has joined.
-        limit: new tokens, at most.
-        stop: ends the answer early once it is set.
-        request: equal for the rows of one request; a larger number is a later one.
-        first: the row that this one is compared with.
-        watchers: see its queries.
+        name: of its column.
+        settings: how its cache is compressed.
+        cache: filled by the prefill; empty while the row is in the batch, and whole again once it
+            has left.
+        plan: the prompt's token plan.
+        embedded: the prompt.
+        recorder, attention: see its queries.
+        prefill_ms: at first the vision tower's share.
 
     Attributes:
+        parted: whether an earlier answer differed from the first column's.
+        tokens: what was said since the last question; read: of them, whose text has been told.
+        log_probability: of all tokens, in nats.
+        added: visual tokens of later turns, and those a pruner has kept.
+        logits: [1, vocabulary] behind the prompt, until the row has joined.
+        position: of the next token; limit: new tokens, at most.
+        stop: ends the answer early once it is set.
+        request: equal for the rows of one request; a larger number is a later one.
+        first: the sequence that this one is compared with.
         blind: whether a failure elsewhere has cost the watchers a step.
+        sampled: tokens that wait to be taken; made: how many there were; token: the last one.
+        row: in the batch; ended: nothing more comes.
     """
 
+    name: str
+    settings: Settings
     cache: Cache
-    position: int
-    logits: Tensor
-    limit: int
-    stop: Flag | None = None
+    plan: TokenPlan
+    embedded: Embedded
+    recorder: TraceRecorder | None = None
+    attention: AnswerAttentionRecorder | None = None
+    prefill_ms: float = 0.0
+    parted: bool = False
+    tokens: list[int] = field(default_factory=list)
+    read: int = 0
+    step_ms: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    log_probability: float = 0.0
+    added: tuple[int, int] = (0, 0)
+    logits: Tensor | None = None
+    position: int = 0
+    limit: int = 0
+    stop: StopFlag | None = None
     request: int = 0
-    first: "Seat | None" = None
-    watchers: Sequence[Watcher] = ()
+    first: "Sequence | None" = None
+    watchers: tuple[Watcher, ...] = ()
     blind: bool = False
-    picks: deque[SampledToken] = field(default_factory=deque)
+    sampled: deque[SampledToken] = field(default_factory=deque)
     made: int = 0
     token: int = -1
-    row: int | None = None  # in the batch
-    ended: bool = False
+    row: int | None = None
+    ended: bool = True
     failure: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
+        self.asked = self.rows  # logical length of the cache when the last question had been fed
+        self.first_position = self.embedded.next_position
+
+    def start(
+        self, logits: Tensor, limit: int, stop: StopFlag | None = None, *, watched: bool = True
+    ) -> None:
+        """Be ready to join the batch: a question has been fed, and left `logits`."""
+        self.logits, self.limit, self.stop = logits, limit, stop
+        self.position = int(self.embedded.next_position[0])
+        self.made, self.ended, self.blind, self.failure = 0, False, False, None
+        self.sampled.clear()
+        seen = [] if self.recorder is None else [self.recorder.step]
+        seen += [] if self.attention is None else [self.attention.see]
+        self.watchers = tuple(seen) if watched else ()
+
+    def bytes(self) -> ByteCount:
+        """Live bytes of this column's cache."""
+        return cache_bytes(self.cache)
+
+    @property
+    def grown(self) -> int:
+        """Tokens in the cache since the first prompt."""
+        return int(self.cache.get_seq_length()) - self.rows
+
+    def begin(self, prefill_ms: float) -> None:
+        """Forget what was said: another question has been fed, in `prefill_ms`."""
+        self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
+        self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
+        self.log_probability = 0.0
+
+    def observe_token(self, turn: Prompt, placed: Embedded) -> None:
+        """Count a further turn's pictures; `placed` is the turn where it stands in the cache.
+
+        Positions may grow by less than tokens do, and a pruner may have left tokens out: what the
+        counts start from moves, so that they go on from here. The overlay of where the column looks
+        knows the first prompt's pictures only, and ends.
+        """
+        self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
+        self.first_position = placed.next_position - self.grown
+        self.embedded = replace(self.embedded, next_position=placed.next_position)
+        kept = int(placed.visual.sum())
+        if isinstance(self.cache, RotateKCache):
+            kept = self.cache.plan.visual_kept
+        self.added = self.added[0] + turn.visual_tokens, self.added[1] + kept
+        self.attention = None
+
+    def rest(self) -> None:
+        """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
+        self.recorder = None
+        if isinstance(self.cache, RotateKCache):
+            self.cache.make_growing()
+        whole = self.embedded
+        self.embedded = replace(
+            whole,
+            embeds=whole.embeds[:, :0].clone(),
+            positions=whole.positions[..., :0].clone(),
+            visual=whole.visual[:, :0].clone(),
+            valid=whole.valid[:, :0].clone(),
+            deeper=None,
+        )
+
+    def stop_watching(self) -> None:
+        """Drop recorders that have missed a step: what they would show is not where it was."""
+        if self.blind:
+            self.recorder = self.attention = None
+
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self.logits = None
+        release(self.cache)
 
 
 @dataclass
@@ -69,4 +173,3 @@ class Counters:
     tokens: int = 0
     shed: int = 0  # requests that left the batch because memory ran out
     failed: int = 0  # rows that failed by themselves
-    captures: int = 0  # steps captured as CUDA graphs

@@ -1,6 +1,5 @@
 """One step of all rows: what it leaves behind, and the tokens chosen from that."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,20 +7,20 @@ import torch
 from torch import Tensor
 
 from rotatek.cache.device_timing import Stopwatch
-from rotatek.engine.sequences import SampledToken, Seat
+from rotatek.engine.sequences import SampledToken, Sequence
 
 
 @dataclass(frozen=True)
 class PendingStep:
     """A step that has been launched.
 
-    seats: its rows; places: theirs among the logits [rows, vocabulary] that it will leave;
+    sequences: its rows; places: theirs among the logits [rows, vocabulary] that it will leave;
     counters: for `RunningBatch.rewind`; watch: over its work; usual: whether steps mostly take as
     long, unlike one that is launched kernel by kernel or captured where others are replayed.
     """
 
-    seats: Sequence[Seat]
-    places: Sequence[int]
+    sequences: list[Sequence]
+    places: list[int]
     logits: Tensor
     counters: list[Any]
     watch: Stopwatch
@@ -30,12 +29,12 @@ class PendingStep:
 
 @torch.inference_mode()
 def chosen(
-    seats: Sequence[Seat], places: Sequence[int], logits: Tensor, banned: Tensor, ms: float
+    sequences: list[Sequence], places: list[int], logits: Tensor, banned: Tensor, ms: float
 ) -> list[SampledToken]:
     """The likeliest token of each row that may be said, in one transfer to the host.
 
     Args:
-        seats: the rows.
+        sequences: the rows.
         places: theirs among the logits.
         logits: [n, vocabulary].
         banned: tokens that may not be said.
@@ -44,7 +43,7 @@ def chosen(
     best = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
     logs = logits.log_softmax(-1)
     found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
-    pairs = [(places[i], places[first]) for i, first in _pairs(seats)]
+    pairs = [(places[i], places[first]) for i, first in _pairs(sequences)]
     if pairs:
         own, first = logs[torch.tensor(pairs, device=logs.device).T]
         found.append((first.exp() * (first - own)).sum(-1).double())
@@ -57,14 +56,14 @@ def chosen(
     ]
 
 
-def _pairs(seats: Sequence[Seat]) -> list[tuple[int, int]]:
+def _pairs(sequences: list[Sequence]) -> list[tuple[int, int]]:
     """(row, the row it is compared with) where both are at the same token."""
-    compared = [seat for seat in seats if seat.first is not None]
+    compared = [one for one in sequences if one.first is not None]
     if not compared:
         return []
-    places = {id(seat): place for place, seat in enumerate(seats)}
+    places = {id(one): place for place, one in enumerate(sequences)}
     return [
-        (places[id(seat)], places[id(seat.first)])
-        for seat in compared
-        if seat.first is not None and id(seat.first) in places and seat.first.made == seat.made
+        (places[id(one)], places[id(one.first)])
+        for one in compared
+        if one.first is not None and id(one.first) in places and one.first.made == one.made
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rotatek.cache.rotatek_cache import release
+from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import decode
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import Request
@@ -19,6 +19,8 @@ def generate(
     embedded = collate([vlm.embed(vlm.prompt(request), pruner) for request in requests])
     plan = plan_for(vlm, embedded, pruner)
     cache = empty_cache(vlm, embedded, settings, plan)
+    if isinstance(cache, RotateKCache):
+        cache.hand_over()
     try:
         logits, _ = fill(vlm, embedded, plan, [cache], timed=False)
         steps = decode(vlm, embedded, cache, logits, requests[0].max_new_tokens)

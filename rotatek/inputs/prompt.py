@@ -8,7 +8,7 @@ from typing import Any, Final
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import AnswerDoesNotFit, ControlTokens, PicturesDoNotFit
+from rotatek.errors import AnswerDoesNotFit, ControlTokens, PicturesDoNotFit, UserError
 from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, shaped, too_long
 from rotatek.inputs.request import Asked, Request
 from rotatek.inputs.text import clean_text

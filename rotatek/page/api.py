@@ -11,7 +11,7 @@ import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek.compare.columns import at_budget, default_pruner, titled
-from rotatek.compare.report import report
+from rotatek.compare.report import Column
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import Settings
@@ -19,7 +19,7 @@ from rotatek.page.binding import called_by_name
 from rotatek.page.form import REGISTRIES, Field, checked, shared_fields
 from rotatek.page.refusals import refusing_stream
 from rotatek.page.upload import image_box
-from rotatek.service.run import Column, Run
+from rotatek.service.run import Run
 from rotatek.service.service import Service
 
 LENGTH: Final = 64  # tokens of an answer where nothing is said
@@ -76,7 +76,7 @@ def figures(column: Column) -> dict[str, Any]:
     """One finished column as JSON: the fields of `python -m rotatek ask --json`."""
     if column.prefilled is None or column.finished is None:
         raise gr.Error(column.failure or "The request was not answered. Ask again.")
-    return report(column.settings, column.prefilled, column.finished)
+    return column.report()
 
 
 def whole(run: Run) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import gradio as gr
 
@@ -25,7 +25,7 @@ def called_by_name(
 
     Args:
         handler: takes the inputs as keyword arguments, and `session`, whose visit it is, where it
-            has a parameter of that name. A generator function stays one.
+            has a parameter of that name. Where it returns an `Iterator`, so does the call.
         inputs: names of the values, in the order in which they come.
         outputs: names of what is returned, in the order in which Gradio takes them; the handler
             returns a mapping, and what it leaves out stays as it is. None: it returns one value.
@@ -48,7 +48,7 @@ def called_by_name(
         for found in handler(**given(request, values)):
             yield _in_order(found, outputs)
 
-    made: Any = stream if inspect.isgeneratorfunction(handler) else call
+    made: Any = stream if get_origin(signature.return_annotation) is Iterator else call
     named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
     first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     made.__signature__ = inspect.Signature([first, *named])

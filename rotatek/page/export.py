@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 import rotatek
-from rotatek.compare.report import METRICS, report
+from rotatek.compare.report import METRICS, Column
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.form import changed, fields
 from rotatek.service.model_list import presets
-from rotatek.service.run import Column, Run
+from rotatek.service.run import Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 COLUMNS: Final = (
@@ -51,8 +51,7 @@ def record(run: Run) -> dict[str, Any]:
 
 def _column(column: Column) -> dict[str, Any]:
     """One answer, its figures, and how it went token by token."""
-    found = report(column.settings, column.prefilled, column.finished, column.answer)
-    return found | {
+    return column.report() | {
         "failure": column.failure,
         "new_tokens": len(column.pieces),
         "kl_by_token": column.kl,

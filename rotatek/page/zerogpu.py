@@ -20,7 +20,7 @@ import torch
 
 from kernels import dispatch
 from rotatek import errors
-from rotatek.bridge.attention import Flag
+from rotatek.bridge.attention import StopFlag
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed
 from rotatek.inputs.request import Request
@@ -99,7 +99,7 @@ class LentEngine(Engine):
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: Flag | None = None,
+        stop: StopFlag | None = None,
         **options: Any,
     ) -> Iterator[Event]:
         """As `Engine.compare`, by a worker. A refusal to lend a GPU is a `Failed` event."""
@@ -108,7 +108,7 @@ class LentEngine(Engine):
                 yield from events
         except gr.Error as error:  # quota, no free GPU, an aborted worker
             log.warning("no GPU: %s", type(error).__name__)
-            yield Failed(None, errors.GpuNotLent.sentence)
+            yield Failed(errors.GpuNotLent())
 
 
 def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
@@ -118,11 +118,13 @@ def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
     """
     spaces = importlib.import_module("spaces")
 
-    def duration(source: str, request: Request, columns: dict[str, Settings], stop: Flag) -> int:
+    def duration(
+        source: str, request: Request, columns: dict[str, Settings], stop: StopFlag
+    ) -> int:
         return round(seconds(len(columns), request.max_new_tokens))
 
     def answer(
-        source: str, request: Request, columns: dict[str, Settings], stop: Flag
+        source: str, request: Request, columns: dict[str, Settings], stop: StopFlag
     ) -> Iterator[Event]:
         engine = engines[source]
         if engine.vlm.device.type == "cuda":

@@ -170,7 +170,7 @@ class ChatApp:
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
-        reply = Reply(call, engine.vlm.full_bytes(1), room_of(engine))
+        reply = Reply(call, room_of(engine))
         pieces = self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
             if call.stream:
@@ -185,19 +185,15 @@ class ChatApp:
         engines = self.service
         call, watch, stop = reply.call, RequestMetrics(self.meters), engine.flag()
 
-        def events() -> Iterator[Event]:
+        def begin() -> Iterator[Event]:
             self._check_open()
             found = self.turns.take(call, owner)
             reply.is_warm = found is not None
             reply.cached = 0 if found is None else found.conversation.tokens
             self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-            try:
-                yield from self.turns.answer(engine, call, owner, stop, found)
-            finally:
-                if engines.on_lost is not None and not engine.health().able:
-                    engines.on_lost()
+            return self.turns.answer(engine, call, owner, stop, found)
 
-        told = self.runs.events(events, stop)
+        told = self.runs.events(begin, stop)
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
@@ -213,6 +209,8 @@ class ChatApp:
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()
+            if engines.on_lost is not None and not engine.health().able:
+                engines.on_lost()
 
     def _sum(self, name: str) -> float:
         """One of `ENGINES`, over the engines that are loaded."""

@@ -13,10 +13,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
+from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine, Switch
+from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Prefilled, Restarted, Token
-from rotatek.errors import TIGHTER, ConversationOver
+from rotatek.errors import ConversationOver
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text import clean_text
@@ -66,7 +67,7 @@ class FollowUps:
         engine: Engine,
         call: Call,
         owner: str,
-        stop: Switch,
+        stop: StopFlag,
         found: WaitingConversation | None,
     ) -> Iterator[Event]:
         """One column's events, up to one token more than the answer may have.
@@ -84,17 +85,16 @@ class FollowUps:
         waiting, events = self._begin(engine, call, stop, found)
         text, is_kept, is_whole, is_over = "", False, True, False
         room = left = room_of(engine)
-        token_bytes = engine.vlm.full_bytes(1)
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     if isinstance(event, Restarted):
                         text, is_over = "", False
-                        if event.message == TIGHTER:  # memory is short, and pictures are halved
+                        if event.max_new_tokens is not None:  # memory is short: halved pictures
                             self.waiting.clear()
                             is_whole = False
                     elif isinstance(event, Prefilled):
-                        left = room - event.kv_bytes_full // token_bytes
+                        left = room - event.prompt_tokens
                     elif isinstance(event, Token):
                         is_over = event.index >= call.length
                         text += "" if is_over else event.text
@@ -112,7 +112,7 @@ class FollowUps:
                 waiting.close()
 
     def _begin(
-        self, engine: Engine, call: Call, stop: Switch, found: WaitingConversation | None
+        self, engine: Engine, call: Call, stop: StopFlag, found: WaitingConversation | None
     ) -> tuple[WaitingConversation, Iterator[Event]]:
         request = call.request
         longest = min(request.max_new_tokens + 1, MAX_NEW_TOKENS)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.compare.report import report
+from rotatek.compare.report import Column
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.engine.recovery import LEAST_TOKENS
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.server.chat_request import Call
 
@@ -61,28 +60,27 @@ class Reply:
 
     Args:
         call: what is answered.
-        token_bytes: of one token in an uncompressed cache; known once the model is there.
         room: tokens of prompt and answer together, at most.
         is_warm: whether a follow-up went on from its own cache.
         cached: tokens of the prompt that the cache held.
     """
 
     call: Call
-    token_bytes: int = 1
     room: int = MAX_NEW_TOKENS
     is_warm: bool = False
     cached: int = 0
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
     text: str = ""
-    filled: Prefilled | None = None
-    done: Finished | None = None
 
     def __post_init__(self) -> None:
-        self.stops = StopText(self.call.stop)
+        self.longest, self.left = self.call.length + 1, self.room
+        self._begin()
+
+    def _begin(self) -> None:
         self.made = 0  # tokens, and one more where that tells whether the answer is complete
-        self.longest = self.call.length + 1
-        self.left = self.room
+        self.stops = StopText(self.call.stop)
+        self.column = Column("answer", self.call.settings)
 
     def take(self, event: Event) -> str:
         """Fold one event in; the text that it adds.
@@ -91,23 +89,21 @@ class Reply:
             UserError: where the answer failed, or began again after it had been told in part.
         """
         if isinstance(event, Failed):
-            raise failure(event.message)
+            raise event.error
         if isinstance(event, Restarted):
             if self.text:
                 raise errors.AnswerBroken
-            self.made, self.stops = 0, StopText(self.call.stop)
-            if event.message == errors.TIGHTER:
-                self.longest = min(self.longest, max(LEAST_TOKENS, self.longest // 2))
+            self._begin()
+            self.longest = min(self.longest, event.max_new_tokens or self.longest)
             return ""
+        self.column.take(event)
         added = ""
         if isinstance(event, Prefilled):
-            self.filled = event
-            self.left = self.room - event.kv_bytes_full // self.token_bytes
+            self.left = self.room - event.prompt_tokens
         elif isinstance(event, Token):
             self.made += 1
             added = self.stops.feed(event.text) if self.made <= self.call.length else ""
         elif isinstance(event, Finished):
-            self.done = event
             added = self.stops.rest()
         added = added if self.text else added.lstrip()
         self.text += added
@@ -131,9 +127,10 @@ class Reply:
     @property
     def is_cut(self) -> bool:
         """Whether it was stopped, and neither by a text that ends it nor for want of room."""
-        if self.done is None:
+        done = self.column.finished
+        if done is None:
             return True
-        return bool(self.done.metrics["stopped"]) and not self.stops.hit and not self.is_full
+        return bool(done.metrics["stopped"]) and not self.stops.hit and not self.is_full
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -141,16 +138,16 @@ class Reply:
 
         `cached_tokens` are those that a follow-up did not read anew.
         """
-        assert self.filled is not None
-        prompt = self.filled.kv_bytes_full // self.token_bytes
-        metrics = {} if self.done is None else self.done.metrics
+        filled, done = self.column.prefilled, self.column.finished
+        assert filled is not None
+        metrics = {} if done is None else done.metrics
         return {
-            "prompt_tokens": prompt,
+            "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": self.tokens,
-            "total_tokens": prompt + self.tokens,
+            "total_tokens": filled.prompt_tokens + self.tokens,
             "prompt_tokens_details": {
-                "cached_tokens": min(self.cached, prompt),
-                "image_tokens": self.filled.visual_tokens,
+                "cached_tokens": min(self.cached, filled.prompt_tokens),
+                "image_tokens": filled.visual_tokens,
                 "audio_tokens": 0,
             },
             "completion_tokens_details": {
@@ -159,10 +156,10 @@ class Reply:
                 "accepted_prediction_tokens": 0,
                 "rejected_prediction_tokens": 0,
             },
-            "visual_tokens": self.filled.visual_tokens,
-            "visual_tokens_kept": self.filled.visual_kept,
-            "kv_bytes": metrics.get("kv_bytes", self.filled.kv_bytes),
-            "kv_bytes_full": metrics.get("kv_bytes_full", self.filled.kv_bytes_full),
+            "visual_tokens": filled.visual_tokens,
+            "visual_tokens_kept": filled.visual_kept,
+            "kv_bytes": metrics.get("kv_bytes", filled.kv_bytes),
+            "kv_bytes_full": metrics.get("kv_bytes_full", filled.kv_bytes_full),
         }
 
     def whole(self) -> dict[str, Any]:
@@ -171,10 +168,10 @@ class Reply:
         choice = {
             "index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason
         }  # fmt: skip
-        figures = report(self.call.settings, self.filled, self.done)
-        figures |= {"answer": self.text, "new_tokens": self.tokens}
+        figures = self.column.report() | {"answer": self.text, "new_tokens": self.tokens}
+        figures["warm"] = self.is_warm
         return self._head("chat.completion") | {
-            "choices": [choice], "usage": self.usage, "rotatek": figures | {"warm": self.is_warm}
+            "choices": [choice], "usage": self.usage, "rotatek": figures
         }  # fmt: skip
 
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
@@ -205,22 +202,15 @@ def sse(data: dict[str, Any]) -> bytes:
 KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
 
-def failure(message: str) -> errors.UserError:
-    """The error whose sentence an event's message is; a plain one where there is none."""
-    kind = next((kind for kind in errors.kinds() if kind.sentence == message), None)
-    return errors.UserError(message) if kind is None else kind()
-
-
 def error_of(error: BaseException) -> tuple[int, dict[str, Any]]:
     """Status and body of a refusal."""
-    message = errors.public_message(error)
-    known = error if isinstance(error, errors.UserError) else failure(message)
+    known = errors.public_error(error)
     ours = type(known) is errors.UserError  # the engine's words on a failure of its own
     status = 500 if ours else known.status
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return status, {
         "error": {
-            "message": message,
+            "message": known.message,
             "type": KINDS.get(status, kind),
             "param": known.param,
             "code": "internal_error" if ours else known.code,

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TypeVar
 
-from rotatek.engine.engine import Switch
+from rotatek.bridge.attention import StopFlag
 from rotatek.errors import QueueFull
 
 Event = TypeVar("Event")
@@ -26,7 +26,7 @@ class Runs:
         self._pool = ThreadPoolExecutor(most, "answer")
         self._inside = 0
         self._lock = Lock()
-        self._stops: set[Switch] = set()
+        self._stops: set[StopFlag] = set()
 
     @property
     def running(self) -> int:
@@ -44,7 +44,7 @@ class Runs:
             raise QueueFull
 
     async def events(
-        self, answer: Callable[[], Iterator[Event]], stop: Switch
+        self, answer: Callable[[], Iterator[Event]], stop: StopFlag
     ) -> AsyncGenerator[Event, None]:
         """The events of one answer; whoever stops listening stops it within a token.
 
@@ -81,7 +81,7 @@ class Runs:
             stop.set()
             job.cancel()
 
-    def _start(self, work: Callable[[], None], stop: Switch) -> Future[None]:
+    def _start(self, work: Callable[[], None], stop: StopFlag) -> Future[None]:
         """Begin, or queue; the place is free again when the thread is, whoever listens."""
         with self._lock:
             self.check()

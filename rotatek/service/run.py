@@ -1,4 +1,4 @@
-"""One comparison as it unfolds: engine events in, the state of each column out."""
+"""One comparison as it unfolds: engine events in, its columns' records out."""
 
 import secrets
 from collections.abc import Callable, Hashable, Sequence
@@ -8,63 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Queued, Restarted, Token
+from rotatek.compare.report import Column
+from rotatek.engine.events import Event, Queued, Restarted
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.settings import Settings
-from rotatek.methods.tokens import TokenPruner
-
-
-@dataclass
-class Column:
-    """What one column has shown so far; times in milliseconds, sizes in bytes."""
-
-    title: str
-    settings: Settings
-    pieces: list[str] = field(default_factory=list)
-    same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
-    kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
-    diverged_at: int | None = None  # index into `pieces`
-    prefilled: Prefilled | None = None
-    finished: Finished | None = None
-    failure: str | None = None
-
-    @property
-    def method(self) -> ChannelMethod | TokenPruner:
-        """What gives the column its colour: the channel method, the pruner where every channel
-        stays, and the plain cache's method where nothing is compressed."""
-        plain = self.settings.channels.stores_everything
-        only_tokens = plain and self.settings.prunes_tokens
-        return self.settings.tokens if only_tokens else self.settings.channels
-
-    @property
-    def answer(self) -> str:
-        """What it has said so far."""
-        return "".join(self.pieces)
-
-    @property
-    def kept(self) -> np.ndarray | None:
-        """[visual tokens] bool, once the prefill has run."""
-        if self.prefilled is None:
-            return None
-        if self.prefilled.kept is None:
-            return np.ones(self.prefilled.visual_tokens, dtype=bool)
-        return self.prefilled.kept
-
-    def take(self, event: Event) -> None:
-        """Fold one engine event into the column."""
-        if isinstance(event, Prefilled):
-            self.prefilled = event
-        elif isinstance(event, Token):
-            if event.divergent and self.diverged_at is None:
-                self.diverged_at = len(self.pieces)
-            self.pieces.append(event.text)
-            self.same.append(not event.divergent)
-            self.kl.append(event.kl)
-        elif isinstance(event, Finished):
-            self.finished = event
-        elif isinstance(event, Failed):
-            self.failure = event.message
 
 
 @dataclass
@@ -79,7 +26,6 @@ class Run:
     stopped: bool = False
     superseded: bool = False  # stopped because its visitor asked again
     notice: str = ""  # what the visitor should know of how it was answered
-    full_visual_bytes: int = 0  # of the visual tokens' Keys and Values, uncompressed
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     goes_on: bool = False  # its caches wait for a follow-up question

@@ -11,9 +11,10 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek import errors
+from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine, Switch
-from rotatek.engine.events import Event, Failed, Prefilled, Restarted, Token
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Restarted, Token
 from rotatek.inputs import request as inputs
 from rotatek.methods.settings import Settings
 from rotatek.models.download import Progress, downloading
@@ -42,7 +43,7 @@ class Service:
         self._engines: dict[str, Engine] = {}
         self._downloads: defaultdict[str, Progress] = defaultdict(Progress)  # for all who wait
         self._loading = threading.Lock()
-        self._stops: dict[str, dict[Switch, Run | None]] = {}  # None: waits for a model
+        self._stops: dict[str, dict[StopFlag, Run | None]] = {}  # None: waits for a model
         self._closed = False
         self.conversations = ConversationStore()
         self._welcome: Run | None = None
@@ -142,7 +143,7 @@ class Service:
             talk: keep the caches of a complete answer for `follow`.
 
         Raises:
-            UserError: before anything is shown, where the question or image is refused.
+            UserError: at once, where the question or image is refused.
         """
         if image is None:
             raise errors.ImageMissing
@@ -161,7 +162,7 @@ class Service:
         events = engine.compare(
             request, columns, stop, conversation=None if waiting is None else waiting.conversation
         )
-        yield from self._grown(engine, run, events, stop, session or "", waiting)
+        return self._grown(engine, run, events, stop, session or "", waiting)
 
     def follow(
         self, run: Run, question: str, max_new_tokens: int, session: str | None
@@ -171,8 +172,8 @@ class Service:
         The first run yielded is a new one, whose `previous` is `run`.
 
         Raises:
-            UserError: before anything is shown; ConversationGone where the caches are gone, and
-                otherwise the conversation waits on.
+            UserError: at once; ConversationGone where the caches are gone, and otherwise the
+                conversation waits on.
         """
         question = inputs.clean_question(question)
         if self._closed:
@@ -189,14 +190,14 @@ class Service:
             self.conversations.keep(session or "", waiting)
             raise
         waiting.key = later.key
-        yield from self._grown(engine, later, events, stop, session or "", waiting)
+        return self._grown(engine, later, events, stop, session or "", waiting)
 
     def _grown(
         self,
         engine: Engine,
         run: Run,
         events: Iterator[Event],
-        stop: Switch,
+        stop: StopFlag,
         session: str,
         waiting: WaitingConversation | None,
     ) -> Iterator[Run]:
@@ -211,8 +212,6 @@ class Service:
                     run.take(event)
                     if isinstance(event, Restarted):
                         self.conversations.clear()
-                    if isinstance(event, Prefilled):
-                        run.full_visual_bytes = engine.vlm.full_bytes(event.visual_tokens)
                     if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                         shown = time.monotonic()
                         yield run
@@ -222,7 +221,7 @@ class Service:
                 is_kept, run.goes_on = True, waiting.conversation.is_open
             yield run
         except errors.UserError as error:
-            run.take(Failed(None, error.message))
+            run.take(Failed(error))
             yield run
         finally:
             if waiting is not None and not is_kept:
@@ -232,7 +231,7 @@ class Service:
             if self.on_lost is not None and not engine.health().able:
                 self.on_lost()
 
-    def _forget(self, key: str, stop: Switch) -> None:
+    def _forget(self, key: str, stop: StopFlag) -> None:
         self._stops.get(key, {}).pop(stop, None)
         if not self._stops.get(key, True):
             self._stops.pop(key, None)

@@ -139,7 +139,7 @@ def test_an_answer_that_took_all_its_tokens_says_so(
 def test_margins_that_were_left_out_are_named(document: np.ndarray) -> None:
     run = answered(document, 0.99)
     column = next(iter(run.columns.values()))
-    filled = Prefilled(column.title, 1.0, 4, 4, 1.0, 480, 1000, None, (Grid(2, 2),), "reference")
+    filled = Prefilled(column.title, 1.0, 4, 4, 8, 1.0, 480, 1000, None, (Grid(2, 2),), "reference")
     run.take(filled)
     assert answers.TRIMMED_NOTE not in answers.cards(run, on_cpu=False)
     run.take(replace(filled, grids=(Grid.within(4, 4, (1, 1, 3, 3)),)))

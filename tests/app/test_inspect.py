@@ -55,7 +55,9 @@ def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
         held = sum(float(trace["x"][index]) for trace in drawn.data)
         assert held == pytest.approx(present(column.finished).metrics["kv_bytes"], rel=5e-3)
     visual = {trace["name"]: trace["x"][0] for trace in drawn.data}
-    assert visual["visual K"] == visual["visual V"] == run.full_visual_bytes / 2
+    filled = present(next(iter(run.columns.values())).prefilled)
+    a_token = filled.kv_bytes_full // filled.prompt_tokens
+    assert visual["visual K"] == visual["visual V"] == filled.visual_tokens * a_token / 2
 
 
 def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
-from rotatek.errors import QuestionEmpty, SettingError, WeightsMissing
+from rotatek.errors import QuestionEmpty, SettingError, UserError, WeightsMissing
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers, readings
 from rotatek.page.ask.events import AskEvents
@@ -74,7 +74,7 @@ def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     assert "<img" not in html and "<script" not in html and "alert(1)" in html
     assert not {"img", "script", "onerror", "src"} & Tags(html).names
     assert html.count("<mark") == 1
-    run.take(Failed(None, nasty))
+    run.take(Failed(UserError(nasty)))
     assert "<img" not in answers.cards(run, on_cpu=False) + answers.status(run)
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from rotatek.compare.columns import titled
+from rotatek.compare.report import Column
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.methods.settings import BASELINE, Settings
@@ -21,7 +22,7 @@ from rotatek.page.ask.words import words_of
 from rotatek.page.form import values_of
 from rotatek.page.site import Site
 from rotatek.service.model_list import Model
-from rotatek.service.run import Column, Run
+from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
@@ -156,7 +157,7 @@ def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -
     events = AskEvents(site)
     runs = service.ask("tiny", image, "Which?", columns, 256, "me")
     shown: list[dict] = []
-    worker = threading.Thread(target=lambda: shown.extend(events._stream(runs, "…")))
+    worker = threading.Thread(target=lambda: shown.extend(events._stream(lambda: runs, "…")))
     worker.start()
     while not service.busy():
         time.sleep(0.002)

@@ -160,7 +160,8 @@ def test_no_gpu_or_a_killed_worker_is_a_sentence(
             events.append(event)
             if len(events) == 1:
                 os.kill(spaces.workers[0].process.pid, signal.SIGKILL)
-    assert events[-1] == Failed(None, errors.GpuNotLent.sentence)
+    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1].error, errors.GpuNotLent)
     spaces.refuse = ""
     assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
 

@@ -12,11 +12,12 @@ import yaml
 from ray.exceptions import RayActorError
 
 from rotatek import errors
-from rotatek.cluster.messages import About, ConversationLost, Job, Started
+from rotatek.cluster.messages import ConversationLost, Job, Started
 from rotatek.cluster.remote_engine import DeliveredEvents, RemoteEngine
 from rotatek.cluster.replica import Replica
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
+from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -281,8 +282,7 @@ def test_the_committed_configuration_is_one() -> None:
 
 def test_jobs_travel(remote: RemoteEngine) -> None:
     assert (
-        isinstance(remote._about, About)
+        isinstance(remote.health(), Health)
         and Started("a") == Started("a")
         and ConversationLost() == ConversationLost()
     )
-    assert remote.vlm.full_bytes(10) == 10 * remote._about.token_bytes

@@ -78,8 +78,8 @@ STAGES = {
     "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
     "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 0),
     "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 2),
-    "first decoding step": ("rotatek.engine.decode.decode_one_token", 0),
-    "fifth decoding step": ("rotatek.engine.decode.decode_one_token", 4),
+    "first decoding step": ("rotatek.engine.decode.forward_one", 0),
+    "fifth decoding step": ("rotatek.engine.decode.forward_one", 4),
     "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),
 }
 FAILURES = {
@@ -152,6 +152,7 @@ def test_memory_short_once_is_answered_under_tighter_limits(
         events = list(engine.compare(request_, COLUMNS))
     (told,) = [event for event in events if isinstance(event, Restarted)]
     assert told.message == errors.TIGHTER and told.message.endswith(".")
+    assert told.max_new_tokens == recovery.tighter(request_).max_new_tokens
     again = events[events.index(told) + 1 :]
     assert not [event for event in events if isinstance(event, Failed)]
     assert set(answers(again)) == set(COLUMNS)
@@ -221,9 +222,10 @@ def test_a_lost_accelerator_turns_health_red(
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
         patch.setattr(recovery, "is_lost", lambda failure, device: True)
         *_, last = engine.compare(request_, COLUMNS)
-    assert last == Failed(None, errors.Restarting.sentence)
+    assert isinstance(last, Failed) and isinstance(last.error, errors.Restarting)
     assert not engine.health().able
-    assert list(engine.compare(request_, COLUMNS)) == [Failed(None, errors.Restarting.sentence)]
+    (refused,) = engine.compare(request_, COLUMNS)
+    assert isinstance(refused, Failed) and isinstance(refused.error, errors.Restarting)
 
 
 def holding() -> set[int]:
@@ -248,10 +250,11 @@ def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_:
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
-class StopAfter:
+class StopAfter(threading.Event):
     """A flag that is set once it has been looked at `looks` times."""
 
     def __init__(self, looks: int) -> None:
+        super().__init__()
         self.looks = looks
 
     def is_set(self) -> bool:

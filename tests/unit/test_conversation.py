@@ -93,7 +93,7 @@ def test_caches_of_captured_graphs_grow_again(engine: Engine, picture: Picture) 
         conversation, _ = _begun(engine, picture)
         for column in conversation.columns:
             if static and isinstance(column.cache, RotateKCache):
-                column.cache.make_static(3)  # as `GraphedStep` leaves it
+                column.cache.reserve(3)  # as a captured graph leaves it
         events = list(engine.follow(conversation, "a question longer than the room?", 5))
         answers.append([_said(events, name) for name in COLUMNS])
         conversation.close()

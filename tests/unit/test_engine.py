@@ -192,6 +192,7 @@ def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
     (event,) = engine.compare(_request(picture), {"x": unusable})
     assert isinstance(event, Failed)
     assert event.message == CalibrationUnusable.sentence
+    assert type(event.error) is CalibrationUnusable and event.error.__traceback__ is None
 
     class Broken(Engine):
         def _prefill(self, *_: object) -> bool:

@@ -260,15 +260,20 @@ def test_training_and_other_caches_are_left_alone(
     assert not recorded
 
 
-def test_the_engine_captures_its_own_step(
+def test_a_loop_of_ones_own_is_replayed_too(
     qwen: VisionLanguageModel, picture: Picture, recorded: list
 ) -> None:
     embedded = qwen.embed(qwen.prompt(make_request(picture(120, 90), "what is it?", NEW)))
     cache = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
     logits, _ = prefill(qwen, embedded, cache)
-    assert len(list(decode(qwen, embedded, cache, logits, NEW))) > 3
-    assert not recorded and not cache.graph
-    assert not any(layer.text.static for layer in cache.layers)
+    steps = list(decode(qwen, embedded, cache, logits, NEW))
+    assert len(steps) > 3 and [graph.replays for graph in recorded] == [len(steps) - 2]
+    apart = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
+    apart.hand_over()
+    logits, _ = prefill(qwen, embedded, apart)
+    wanted = list(decode(qwen, embedded, apart, logits, NEW))
+    assert [step.tokens for step in steps] == [step.tokens for step in wanted]
+    assert len(recorded) == 1 and not any(layer.text.static for layer in apart.layers)
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -178,7 +178,7 @@ def test_a_captured_steps_buffers_serve_eight_bits_too(kind: Any, picture: Pictu
         cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(cache_dtype=kind))
         logits, _ = prefill(vlm, prompt, cache)
         if static:
-            cache.make_static(NEW + 1)
+            cache.reserve(4 * NEW)
         before = {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
         said.append([step.tokens for step in decode(vlm, prompt, cache, logits, NEW)])
         assert before == {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
@@ -244,7 +244,7 @@ def test_a_trial_step_is_forgotten(picture: Picture) -> None:
     prompt = _embed(vlm, picture, Settings(), 1)
     cache = RotateKCache(vlm.model, prompt.inputs(), Settings())
     logits, _ = prefill(vlm, prompt, cache)
-    cache.make_static(NEW + 1)
+    cache.reserve(4 * NEW)
     before, places = cache.counters(), [la.text.lengths.data_ptr() for la in cache.layers]
     decode_one_token(vlm, logits.argmax(-1), prompt.next_position, cache, None)
     assert cache.counters()[0][0] != before[0][0]

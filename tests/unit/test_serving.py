@@ -21,7 +21,6 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_qwen
-from tests.trial import Trial
 
 KINDS = {
     "baseline": BASELINE,
@@ -112,13 +111,11 @@ def test_answers_under_load_are_those_given_alone(
 
 
 def test_a_captured_step_serves_whoever_comes_and_goes(
-    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    vlm: VisionLanguageModel, picture: Picture, recorded: list
 ) -> None:
     """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
-    Trial.made = []
-    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Trial)
     engine = Engine(vlm)
-    engine.scheduler.graphs = True
+    engine.graphs = engine.scheduler.graphs = True
     kinds = list(KINDS)
     work = [
         (asked(picture, n, 6 + 3 * (n % 4)), {(name := kinds[n % len(kinds)]): KINDS[name]})
@@ -127,9 +124,9 @@ def test_a_captured_step_serves_whoever_comes_and_goes(
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     assert at_once(engine, work) == alone
     state = engine.state()
-    assert 0 < len(Trial.made) < state.steps and state.failed == state.shed == 0
+    assert 0 < len(recorded) < state.steps and state.failed == state.shed == 0
     # How often rows come and go, and with it how long a capture serves, is the threads' matter.
-    assert sum(trial.replayed for trial in Trial.made) > state.steps / 8
+    assert sum(graph.replays for graph in recorded) > state.steps / 8
 
 
 def test_one_step_serves_rows_of_every_form(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -210,7 +207,7 @@ def test_a_warm_picture_is_not_looked_at_again(
 
 def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> None:
     """Steps fail as long as they hold a row that `bad` is true of."""
-    real = decode.decode_one_token
+    real = decode.forward_one
 
     def step(vlm: Any, tokens: Any, position: Any, cache: Any, mask: Any) -> Any:
         logits = real(vlm, tokens, position, cache, mask)
@@ -218,7 +215,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
             raise failure
         return logits
 
-    monkeypatch.setattr(decode, "decode_one_token", step)
+    monkeypatch.setattr(decode, "forward_one", step)
 
 
 def test_a_row_that_fails_takes_nobody_with_it(

@@ -14,16 +14,14 @@ from PIL import Image
 from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.decode import forward_one
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.engine.row_group import RowGroup
 from rotatek.engine.scheduler import Scheduler
-from rotatek.engine.sequences import Seat
+from rotatek.engine.sequences import Sequence
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.launches import Launches
-from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen
 
 CLIENTS = 64
@@ -38,15 +36,15 @@ MOST = {"one setting": 5, "bits": 5, "mixed": 10}
 EXPECTED = {"one setting": 3, "bits": 3, "mixed": 10}  # where places are made for a dozen at once
 
 
-class Counted:
-    """A function, and how often it was called."""
+class Passes:
+    """How often a model's layers have run: a replay runs none of them."""
 
-    def __init__(self, function: Callable) -> None:
-        self.function, self.calls = function, 0
+    def __init__(self, vlm: VisionLanguageModel) -> None:
+        self.count = 0
+        decoder_layers(vlm.model)[0].register_forward_pre_hook(self.one_more)
 
-    def __call__(self, *args: Any) -> Any:
-        self.calls += 1
-        return self.function(*args)
+    def one_more(self, *_: Any) -> None:
+        self.count += 1
 
 
 class Idle:
@@ -54,10 +52,8 @@ class Idle:
 
     made: list["Idle"] = []
 
-    def __init__(self, device: torch.device, cache: Any, work: Callable[[], None]) -> None:
-        counters = cache.counters()
+    def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
         work()
-        cache.rewind(counters)
         self.replays = 0
         Idle.made.append(self)
 
@@ -65,7 +61,7 @@ class Idle:
         self.replays += 1
 
 
-def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Seat:
+def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Sequence:
     """A visitor with a picture, a question and an answer's length of his own."""
     chance = random.Random(number)
     noise = np.random.default_rng(number).integers(0, 256, (4, 5, 3), dtype=np.uint8)
@@ -78,10 +74,12 @@ def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Seat:
     logits, _ = fill(vlm, embedded, plan, [cache])
     if isinstance(cache, RotateKCache):
         cache.hand_over()
-    return Seat(cache, int(embedded.next_position[0]), logits, limit, request=number)
+    made = Sequence(str(number), settings, cache, plan, embedded, request=number)
+    made.start(logits, limit)
+    return made
 
 
-def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
+def served(scheduler: Scheduler, seats: list[Sequence]) -> list[list[int]]:
     """One comes after every second step, and all are answered to their ends."""
     said: list[list[int]] = [[] for _ in seats]
     for count in range(1, len(seats) + 200):
@@ -89,7 +87,7 @@ def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
             scheduler.join([seats[count - 1]])
         for _ in range(2):
             for number, one in enumerate(seats[:count]):
-                pick = None if one.ended and not one.picks else scheduler.next(one)
+                pick = None if one.ended and not one.sampled else scheduler.next(one)
                 said[number] += [] if pick is None else [pick.token]
     return said
 
@@ -97,23 +95,24 @@ def served(scheduler: Scheduler, seats: list[Seat]) -> list[list[int]]:
 @pytest.mark.parametrize(("expected", "most"), [(0, MOST), (12, EXPECTED)], ids=["0", "12"])
 @pytest.mark.parametrize("kind", MOST)
 def test_captures_are_few_and_serve_everybody(
-    kind: str, expected: int, most: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind: str, expected: int, most: dict[str, int], recorded: list,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """64 clients with pictures, questions and answers of mixed lengths, up to a dozen at a time."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.cache.step_graph.capture", RecordedGraph)
-    monkeypatch.setattr("rotatek.engine.batch_graph.forward_one", counted := Counted(forward_one))
-    RecordedGraph.made = []
     vlm = tiny_qwen()
     settings = {"one setting": MIXED[1:2], "bits": MIXED[2:3], "mixed": MIXED}[kind]
     chosen = [settings[number % len(settings)] for number in range(CLIENTS)]
     scheduler = Scheduler(vlm, expected=lambda: expected)
     scheduler.graphs = True
-    said = served(scheduler, [seat(vlm, n, one) for n, one in enumerate(chosen)])
-    done = scheduler.counters
-    assert done.captures == len(RecordedGraph.made) <= most[kind]
-    assert counted.calls == done.captures  # a step is recorded, and not run once more before
-    assert sum(graph.replays for graph in RecordedGraph.made) > 0.6 * done.steps
+    seats = [seat(vlm, n, one) for n, one in enumerate(chosen)]
+    passes = Passes(vlm)
+    said = served(scheduler, seats)
+    done, replays = scheduler.counters, sum(graph.replays for graph in recorded)
+    assert scheduler.captures == len(recorded) <= most[kind]
+    # A step is recorded, and not run once more before.
+    assert passes.count == done.steps - replays + scheduler.captures
+    assert replays > 0.6 * done.steps
     assert done.failed == done.shed == scheduler.running == scheduler.bytes == 0
     for number in range(0, CLIENTS, 7):
         alone = Scheduler(vlm)
@@ -151,33 +150,27 @@ def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.Monke
     """A prefill takes twice what a step takes before it gives way: a replayed one, however long one
     takes that is launched kernel by kernel, or captured, because a row has joined."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Idle)
+    monkeypatch.setattr("rotatek.cache.step_graph.capture", Idle)
+    monkeypatch.setattr("rotatek.cache.step_graph.capturable", lambda _: True)
+    vlm = tiny_qwen()
+    seats = [seat(vlm, 0, MIXED[1]) for _ in range(5)]
+    passes = Passes(vlm)
 
     class Watch:
-        launched = 0
-
         def __init__(self, _: Any) -> None:
             self.seconds = 0.01
 
         def __enter__(self) -> "Watch":
-            self.before = Watch.launched
+            self.before = passes.count
             return self
 
         def __exit__(self, *_: object) -> None:
-            self.seconds = 0.01 if Watch.launched == self.before else 1.0
-
-    def forward(*given: Any) -> Any:
-        Watch.launched += 1
-        return forward_one(*given)
+            self.seconds = 0.01 if passes.count == self.before else 1.0
 
     monkeypatch.setattr("rotatek.engine.scheduler.LEAST_S", {})
     monkeypatch.setattr("rotatek.engine.scheduler.Stopwatch", Watch)
-    monkeypatch.setattr("rotatek.engine.batch_graph.forward_one", forward)
-    monkeypatch.setattr("rotatek.engine.decode.forward_one", forward)
-    vlm = tiny_qwen()
     scheduler = Scheduler(vlm)
     scheduler.graphs = True
-    seats = [seat(vlm, 0, MIXED[1]) for _ in range(5)]
     patience = []
     for one in seats:
         one.limit = 100
@@ -185,7 +178,7 @@ def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.Monke
         for _ in range(4):
             scheduler.next(seats[0])
             patience.append(scheduler._patience())
-    assert Watch.launched == 2 * scheduler.counters.captures == 4  # four places, then more
+    assert passes.count == 2 * scheduler.captures == 4  # four places, then more
     assert max(patience[:4]) > 2.0 and max(patience[4:]) == pytest.approx(0.03)
     scheduler.leave(seats)
 
@@ -197,7 +190,8 @@ def test_beside_the_graph_a_step_is_a_few_operations(
     """However many rows: tokens and positions go over in one transfer and come back in another; and
     the next step is under way before the last one's tokens are told."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Idle)
+    monkeypatch.setattr("rotatek.cache.step_graph.capture", Idle)
+    monkeypatch.setattr("rotatek.cache.step_graph.capturable", lambda _: True)
     Idle.made = []
     vlm = tiny_qwen()
     scheduler = Scheduler(vlm)
@@ -214,8 +208,8 @@ def test_beside_the_graph_a_step_is_a_few_operations(
         for one in seats:
             scheduler.next(one)
     assert found.count <= 9 and scheduler.counters.steps == before + 1
-    assert scheduler._flight is not None
+    assert scheduler._pending is not None
     assert Idle.made[-1].replays == before + 1  # one was eager, and one is under way
     scheduler.leave(seats)
-    assert scheduler._flight is None and scheduler.counters.steps == before + 2
+    assert scheduler._pending is None and scheduler.counters.steps == before + 2
     assert scheduler.running == scheduler.bytes == 0

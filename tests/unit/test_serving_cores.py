@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rotatek.bridge.attention import pause
 from rotatek.engine import scheduler
 from rotatek.engine.cpu_shares import CpuShares
 from rotatek.engine.engine import Engine
+from rotatek.errors import Stopped
 from rotatek.models import VisionLanguageModel, memory
 from tests.fixtures import Picture
 from tests.soak import resident_megabytes
@@ -32,18 +34,16 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
 
 
 def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
-    cores, stop = CpuShares(4), threading.Event()
+    cores = CpuShares(4)
     inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
 
     def read() -> None:
-        with cores.prompt(stop) as flag:
+        with cores.prompt():
             inside.wait(60)
-            assert not flag.is_set()
+            cores.share()
             seen.append(torch.get_num_threads())
             inside.wait(60)
             leave.wait(60)
-            stop.set()
-            assert flag.is_set()
 
     two = [threading.Thread(target=read) for _ in range(2)]
     for thread in two:
@@ -53,7 +53,7 @@ def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
     third = threading.Event()
 
     def wait() -> None:
-        with cores.prompt(None):
+        with cores.prompt():
             third.set()
 
     late = threading.Thread(target=wait)
@@ -72,7 +72,7 @@ def test_a_step_waits_for_prompts_but_not_for_long() -> None:
     cores = CpuShares(2)
     started = time.perf_counter()
     cores.wait_for_all(60)
-    with cores.prompt(None):
+    with cores.prompt():
         cores.wait_for_all(0.05)
         cores.wait_for_all(-1)
     assert 0.05 <= time.perf_counter() - started < 30
@@ -81,7 +81,7 @@ def test_a_step_waits_for_prompts_but_not_for_long() -> None:
 def test_a_failure_gives_its_place_back() -> None:
     cores = CpuShares(2)
     for _ in range(5):
-        with pytest.raises(ValueError, match="no"), cores.prompt(None):
+        with pytest.raises(ValueError, match="no"), cores.prompt():
             raise ValueError("no")
     assert torch.get_num_threads() == 2
 
@@ -105,6 +105,20 @@ def test_answers_beside_each_other_are_those_given_alone(
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
     assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other
     assert state.tokens > state.steps
+
+
+def test_stop_ends_a_prompt_that_shares_the_cores(vlm: VisionLanguageModel) -> None:
+    served, stop = scheduler.Scheduler(vlm), threading.Event()
+    served.cores = cores = CpuShares(4)
+    with pytest.raises(Stopped), served.prefill(stop):
+        with cores.work():
+            pause()
+            assert torch.get_num_threads() == 2
+        pause()
+        assert torch.get_num_threads() == 4  # alone again
+        stop.set()
+        pause()
+    pause()  # outside nothing is stopped
 
 
 @pytest.mark.parametrize("said", [None, "4"])

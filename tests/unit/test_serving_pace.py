@@ -20,7 +20,7 @@ from rotatek.engine.device_turns import YieldToDecode
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.engine.prefill import empty_cache, fill, plan_for
-from rotatek.engine.sequences import Seat
+from rotatek.engine.sequences import Sequence
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
@@ -142,10 +142,10 @@ def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
     turns = SimpleNamespace(contended=True, __exit__=give_way, __enter__=lambda: None)
     device.launch(0.1, step)
     patience = scheduler.SHARE * step + step
-    flag = YieldToDecode(turns, lambda: patience, Pace(torch.device("cuda")), None)  # type: ignore[arg-type]
+    steps = YieldToDecode(turns, lambda: patience, Pace(torch.device("cuda")))  # type: ignore[arg-type]
     for _ in range(200):
         device.launch(0.5, work)
-        assert not flag.is_set()
+        steps.checkpoint()
     turned = [after - before for before, after in zip([0.0, *gone], gone, strict=False)]
     assert len(gone) > 5 and max(turned) <= patience + 2 * work + 0.1 + 1e-9
     assert 200 * work / device.now > 0.9 * scheduler.SHARE / (scheduler.SHARE + 1)
@@ -202,14 +202,16 @@ def test_first_tokens_are_chosen_before_the_turn(
     monkeypatch.setattr("rotatek.engine.scheduler.chosen", choose)
     embedded = engine.vlm.embed(engine.vlm.prompt(make_request(picture(90, 120), "?", 2)))
     logits, _ = prefill(engine.vlm, embedded, cache := DynamicCache())
-    seat = Seat(cache, int(embedded.next_position[0]), logits, 2)
-    joining = threading.Thread(target=engine.scheduler.join, args=([seat],))
+    plan = plan_for(engine.vlm, embedded, BASELINE.pruning)
+    one = Sequence("one", BASELINE, cache, plan, embedded)
+    one.start(logits, 2)
+    joining = threading.Thread(target=engine.scheduler.join, args=([one],))
     with engine.scheduler._turns:
         joining.start()
-        assert chosen.wait(60) and not seat.picks
+        assert chosen.wait(60) and not one.sampled
     joining.join(60)
-    assert len(seat.picks) == 1
-    engine.scheduler.leave([seat])
+    assert len(one.sampled) == 1
+    engine.scheduler.leave([one])
 
 
 @pytest.mark.parametrize("settings", [{"keep_channels": 0.25}, {"bits": 2}])

@@ -97,7 +97,7 @@ def test_an_answer_may_be_saved_in_its_middle(
 ) -> None:
     """Text that has grown comes along, static buffers too."""
     cache, embedded, logits = filled(vlm, picture, Settings.of(keep_channels=0.25))
-    cache.make_static(NEW + 1)
+    cache.reserve(4 * NEW)
     whole = said(vlm, cache, embedded, logits)
     again, _, _ = filled(vlm, picture, Settings.of(keep_channels=0.25))
     steps = decode(vlm, embedded, again, logits, NEW)

@@ -127,7 +127,7 @@ def test_a_question_fed_at_once_or_token_by_token_leaves_the_same(
 def test_a_trial_step_is_forgotten(vlm: VisionLanguageModel, picture: Picture) -> None:
     prompt = question(vlm, picture)
     cache, logits = filled(vlm, prompt, "rotatek")
-    cache.make_static(NEW)
+    cache.reserve(4 * NEW)
     held = [layer.text.growing.data_ptr() for layer in cache.layers]
     before, rings = cache.counters(), [layer.text.keys.clone() for layer in cache.layers]
     for token in (3, 4, 5):

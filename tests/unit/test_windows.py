@@ -24,7 +24,6 @@ from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.families import tiny_gemma3, tiny_llava15
 from tests.fixtures import Picture
 from tests.recorded import RecordedGraph
-from tests.trial import Trial
 from tests.unit.test_serving import at_once, ids
 
 QUESTION = "What is the total?"
@@ -168,16 +167,14 @@ def test_the_running_batch_says_what_a_cache_alone_says(
 
 @pytest.mark.parametrize("vlm", [40], indirect=True)
 def test_a_captured_step_serves_rows_before_and_behind_the_edge(
-    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    vlm: VisionLanguageModel, picture: Picture, recorded: list
 ) -> None:
-    Trial.made = []
-    monkeypatch.setattr("rotatek.engine.batch_graph.captured_again", Trial)
     columns = {name: COLUMNS[name] for name in ("all", "k", "8 bits", "fastv")}
     work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
-    engine.scheduler.graphs = True
-    assert at_once(engine, work) == alone and Trial.made
+    engine.graphs = engine.scheduler.graphs = True
+    assert at_once(engine, work) == alone and recorded
 
 
 def test_a_cache_goes_on_from_a_file(

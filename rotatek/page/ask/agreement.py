@@ -4,7 +4,7 @@ import math
 from html import escape
 
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.service.run import Column
+from rotatek.compare.report import Column
 from viz.theme import percent
 
 BARS = 160  # at most; longer answers share bars

@@ -7,11 +7,12 @@ from html import escape
 from typing import Final
 
 from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.compare.report import Column
 from rotatek.page.ask.agreement import fidelity, strip
 from rotatek.page.ask.readings import dropped
 from rotatek.page.ask.verdict import Verdict, compare
 from rotatek.page.ask.words import Word, words_of
-from rotatek.service.run import Column, Run
+from rotatek.service.run import Run
 from viz.theme import percent, size
 
 SENTENCES: Final = {

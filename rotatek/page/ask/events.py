@@ -3,8 +3,9 @@
 Handlers take their inputs by name and return what they change by name (`page.binding`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, Final
 
 import gradio as gr
@@ -50,7 +51,7 @@ class AskEvents:
     def __init__(self, site: Site) -> None:
         self.site = site
 
-    @refusing_stream
+    @refusing
     def ask(
         self,
         image: Picture | None,
@@ -67,11 +68,11 @@ class AskEvents:
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
         service = self.site.service
-        runs = service.ask(
-            model, clip or image, question, columns, max_new_tokens, session, talk=True
+        asking = partial(
+            service.ask, model, clip or image, question, columns, max_new_tokens, session, talk=True
         )
         loading = service.loading(model, session)
-        yield from self._stream(runs, "Looking at the image…", loading)
+        return self._stream(asking, "Looking at the image…", loading)
 
     @refusing
     def halt(self, run: Run | None, session: str | None = None) -> None:
@@ -79,7 +80,7 @@ class AskEvents:
         if run is not None and run.previous is None:
             self.site.service.replace_run(session)
 
-    @refusing_stream
+    @refusing
     def again(
         self, run: Run | None, image: Picture | None, question: str, session: str | None = None,
         **given: Any,
@@ -87,33 +88,32 @@ class AskEvents:
         """`ask` under moved sliders, where there is an answer to renew; a conversation stays as it
         is, because its caches would be lost."""
         if run is None or image is None or not question.strip():
-            return
+            return iter(())
         if run.previous is not None:
-            yield {"status": markup.line(IN_TALK)}
-            return
-        yield from self.ask(image=image, question=question, session=session, **given)
+            return iter([{"status": markup.line(IN_TALK)}])
+        return self.ask(image=image, question=question, session=session, **given)
 
-    @refusing_stream
+    @refusing
     def follow(
         self, run: Run | None, question: str, max_new_tokens: int, session: str | None = None
     ) -> Iterator[Shown]:
         """A further question about the same image."""
         if run is None:
             raise ConversationGone
-        runs = self.site.service.follow(run, question, max_new_tokens, session)
-        yield from self._stream(runs, "Going on from the kept caches…")
+        asking = partial(self.site.service.follow, run, question, max_new_tokens, session)
+        return self._stream(asking, "Going on from the kept caches…")
 
     def _stream(
-        self, runs: Iterator[Run], first_words: str, loading: Iterable[str] = ()
+        self, asking: Callable[[], Iterator[Run]], first_words: str, loading: Iterable[str] = ()
     ) -> Iterator[Shown]:
-        """A run as it grows, once its model is there."""
+        """A run as it grows; `asking` begins it, once its model is there."""
         busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
         run = None
         try:
             for words in loading:
                 yield busy | {"status": markup.line(words)}
             yield busy | {"status": markup.line(first_words)}
-            with closing(runs):  # type: ignore[type-var]
+            with closing(asking()) as runs:  # type: ignore[type-var]
                 for run in runs:
                     if not run.superseded:
                         yield busy | self._shown(run)

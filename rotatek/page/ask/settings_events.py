@@ -51,8 +51,6 @@ def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:
         return None
     full, parts = done.metrics["kv_bytes_full"], done.metrics["bytes"]
     rest = sum(size for part, size in parts.items() if part not in VISUAL)
-    if run.chosen.settings.is_baseline:  # a plain cache holds everything in one part
-        rest = full - run.full_visual_bytes
     method = settings.channels  # widths that adapt follow from the spectra of a rotation
     energies = drawings.spectra(run, trace, method if method.rotates else CHANNELS.default())
     return rest + trace_analysis.visual_bytes(trace, settings, energies), full

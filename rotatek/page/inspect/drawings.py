@@ -271,19 +271,7 @@ def budget_drawing(run: Run) -> Drawing:
 def parts_of(run: Run) -> dict[str, dict[str, int]]:
     """The bytes of every finished column, part by part."""
     return {
-        title: _parts(column.finished.metrics["bytes"], whole=column.settings.is_baseline, run=run)
+        title: column.finished.metrics["bytes"]
         for title, column in run.columns.items()
         if column.finished is not None
-    }
-
-
-def _parts(measured: dict[str, int], *, whole: bool, run: Run) -> dict[str, int]:
-    """The plain cache holds visual and text tokens in one tensor: tell them apart."""
-    if not whole:
-        return measured
-    visual = min(run.full_visual_bytes // 2, measured["text"] // 2)
-    return measured | {
-        "visual_keys": visual,
-        "visual_values": visual,
-        "text": measured["text"] - 2 * visual,
     }
