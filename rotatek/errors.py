@@ -394,6 +394,20 @@ class SettingError(UserError):
         self.name, self.allowed, self.given = name, allowed, _short(given)
 
 
+class SettingUnknown(SettingError):
+    """A setting or a field that there is not. name: as it was given; known: those that there are;
+    noun: what it is called where it was given.
+    """
+
+    code = "setting_unknown"
+
+    def __init__(self, name: object, known: str, noun: str = "setting") -> None:
+        given = _short(name)
+        UserError.__init__(self, f'There is no {noun} "{given}". Use one of {known}.')
+        self.args = (given, known, noun)
+        self.name, self.allowed, self.given = given, f"one of {known}", given
+
+
 def _short(value: object, limit: int = 40) -> str:
     """A value as one printable line of at most `limit` characters."""
     try:

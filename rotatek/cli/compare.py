@@ -9,7 +9,7 @@ from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_settings, given, split
 from rotatek.compare.columns import matched
 from rotatek.errors import UserError
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import Settings, check_taken
 
 if TYPE_CHECKING:
     from rotatek.engine.engine import Engine
@@ -55,10 +55,7 @@ def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
     """
     chosen, others = _compressing(options)
     made = matched(chosen, **others)
-    held = [settings.as_dict() for settings in made.values()]
-    for key, value in others.items():
-        if not any(key in one and one[key] == value for one in held):
-            Settings.from_dict(options)  # says which method would have it
+    check_taken(made.values(), others)
     return made
 
 
@@ -76,9 +73,11 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
     def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
         prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
         (target,) = equal_bytes.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
-        return equal_bytes.matched_live(
+        columns = equal_bytes.matched_live(
             chosen, target, equal_bytes.Scale(engine.vlm, prompt), **others
         )
+        check_taken(columns.values(), others)
+        return columns
 
     return made
 

@@ -23,6 +23,7 @@ from rotatek.evaluation.suite import (
 )
 from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
 from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import check_taken
 from rotatek.methods.tokens import TOKENS
 
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
     else:
         chosen = named(",".join(names)) if names else []
     options: dict[str, Any] = given(args)
-    return [with_options(table, options) for table in chosen] if options else chosen
+    made = [with_options(table, options) for table in chosen] if options else chosen
+    check_taken([row.settings for table in made for row in table.rows], options)
+    return made
 
 
 def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[Table]:

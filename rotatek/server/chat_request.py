@@ -19,9 +19,7 @@ from rotatek import errors
 from rotatek.inputs import request as inputs
 from rotatek.inputs.request import MAX_FILE_BYTES, MAX_IMAGES, Request, make_request, open_image
 from rotatek.limits import Limits
-from rotatek.methods.options import flat
 from rotatek.methods.settings import Settings
-from rotatek.page.form import checked
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
@@ -119,13 +117,7 @@ def settings_of(given: Any, usual: Settings) -> Settings:
         return usual
     if not isinstance(given, dict):
         raise errors.SettingError("rotatek", "an object of settings by their flat names", given)
-    kept: dict[str, Any] = {}
-    for kind, method in (("tokens", usual.tokens), ("channels", usual.channels)):
-        if kind not in given:
-            kept |= {kind: method.name, **flat(method)}
-    names = {kind: name for kind, name in kept.items() if kind in ("tokens", "channels")}
-    checked(names | given)
-    return Settings.from_dict(kept | given)
+    return Settings.from_dict(given, usual, shared=True)
 
 
 Turns = list[tuple[str, str]]
@@ -224,7 +216,7 @@ def _check_words(given: Mapping[str, Any]) -> None:
             if not is_idle(value):
                 raise errors.SettingError(name, allowed, value)
         elif name not in READ:
-            raise errors.SettingError("a field", "one of " + ", ".join((*READ, *IDLE)), name)
+            raise errors.SettingUnknown(name, ", ".join((*READ, *IDLE)), "field")
 
 
 def _length_of(given: Mapping[str, Any]) -> int:
