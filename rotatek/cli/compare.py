@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.answers import print_json, reports, table
+from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_settings, given, split
 from rotatek.compare.columns import matched
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     made = columns(given(args)) if args.equal == EQUAL[0] else live_columns(given(args))
     for found in reports(args, made):
         if not (args.json or args.batch is not None):
-            print(table(found), flush=True)
+            say(table(found))
             continue
         for report in found:
             print_json(report)

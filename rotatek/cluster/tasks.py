@@ -73,13 +73,16 @@ def describe(source: Source, suite: Suite) -> tuple[dict[str, Any], int]:
     return describe_run(vlm, suite, source.options), Runner(vlm, suite, Notes()).batch
 
 
-def answer(source: Source, suite: SentSuite, owed: Sequence[Any]) -> tuple[list[Answer], dict]:
-    """What the settings `owed` answer to a suite's questions, and those that were refused."""
+def answer(
+    source: Source, suite: SentSuite, owed: Sequence[Any]
+) -> tuple[list[Answer], dict[str, str], dict[str, str]]:
+    """What the settings `owed` answer to a suite's questions; settings that were refused and
+    questions that cannot be asked, with why."""
     notes = Notes()
     runner = Runner(model_of(source.model, source.device), suite, notes, source.options)
     for _ in runner.run([Unit(list(suite.items), list(owed))]):
         pass
-    return list(notes.answers.values()), runner.refused
+    return list(notes.answers.values()), runner.refused, runner.left_out
 
 
 Prompt = tuple[Image.Image | Clip, str]  # a picture or clip, and a question
@@ -162,26 +165,30 @@ def _evaluate(
     todo = missing(suite.items, chosen, journal.answers)
     units = list(batches(todo, batch, jobs.count))
     refused: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     started_at, is_late = time.monotonic(), False
-    work = ((source, _sent(suite, unit), unit.owed) for unit in units)
+    work = ((source, sent, owed) for sent, owed in _sent(suite, units, left_out))
     with tqdm(total=size(units), unit="answer", file=sys.stderr, smoothing=0.05) as bar:
-        for answers, sentences in jobs.map(answer, work, asked):
+        for answers, sentences, unasked in jobs.map(answer, work, asked):
             fresh = [a for a in answers if (a.setting, a.item) not in journal.answers]
             journal.add(fresh)
             bar.update(len(fresh))
             for name in sentences.keys() - refused.keys():
                 notice(f"Left out: {sentences[name]}")
             refused |= sentences
+            for name in unasked.keys() - left_out.keys():
+                notice(f"Left out: {unasked[name]}")
+            left_out |= unasked
             limit = evaluation.limit_s
             is_late = limit is not None and time.monotonic() - started_at > limit
             if is_late and bar.n < bar.total:
-                return Outcome(False, refused)
+                return Outcome(False, refused, frozenset(left_out), journal.unwritten)
     if asked.is_set():
         raise UserError(
             "The evaluation was stopped. What was answered is kept: run the command again to go "
             "on, or with --report to see what there is."
         )
-    return Outcome(True, refused)
+    return Outcome(True, refused, frozenset(left_out), journal.unwritten)
 
 
 def calibrate(source: Source, prompts: Sequence[Prompt], count: int) -> tuple[Calibrator, str]:
@@ -202,10 +209,23 @@ def calibrate(source: Source, prompts: Sequence[Prompt], count: int) -> tuple[Ca
         return whole, name
 
 
-def _sent(suite: Suite, unit: Unit) -> SentSuite:
-    """A unit's questions with their pictures."""
-    documents = {item.document for item in unit.items}
-    return SentSuite(suite.name, unit.items, {d: _png(suite.image(d)) for d in documents})
+def _sent(
+    suite: Suite, units: Sequence[Unit], left_out: dict[str, str]
+) -> Iterator[tuple[SentSuite, list[Any]]]:
+    """Each unit's questions with their pictures, and its settings; questions about a picture that
+    cannot be read go to `left_out`."""
+    for unit in units:
+        pictures: dict[int, bytes] = {}
+        for item in unit.items:
+            try:
+                if item.document not in pictures:
+                    pictures[item.document] = _png(suite.image(item.document))
+            except UserError as error:
+                left_out[item.name] = f"{item.name} of {suite.name}: {error.message}"
+                notice(f"Left out: {left_out[item.name]}")
+        if pictures:
+            items = [item for item in unit.items if item.document in pictures]
+            yield SentSuite(suite.name, items, pictures), unit.owed
 
 
 def _png(image: Image.Image) -> bytes:

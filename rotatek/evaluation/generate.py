@@ -9,6 +9,7 @@ from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import collate
+from rotatek.textfiles import whole_characters
 
 
 def generate(
@@ -38,4 +39,4 @@ def by_sample(vlm: VisionLanguageModel, steps: Sequence[Sequence[int]]) -> list[
 
 def text_of(vlm: VisionLanguageModel, tokens: Sequence[int]) -> str:
     """New tokens as text."""
-    return vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+    return whole_characters(vlm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rotatek.errors import FileUnreadable, KeyUnknown, SettingError
+from rotatek.errors import KeyUnknown, SettingError
+from rotatek.textfiles import lines_of, read_text
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
 NOBODY: Final = ""  # who asks where no key is needed
@@ -56,15 +57,20 @@ def keys_here(file: Path | None) -> Keys:
     """Those of the environment, separated by commas, and those of a file, one a line.
 
     Raises:
-        FileUnreadable: where there is no such file.
+        UserError: where there is no such file, or a key that can be guessed.
     """
     keys = os.environ.get(VARIABLE, "").split(",")
-    if file is not None:
-        try:
-            keys += file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileUnreadable from error
-    return Keys(keys)
+    return Keys([*keys, *(keys_of(file) if file is not None else ())])
+
+
+def keys_of(file: Path) -> list[str]:
+    """The keys of a file, one a line.
+
+    Raises:
+        UserError: where it cannot be read.
+    """
+    text = read_text(file, "The file of API keys")
+    return [line.text.strip() for line in lines_of(text)]
 
 
 def _digest(key: str) -> bytes:

@@ -1,6 +1,5 @@
 """Events as the chat API's answers: the text as it grows, where it stops, and what it cost."""
 
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from rotatek.compare.report import report
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.engine.recovery import LEAST_TOKENS
 from rotatek.server.chat_request import Call
+from rotatek.textfiles import as_json
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -167,7 +167,7 @@ class Reply:
 
 def sse(data: dict[str, Any]) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + as_json(data).encode() + b"\n\n"
 
 
 # What is not a 400. A plain `UserError` is what the engine said of a failure of its own.

@@ -36,6 +36,7 @@ FLOORS = {
     "rotatek.bridge.patch_projection": 0,
     "rotatek.bridge.cache_argument": 0,
     "rotatek.inputs.crop_margins": 0,
+    "rotatek.textfiles": 1,
     "rotatek.methods.options": 1,
     "rotatek.inputs.request": 1,
     "rotatek.methods.rotation": 1,
