@@ -37,7 +37,7 @@ class UserError(Exception):
 
 class ImageMissing(UserError):
     code = "image_missing"
-    sentence = "There is no image yet. Add a PNG, JPEG or WebP file and ask again."
+    sentence = "There is no image yet. Add a picture, such as a PNG or JPEG file, and ask again."
 
 
 class FieldsMissing(UserError):
@@ -85,7 +85,7 @@ class ImageTooComplex(UserError):
 
 class NotAnImage(UserError):
     code = "not_an_image"
-    sentence = "The file is not an image. Use a PNG, JPEG or WebP file."
+    sentence = "The file is not an image. Use a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file."
 
 
 class UnsupportedFormat(UserError):

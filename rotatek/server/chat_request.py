@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from PIL.Image import Image
-
 from rotatek import errors
 from rotatek.inputs import request as inputs
-from rotatek.inputs.request import MAX_FILE_BYTES, MAX_IMAGES, Request, make_request, open_image
+from rotatek.inputs.request import MAX_IMAGES, MAX_SENT_BYTES, Request, make_request, open_images
 from rotatek.limits import Limits
 from rotatek.methods.settings import Settings
 
@@ -89,7 +87,7 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         raise errors.ModelNotServed
     turns, question, files = read_messages(given.get("messages"))
     shown = [len(each) for each in files]
-    images = _decoded([file for each in files for file in each])
+    images = open_images([file for each in files for file in each])
     request = make_request(images, question, _length_of(given), turns, shown)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):
@@ -180,22 +178,12 @@ def _file_of(given: Any) -> bytes:
     head, comma, data = address.partition(",")
     if not comma or not head.lower().endswith(";base64"):
         raise errors.ImageNotData
-    if len(data) > MAX_FILE_BYTES * 4 // 3 + 4:
+    if len(data) > MAX_SENT_BYTES * 4 // 3 + 4:
         raise errors.ImageTooLarge
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise errors.ImageDamaged from error
-
-
-def _decoded(files: Sequence[bytes]) -> list[Image]:
-    """The pictures, whose headers are added up before any is decoded."""
-    sizes = [inputs.check_header(file) for file in files]
-    if sum(width * height for width, height in sizes) > inputs.MAX_PIXELS:
-        raise errors.ImageTooManyPixels(
-            "The pictures have more than 50 million pixels together. Scale them down and try again."
-        )
-    return [open_image(file) for file in files]
 
 
 def _object_of(body: bytes) -> dict[str, Any]:

@@ -37,6 +37,7 @@ FLOORS = {
     "rotatek.bridge.cache_argument": 0,
     "rotatek.inputs.crop_margins": 0,
     "rotatek.textfiles": 1,
+    "rotatek.headers": 0,
     "rotatek.methods.options": 1,
     "rotatek.inputs.request": 1,
     "rotatek.methods.rotation": 1,
