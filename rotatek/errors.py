@@ -90,7 +90,7 @@ class NotAnImage(UserError):
 
 class UnsupportedFormat(UserError):
     code = "unsupported_format"
-    sentence = "This image format is not supported. Save it as PNG, JPEG or WebP."
+    sentence = "This image format is not supported. Save it as PNG or JPEG."
 
 
 class ImageDamaged(UserError):
@@ -175,10 +175,7 @@ class ModelLoading(UserError):
 
 class ModelTooLarge(UserError):
     code = "model_too_large"
-    sentence = (
-        "The model does not fit in this device's free memory. Choose a smaller model or another "
-        "device."
-    )
+    sentence = "The model does not fit in this device's memory. Choose a smaller one."
 
 
 class StorageFull(UserError):
@@ -188,10 +185,7 @@ class StorageFull(UserError):
 
 class HubUnreachable(UserError):
     code = "hub_unreachable"
-    sentence = (
-        "The hub cannot be reached. Check the connection and try again, or give a folder that "
-        "holds the model."
-    )
+    sentence = "The hub cannot be reached. Check the connection, or give a folder with the model."
 
 
 class ModelGated(UserError):
@@ -232,10 +226,7 @@ class CacheFileDamaged(UserError):
 
 class CacheFileVersion(UserError):
     code = "cache_file_version"
-    sentence = (
-        "The cache was stored by another version of RotateK. Ask again with the image, and save "
-        "anew."
-    )
+    sentence = "Another version of RotateK stored this cache. Ask again with the image and save it."
 
 
 class CacheOfAnotherModel(UserError):
@@ -395,17 +386,14 @@ class SettingError(UserError):
 
 
 class SettingUnknown(SettingError):
-    """A setting or a field that there is not. name: as it was given; known: those that there are;
-    noun: what it is called where it was given.
-    """
+    """A setting or a field that there is not. known: those that there are; noun: what it is."""
 
     code = "setting_unknown"
 
     def __init__(self, name: object, known: str, noun: str = "setting") -> None:
-        given = _short(name)
-        UserError.__init__(self, f'There is no {noun} "{given}". Use one of {known}.')
-        self.args = (given, known, noun)
-        self.name, self.allowed, self.given = given, f"one of {known}", given
+        super().__init__(_short(name), f"one of {known}", name)
+        self.message = f'There is no {noun} "{self.name}". Use one of {known}.'
+        self.args = (self.name, known, noun)
 
 
 def _short(value: object, limit: int = 40) -> str:

@@ -58,7 +58,9 @@ class Row(NamedTuple):
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """An image and a question, or a batch of them; the model, and where and how long it runs."""
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="a PNG, JPEG or WebP file")
+    parser.add_argument(
+        "image", nargs="?", metavar="IMAGE", help="a picture: PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF"
+    )
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(
         "--video",

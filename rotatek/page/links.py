@@ -35,7 +35,7 @@ def decode(text: str) -> Settings:
         SettingError: for a name or a value that there is not.
     """
     if len(text) > MAX_CODE:
-        raise SettingError("a column's settings", f"at most {MAX_CODE} characters", text)
+        raise SettingError("settings", f"at most {MAX_CODE} characters", text)
     parts = (part.partition(":") for part in text.split(",") if part)
     return Settings.from_dict({name: value for name, _, value in parts}, shared=True)
 
@@ -79,7 +79,7 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     try:
         given = parse_qs(text[:MAX_QUERY].lstrip("?"), keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
-        raise SettingError("the link", "one that this page has made", text) from error
+        raise SettingError("link", "one that this page has made", text) from error
     one = {name: values[0] for name, values in given.items()}
     link = Link(question=one.get("q", "")[:MAX_QUESTION])
     if "s" in one:

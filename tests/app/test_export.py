@@ -197,7 +197,7 @@ def test_a_link_with_bad_settings_is_refused(pocket: Site) -> None:
         read_query("?s=tokens:evil", pocket.examples, ["pocket"])
     with pytest.raises(Exception, match="tokens must be one of none, fastv, visionzip"):
         ExportEvents(pocket).restore("?s=tokens:evil")
-    with pytest.raises(Exception, match="the link must be one that this page has made"):
+    with pytest.raises(Exception, match="link must be one that this page has made"):
         ExportEvents(pocket).restore("?" + "a=b&" * 5000)
 
 
