@@ -54,7 +54,10 @@ def reports(
         refused += bool(bad)
         yield [place | one for one in (bad or found)]
     if refused:
-        raise UserError(f'{refused} of the batch\'s questions could not be answered; see "error".')
+        raise UserError(
+            f"{refused} of the batch's questions could not be answered. Mend those named above, or "
+            'see "error".'
+        )
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     say(f"{found.samples} prompts -> {args.out}")
     if found.samples < len(rows):
         bad = len(rows) - found.samples
-        raise UserError(f"{bad} of the batch's rows could not be used; they are named above.")
+        raise UserError(f"{bad} of the batch's rows could not be used. Mend those named above.")
 
 
 def _here(args: argparse.Namespace, rows: list[Row]) -> "tuple[Calibrator, str]":

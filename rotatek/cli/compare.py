@@ -90,5 +90,7 @@ def _compressing(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     """
     chosen, others = split(options)
     if chosen.is_baseline:
-        raise UserError("There is nothing to compare: these settings compress nothing.")
+        raise UserError(
+            "There is nothing to compare: these settings compress nothing. Choose others."
+        )
     return chosen, others

@@ -168,7 +168,9 @@ def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
         return STOPPED_EARLY
     bad = len(outcome.left_out) + len(getattr(evaluation.suite, "bad", ()))
     if bad:
-        raise UserError(f"{bad} of the suite's questions could not be asked; they are named above.")
+        raise UserError(
+            f"{bad} of the suite's questions could not be asked. Mend those named above."
+        )
     return 0
 
 

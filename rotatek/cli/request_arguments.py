@@ -59,7 +59,7 @@ class Row(NamedTuple):
 def add_request(parser: argparse.ArgumentParser) -> None:
     """An image and a question, or a batch of them; the model, and where and how long it runs."""
     parser.add_argument(
-        "image", nargs="?", metavar="IMAGE", help="a picture: PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF"
+        "image", nargs="?", metavar="IMAGE", help="a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file"
     )
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(

@@ -211,13 +211,13 @@ def _checked_header(data: bytes) -> headers.Header:
     if len(data) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
     header = headers.look(data)
+    if len(data if header is None else header.data) > MAX_FILE_BYTES:
+        raise errors.ImageTooLarge
     if header is None:
         head = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t")
         known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         known = known or head.startswith((b"<svg", b"<?xml"))
         raise errors.UnsupportedFormat if known else errors.NotAnImage
-    if len(header.data) > MAX_FILE_BYTES:
-        raise errors.ImageTooLarge
     if header.size is None:
         raise errors.ImageDamaged
     _check_size(*header.size)

@@ -28,9 +28,8 @@ class Keys:
     def __init__(self, keys: Iterable[str] = ()) -> None:
         given = [key.strip() for key in keys if key.strip()]
         if any(len(key) < SHORTEST for key in given):
-            raise SettingError(
-                "api_keys", f"keys of {SHORTEST} characters or more", "a shorter one"
-            )
+            allowed = f"keys of {SHORTEST} characters or more"
+            raise SettingError("api_keys", allowed, "a shorter one")
         self._digests = [_digest(key) for key in given]
 
     def __bool__(self) -> bool:

@@ -53,6 +53,17 @@ def test_a_method_that_is_named_has_its_own_defaults() -> None:
     assert call.settings == Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
 
 
+def test_pictures_that_are_large_together_are_shrunk() -> None:
+    call = read_call(body(messages=parts(*_six_large())), ["tiny"], USUAL)
+    sizes = {image.size for image in call.request.images}
+    assert len(call.request.images) == 6 and len(sizes) == 1
+    assert 6 * 2800**2 < 6 * next(iter(sizes))[0] ** 2 <= 50_000_000
+
+
+def _six_large() -> list[dict[str, Any]]:
+    return [{"type": "text", "text": "What?"}, *[asked(LARGE)[0]["content"][1]] * 6]
+
+
 def test_turns_are_history_and_a_system_message_leads() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -126,9 +137,6 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     ),
     "nine pictures": (
         body(messages=parts(*[CHAT[0]["content"][1]] * 9)), errors.TooManyImages
-    ),
-    "pictures too large together": (
-        body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 6)), errors.ImageTooManyPixels
     ),
     "warm": (body(temperature=0.7), errors.SettingError),
     "two answers": (body(n=2), errors.SettingError),
