@@ -37,7 +37,7 @@ class UserError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.code, self.args)
+        return _unpickled, (self.code, self.args), {"param": self.param}
 
 
 def kinds(base: type[UserError] = UserError) -> Iterator[type[UserError]]:
@@ -66,7 +66,7 @@ def _refusal(
 # The table of refusals: HTTP status, code, sentence.
 # fmt: off
 ImageMissing = _refusal(400, "image_missing",
-    "There is no image yet. Add a PNG, JPEG or WebP file and ask again.")
+    "There is no image yet. Add a picture, such as a PNG or JPEG file, and ask again.")
 FieldsMissing = _refusal(400, "fields_missing",
     "The call does not have one value for each field. Send them all, in order.")
 ImageNotAFile = _refusal(400, "image_not_a_file",
@@ -85,9 +85,9 @@ ImageTooNarrow = _refusal(400, "image_too_narrow",
 ImageTooComplex = _refusal(400, "image_too_complex",
     "The image takes too long to decode. Save it again as a plain PNG and try again.")
 NotAnImage = _refusal(400, "not_an_image",
-    "The file is not an image. Use a PNG, JPEG or WebP file.")
+    "The file is not an image. Use a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file.")
 UnsupportedFormat = _refusal(400, "unsupported_format",
-    "This image format is not supported. Save it as PNG, JPEG or WebP.")
+    "This image format is not supported. Save it as PNG or JPEG.")
 ImageDamaged = _refusal(400, "image_damaged",
     "The image is damaged or incomplete. Save or download it again and retry.")
 TooManyImages = _refusal(400, "too_many_images",
@@ -241,6 +241,17 @@ class SettingError(UserError):
         self.param = name
 
 
+class SettingUnknown(SettingError):
+    """A setting or a field that there is not. known: those that there are; noun: what it is."""
+
+    code = "setting_unknown"
+
+    def __init__(self, name: object, known: str, noun: str = "setting") -> None:
+        super().__init__(_short(name), f"one of {known}", name)
+        self.message = f'There is no {noun} "{self.name}". Use one of {known}.'
+        self.args = (self.name, known, noun)
+
+
 def _short(value: object, limit: int = 40) -> str:
     """A value as one printable line of at most `limit` characters."""
     try:
@@ -259,7 +270,9 @@ def public_error(exc: BaseException) -> UserError:
     message itself only at DEBUG level, which an operator has to turn on.
     """
     if isinstance(exc, UserError):
-        return type(exc)(*exc.args)
+        known = type(exc)(*exc.args)
+        known.param = exc.param
+        return known
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
         return OutOfMemory()
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):

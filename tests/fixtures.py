@@ -1,7 +1,7 @@
 """What shared fixtures hand to tests, as types."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image
 
@@ -14,6 +14,11 @@ Shoot = Callable[["Page", str], None]  # keeps a full-page screenshot under a na
 Together = Callable[[list[Callable[[], None]]], None]  # runs calls at once, raises what they raise
 
 Value = TypeVar("Value")
+
+
+def half(tokens: str) -> dict[str, Any]:
+    """Flat settings of the pruner `tokens` at half of the tokens, where it drops any."""
+    return {"tokens": tokens} | ({} if tokens == "none" else {"keep_tokens": 0.5})
 
 
 def present(value: Value | None) -> Value:

@@ -57,6 +57,16 @@ def seeds() -> list[bytes]:
         (image, "WEBP", {"lossless": True, "exif": exif}),
         (image.convert("RGBA"), "WEBP", {"quality": 40}),
         (image, "WEBP", {"save_all": True, "append_images": [image.rotate(180)]}),
+        (image, "MPO", {"save_all": True, "append_images": [image.rotate(180)], "exif": exif}),
+        (image, "GIF", {"save_all": True, "append_images": [image.rotate(180)]}),
+        (image.convert("P"), "GIF", {"transparency": 3}),
+        (image, "BMP", {}),
+        (image.convert("P"), "BMP", {}),
+        (image, "TIFF", {"exif": exif, "compression": "tiff_lzw"}),
+        (image.convert("I;16"), "TIFF", {"compression": "tiff_adobe_deflate"}),
+        (image, "TIFF", {"save_all": True, "append_images": [image], "big_tiff": True}),
+        (image, "TIFF", {"compression": "jpeg"}),
+        (image.convert("RGBA"), "AVIF", {"exif": exif}),
     ]
     files = []
     for picture, format, options in wanted:

@@ -168,7 +168,9 @@ class TextBuffer:
         if size <= self.growing.shape[2]:
             return
         if self.static:
-            raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
+            raise ModeUnsupported(
+                "The answer outgrew the room reserved for it. Ask again with fewer new tokens."
+            )
         if self.past is None:
             self.keys, self.values = _longer(self.keys, size), _longer(self.values, size)
         else:

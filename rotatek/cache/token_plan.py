@@ -255,13 +255,15 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """Where the visual tokens of a processor's output are.
 
     Raises:
-        ModelUnsupported: where the model has no image token.
+        ModelUnsupported: where the model has no image token. Use a vision-language model.
     """
     visual = inputs.get("visual")
     if visual is None:
         tokens = visual_ids(model.config)
         if not tokens:
-            raise ModelUnsupported(f"{type(model).__name__} has no image token.")
+            raise ModelUnsupported(
+                f"{type(model).__name__} has no image token. Use a vision-language model."
+            )
         visual = is_one_of(inputs["input_ids"], tokens)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()

@@ -2,17 +2,20 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.request_arguments import load_model, progress, rows_of
-from rotatek.errors import UserError
-from rotatek.methods.settings import Settings
+from rotatek.cli.request_arguments import Row, load_model, progress, report_bad, rows_of
+from rotatek.errors import SettingError, UserError, public_message
+from rotatek.inputs.text_files import as_json, printable
 
 if TYPE_CHECKING:
     from rotatek.engine.engine import Engine
     from rotatek.engine.events import Event
     from rotatek.inputs.request import Request
+    from rotatek.methods.settings import Settings
 
 DIGITS: Final = {
     "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
@@ -23,7 +26,7 @@ Report = dict[str, Any]
 def reports(
     args: argparse.Namespace,
     columns: "Mapping[str, Settings] | Callable[[Engine, Request], Mapping[str, Settings]]",
-) -> Iterator[list[Report]]:
+) -> Generator[list[Report], None, None]:
     """Per question, one report per column in their order. The model loads after the first check.
 
     In a batch a bad row becomes a report with "error" and the others go on.
@@ -41,21 +44,42 @@ def reports(
     batch, engine, refused = args.batch is not None, None, 0
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
-        try:
+        with passing(row, batch) as bad:
             request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
-            engine = engine or Engine(load_model(args), graphs=args.graph)
-            made = columns(engine, request) if callable(columns) else columns
-            yield [place | one for one in answers(engine, request, made)]
-        except UserError as error:
-            if not batch:
-                raise
-            refused += 1
-            yield [place | {"error": error.message}]
+        if not bad:
+            engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
+            with passing(row, batch) as bad:
+                made = columns(engine, request) if callable(columns) else columns
+                found = answers(engine, request, made)
+        refused += bool(bad)
+        yield [place | one for one in (bad or found)]
     if refused:
-        raise UserError(f'{refused} of the batch\'s questions could not be answered; see "error".')
+        raise UserError(
+            f"{refused} of the batch's questions could not be answered. Mend those named above, or "
+            'see "error".'
+        )
 
 
-def answers(engine: "Engine", request: "Request", columns: Mapping[str, Settings]) -> list[Report]:
+@contextmanager
+def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
+    """In a batch, let a row's failure pass: it is said on stderr, and becomes the row's report.
+
+    Settings are of all rows, so what is wrong with them ends the run.
+    """
+    bad: list[Report] = []
+    try:
+        yield bad
+    except Exception as error:
+        if not batch or isinstance(error, SettingError):
+            raise
+        sentence = public_message(error)
+        report_bad(row, sentence)
+        bad.append({"error": sentence})
+
+
+def answers(
+    engine: "Engine", request: "Request", columns: "Mapping[str, Settings]"
+) -> list[Report]:
     """Run one question.
 
     Returns:
@@ -67,7 +91,7 @@ def answers(engine: "Engine", request: "Request", columns: Mapping[str, Settings
     return collected(engine.compare(request, columns, trace=False), columns)
 
 
-def collected(events: "Iterable[Event]", columns: Mapping[str, Settings]) -> list[Report]:
+def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
     """What an engine's events come to, as of `answers`.
 
     Raises:
@@ -93,9 +117,26 @@ def rounded(figures: Report) -> Report:
     }
 
 
+def say(text: object) -> None:
+    """Print on stdout; what its encoding cannot say is written out, and no reason to lose it.
+
+    Raises:
+        OSError: where stdout cannot be written; the text is on stderr then, unless nobody listens.
+    """
+    line = printable(str(text), sys.stdout.encoding)
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk
+        print(line, file=sys.stderr)
+        raise
+
+
 def print_json(figures: Report) -> None:
-    """One line."""
-    print(json.dumps(figures, ensure_ascii=False), flush=True)
+    """One line, which stays JSON in every encoding."""
+    text = as_json(figures)
+    say(text if printable(text, sys.stdout.encoding) == text else json.dumps(figures))
 
 
 def table(reports: Sequence[Report]) -> str:

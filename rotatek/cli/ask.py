@@ -1,12 +1,14 @@
 """`rotatek ask`: answer a question about an image, or a further one on a stored cache."""
 
 import argparse
+from collections.abc import Generator
+from contextlib import closing
 from typing import Final
 
-from rotatek.cli.answers import Report, collected, print_json, reports
+from rotatek.cli.answers import Report, collected, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
-from rotatek.errors import UserError
+from rotatek.errors import CacheNotStorable, UserError
 from rotatek.methods.settings import path_names
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
@@ -32,16 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print the answer alone, or as JSON; a batch is always JSON."""
     stored = args.save_cache is not None or args.load_cache is not None
-    found = [[talk(args)]] if stored else reports(args, {"answer": settings_of(args)})
-    for (report,) in found:
-        if args.json or args.batch is not None:
-            print_json({name: value for name, value in report.items() if name not in BESIDE})
-        else:
-            print(report["answer"], flush=True)
+    found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
+    with closing(found):
+        for (report,) in found:
+            if args.json or args.batch is not None:
+                print_json({name: value for name, value in report.items() if name not in BESIDE})
+            else:
+                say(report["answer"])
 
 
-def talk(args: argparse.Namespace) -> Report:
+def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
     """One question of a conversation that comes from a file, goes to one, or both.
+
+    The answer is given out first, and the cache is saved whatever becomes of it: neither is lost
+    because the other cannot be written.
 
     Raises:
         UserError: for a question or a file that is refused, before the model is loaded if possible.
@@ -55,6 +61,8 @@ def talk(args: argparse.Namespace) -> Report:
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
+        if settings.is_baseline and args.save_cache is not None:
+            raise CacheNotStorable
         request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         events = engine.compare(
@@ -68,10 +76,12 @@ def talk(args: argparse.Namespace) -> Report:
         column.name, settings = "answer", column.settings
         events = engine.follow(conversation, question, args.max_new_tokens)
     try:
-        (report,) = collected(events, {"answer": settings})
-        if args.save_cache is not None:
-            conversation.save(args.save_cache)
-        return report
+        found = collected(events, {"answer": settings})
+        try:
+            yield found
+        finally:
+            if args.save_cache is not None:
+                conversation.save(args.save_cache)
     finally:
         conversation.close()
 

@@ -1,9 +1,13 @@
 """`rotatek calibrate`: bases computed once, from many images."""
 
 import argparse
+import os
+from pathlib import Path
 from typing import Final
 
+from rotatek.cli.answers import passing, say
 from rotatek.cli.request_arguments import Removed, add_request, load_model, progress, rows_of
+from rotatek.errors import UserError
 
 ONE: Final = "Leave it out: one process reads all prompts."
 
@@ -18,9 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prefill every prompt, and write the bases of their averaged covariances.
 
+    A bad row of a batch is named, and left out.
+
     Raises:
-        UserError: for arguments or pictures that are refused.
+        UserError: for arguments or pictures that are refused; for a batch, in the end.
     """
+    if not os.access(Path(args.out).absolute().parent, os.W_OK):  # or what is found is lost
+        raise UserError(f"{args.out} cannot be written. Give another name or folder as --out.")
     from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.decode import prefill  # noqa: PLC0415
     from rotatek.inputs.request import make_request  # noqa: PLC0415
@@ -29,10 +37,16 @@ def run(args: argparse.Namespace) -> None:
     rows = rows_of(args)
     vlm, calibrator = load_model(args), Calibrator()
     for row in progress(rows, True):
-        request = make_request(row.opened(), row.question, 1)
-        embedded = vlm.embed(vlm.prompt(request))
-        prefill(
-            vlm, embedded, RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
-        )
+        with passing(row, args.batch is not None) as bad:
+            request = make_request(row.opened(), row.question, 1)
+            embedded = vlm.embed(vlm.prompt(request))
+        if not bad:
+            cache = RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
+            prefill(vlm, embedded, cache)
     calibrator.save(args.out, vlm.name)
-    print(f"{calibrator.samples} prompts -> {args.out}")
+    say(f"{calibrator.samples} prompts -> {args.out}")
+    if calibrator.samples < len(rows):
+        bad_rows = len(rows) - calibrator.samples
+        raise UserError(
+            f"{bad_rows} of the batch's rows could not be used. Mend those named above."
+        )

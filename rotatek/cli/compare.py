@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.answers import print_json, reports, table
+from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_settings, given, split
 from rotatek.compare.columns import matched
 from rotatek.errors import UserError
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import Settings, check_taken
 
 if TYPE_CHECKING:
     from rotatek.engine.engine import Engine
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     made = columns(given(args)) if args.equal == EQUAL[0] else live_columns(given(args))
     for found in reports(args, made):
         if not (args.json or args.batch is not None):
-            print(table(found), flush=True)
+            say(table(found))
             continue
         for report in found:
             print_json(report)
@@ -55,10 +55,7 @@ def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
     """
     chosen, others = _compressing(options)
     made = matched(chosen, **others)
-    held = [settings.as_dict() for settings in made.values()]
-    for key, value in others.items():
-        if not any(key in one and one[key] == value for one in held):
-            Settings.from_dict(options)  # says which method would have it
+    check_taken(made.values(), others)
     return made
 
 
@@ -76,9 +73,11 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
     def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
         prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
         (target,) = equal_bytes.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
-        return equal_bytes.matched_live(
+        columns = equal_bytes.matched_live(
             chosen, target, equal_bytes.Scale(engine.vlm, prompt), **others
         )
+        check_taken(columns.values(), others)
+        return columns
 
     return made
 
@@ -91,5 +90,7 @@ def _compressing(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     """
     chosen, others = split(options)
     if chosen.is_baseline:
-        raise UserError("There is nothing to compare: these settings compress nothing.")
+        raise UserError(
+            "There is nothing to compare: these settings compress nothing. Choose others."
+        )
     return chosen, others

@@ -1,12 +1,14 @@
 """`rotatek evaluate`: the paper's tables, on any model and suite."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rotatek.cli.answers import say
 from rotatek.cli.request_arguments import Removed, add_model
 from rotatek.cli.settings_arguments import add_option, given
-from rotatek.errors import SettingError
+from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.answer_archive import restore, unpack
 from rotatek.evaluation.journal import journals
@@ -22,6 +24,7 @@ from rotatek.evaluation.suite import (
 )
 from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
 from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import check_taken
 from rotatek.methods.tokens import TOKENS
 
 if TYPE_CHECKING:
@@ -125,9 +128,9 @@ def run(args: argparse.Namespace) -> int:
         suite = StoredSuite(kept) if kept.exists() else open_suite(args)
         evaluation = evaluation_of(args, chosen + solved_table(args), suite)
         if args.pack is not None:
-            print(evaluation.pack(args.pack))
+            say(evaluation.pack(args.pack))
         if not args.no_report:
-            print(evaluation.write_report())
+            say(evaluation.write_report())
         return 0
     if args.resume is not None and args.resume.exists() and not journals(args.out):
         restore(unpack(args.resume), args.out)
@@ -139,11 +142,24 @@ def run(args: argparse.Namespace) -> int:
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
     """Answer what is missing, and write the report; the exit status."""
     outcome = evaluation.answer()
+    if outcome.unwritten:
+        say(outcome.unwritten.rstrip("\n"))
+        raise UserError(
+            f"{evaluation.journal} could not be written. The answers that it lacks are the lines "
+            "above: free some space and append them, or run the command again."
+        )
     if args.pack is not None:
-        print(evaluation.pack(args.pack, outcome.refused))
+        say(evaluation.pack(args.pack, outcome.refused))
     if not args.no_report:
-        print(evaluation.write_report(outcome.refused))
-    return 0 if outcome.finished else STOPPED_EARLY
+        say(evaluation.write_report(outcome.refused))
+    if not outcome.finished:
+        return STOPPED_EARLY
+    bad = len(outcome.left_out) + len(getattr(evaluation.suite, "bad", ()))
+    if bad:
+        raise UserError(
+            f"{bad} of the suite's questions could not be asked. Mend those named above."
+        )
+    return 0
 
 
 def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> "Evaluation":
@@ -182,7 +198,9 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
     else:
         chosen = named(",".join(names)) if names else []
     options: dict[str, Any] = given(args)
-    return [with_options(table, options) for table in chosen] if options else chosen
+    made = [with_options(table, options) for table in chosen] if options else chosen
+    check_taken([row.settings for table in made for row in table.rows], options)
+    return made
 
 
 def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[Table]:
@@ -209,5 +227,7 @@ def open_suite(args: argparse.Namespace) -> Suite:
             raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)
         return draw(args.suite, args.questions, args.seed, args.out)
     suite = FileSuite(Path(args.suite))
+    for sentence in suite.bad:
+        print(sentence, file=sys.stderr)
     StoredSuite.save(suite, args.out / QUESTIONS)
     return suite

@@ -4,6 +4,7 @@ Answers go to stdout, everything else to stderr.
 """
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -57,11 +58,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except Exception as error:
-        print(public_message(error), file=sys.stderr)
+        print(sentence_of(error), file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
         return 2
+
+
+def sentence_of(error: Exception) -> str:
+    """What the command line says of a failure; a file that cannot be used is named here, where
+    nobody but its owner reads it."""
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and isinstance(error.filename, str) and not is_full:
+        reason = error.strerror or type(error).__name__
+        return f"{error.filename} cannot be used: {reason.lower()}. Give another name or folder."
+    return public_message(error)
+
+
+def _drop_output() -> None:
+    """Let what waits for a stdout that takes nothing go nowhere, when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """Flags for what is asked of which model: an image and a question, or a file of many."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rotatek.errors import UserError
+from rotatek.inputs.text_files import lines_of, parsed, read_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,16 +29,29 @@ class Removed(argparse.Action):
 
 
 class Row(NamedTuple):
-    """One question of a command line or of a batch file; path: of the picture or the video, as it
-    was given."""
+    """One question of a command line or of a batch file.
+
+    Attributes:
+        path: of the picture or the video, as it was given.
+        question: the text.
+        is_video: whether `path` is a video's.
+        line: of the batch file, in words; none where there is no such file.
+        number: of that line.
+        fault: what is wrong with the line, in a sentence.
+    """
 
     path: str
     question: str
     is_video: bool = False
+    line: str = ""
+    number: int = 0
+    fault: str = ""
 
     @property
-    def place(self) -> dict[str, str]:
-        """The row as a batch file has it."""
+    def place(self) -> dict[str, str | int]:
+        """The row as a batch file has it; its line where that cannot be read."""
+        if self.fault:
+            return {"line": self.number}
         return {"video" if self.is_video else "image": self.path, "question": self.question}
 
     def opened(self) -> "Image | Clip":
@@ -50,6 +63,8 @@ class Row(NamedTuple):
         from rotatek.inputs.request import open_image  # noqa: PLC0415
         from rotatek.inputs.video import open_clip  # noqa: PLC0415  # keeps --help quick
 
+        if self.fault:
+            raise UserError(self.fault)
         return open_clip(Path(self.path)) if self.is_video else open_image(Path(self.path))
 
     def asked(self, mark: str | None) -> "Asked":
@@ -70,7 +85,9 @@ class Row(NamedTuple):
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """An image and a question, or a batch of them; the model, and where and how long it runs."""
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="a PNG, JPEG or WebP file")
+    parser.add_argument(
+        "image", nargs="?", metavar="IMAGE", help="a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file"
+    )
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(
         "--video",
@@ -111,8 +128,10 @@ def load_model(args: argparse.Namespace) -> "VisionLanguageModel":
 def rows_of(args: argparse.Namespace) -> list[Row]:
     """The questions, from the arguments or the batch file.
 
+    A bad line among good ones is a row with a fault.
+
     Raises:
-        UserError: if neither or both are given, or the file is not what it should be.
+        UserError: if neither or both are given, or the file has no good line.
     """
     if args.batch is None:
         if args.video is not None:
@@ -124,25 +143,34 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
         return [Row(args.image, args.question)]
     if args.image is not None or args.video is not None:
         raise UserError("Give either IMAGE and QUESTION or --batch, not both.")
-    try:
-        lines = Path(args.batch).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("The batch file cannot be read. Check its name and encoding.") from error
-    rows = [_row(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    name = f"the batch file {Path(args.batch).name}"
+    lines = lines_of(read_text(args.batch, f"The{name[3:]}"))
+    rows = [_row(line.number, line.text, f"Line {line.number} of {name}") for line in lines]
     if not rows:
         raise UserError("The batch file has no questions. Add one JSON object a line.")
+    if all(row.fault for row in rows):
+        raise UserError(rows[0].fault)
     return rows
 
 
-def _row(number: int, line: str) -> Row:
+def _row(number: int, text: str, line: str) -> Row:
     try:
-        row = json.loads(line)
+        row = parsed(text)
         is_video = "video" in row
-        return Row(str(row["video" if is_video else "image"]), row["question"], is_video)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f'Line {number} of the batch file is not {{"image": PATH, "question": TEXT}}.'
-        ) from error
+        path, question = row["video" if is_video else "image"], row["question"]
+        if isinstance(path, str) and isinstance(question, str):
+            return Row(path, question, is_video, line, number)
+    except (ValueError, KeyError, TypeError):
+        pass
+    fault = f'{line} is not {{"image": PATH, "question": TEXT}}.'
+    return Row("", "", line=line, number=number, fault=fault)
+
+
+def report_bad(row: Row, sentence: str) -> None:
+    """Say on stderr, beside the bar, which row of a batch is bad and why; the others go on."""
+    from tqdm import tqdm  # noqa: PLC0415
+
+    tqdm.write(row.fault or f"{row.line}: {sentence}", file=sys.stderr)
 
 
 def progress(rows: Sequence[Row], shown: bool) -> Iterable[Row]:

@@ -80,13 +80,13 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
         raise UserError("Replicas are served beside the page. Install rotatek[app].")
     from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
     from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
-    from rotatek.server.api_keys import VARIABLE, keys_here  # noqa: PLC0415
+    from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("rotatek").setLevel(logging.INFO)  # Ray quietens the root
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:
-        os.environ[VARIABLE] = ",".join(args.api_keys.read_text(encoding="utf-8").split())
+        os.environ[VARIABLE] = ",".join(keys_of(args.api_keys))
     plan = Deployment(
         models=tuple(args.model or ["pocket"]),
         least=args.replicas,

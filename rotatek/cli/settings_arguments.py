@@ -2,7 +2,7 @@
 
 import argparse
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rotatek.methods.channels import CHANNELS
@@ -39,7 +39,7 @@ def add_option(group: Any, key: str, owned: Owned, registry: Registry) -> None:
     """
     option = owned[0][1]
     metavar = {"choice": "NAME", "path": "FILE", "integer": "N"}.get(option.kind, "F")
-    add_flag(group, key, metavar=metavar, type=_parser_of(option), help=_help(owned, len(registry)))
+    add_flag(group, key, metavar=metavar, help=_help(owned, len(registry)))
 
 
 def add_flag(group: Any, key: str, **spec: Any) -> None:
@@ -58,7 +58,7 @@ def flag_of(name: str) -> str:
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that a command line gave, by their flat names."""
+    """The settings that a command line gave, by their flat names, as text: `Settings` reads it."""
     found = vars(args).items()
     return {name.removeprefix(_PREFIX): value for name, value in found if name.startswith(_PREFIX)}
 
@@ -90,20 +90,6 @@ def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
 
 def _owners(registry: Registry, key: str) -> list[type]:
     return [method for method, _ in registry.options().get(key, [])]
-
-
-def _parser_of(option: Option) -> Callable[[str], Any]:
-    """What argparse turns the flag's text into; its range is checked with the other settings."""
-
-    def parse(text: str) -> Any:
-        value = option.parse(text)
-        if option.kind in ("choice", "path"):
-            return value
-        if isinstance(value, str):
-            raise argparse.ArgumentTypeError(f"must be {option.expected}; got {text[:40]}")
-        return value if option.kind == "integer" else float(value)
-
-    return parse
 
 
 def _help(owned: Owned, methods: int) -> str:

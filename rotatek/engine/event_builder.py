@@ -1,6 +1,7 @@
 """What the engine tells of one column: its prefill, each token, and its figures at the end."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from kernels import dispatch
 from rotatek.engine.events import Finished, Prefilled, Token
 from rotatek.engine.sequences import SampledToken, Sequence
+from rotatek.inputs.text_files import whole_characters
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
 from rotatek.models import Prompt, VisionLanguageModel
@@ -56,13 +58,18 @@ def token_event(
     )  # fmt: skip
 
 
+def text_of(vlm: VisionLanguageModel, tokens: Iterable[int]) -> str:
+    """Tokens as text that can be printed, stored and sent."""
+    return whole_characters(vlm.tokenizer.decode([*tokens], skip_special_tokens=True))
+
+
 def _newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
     """The text that the latest token completes: the same however long the answer is, since what is
     more than a few tokens back no longer changes what follows."""
     tokens, read = column.tokens, column.read
     start = max(0, read - CONTEXT)
-    before = vlm.tokenizer.decode(tokens[start:read], skip_special_tokens=True)
-    now = vlm.tokenizer.decode(tokens[start:], skip_special_tokens=True)
+    before = text_of(vlm, tokens[start:read])
+    now = text_of(vlm, tokens[start:])
     if now.endswith("\ufffd"):  # an unfinished character waits for its other bytes
         return ""
     column.read = len(tokens)
@@ -96,7 +103,7 @@ def finished_event(
         "stopped": stopped,
     }
     per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
-    answer = vlm.tokenizer.decode(column.tokens, skip_special_tokens=True).strip()
+    answer = text_of(vlm, column.tokens).strip()
     return Finished(
         column.name, answer, len(column.tokens), per_token, metrics,
         _trace(column, prompt), _answer_attention(column, prompt),

@@ -367,7 +367,9 @@ class RowGroupLayer:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
         if self._kept(self._longest + self._grown + 1) > self.room:
             if self.static:
-                raise ModeUnsupported("The answer outgrew the room that was reserved for it.")
+                raise ModeUnsupported(
+                    "The answer outgrew the room reserved for it. Ask again with fewer new tokens."
+                )
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
         return attend(query, self.visual(), self._text(), scale)

@@ -7,7 +7,6 @@ which of those it gave (-1: none) and which live bytes its cache held, as a shar
 uncompressed one. A question's answers stand together because they are alike, so the file is small.
 """
 
-import json
 import lzma
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from rotatek.errors import UserError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, setting_id
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
+from rotatek.inputs.text_files import as_lines, lines_of, parsed
 from rotatek.methods.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
@@ -61,7 +61,7 @@ def pack(path: Path, kept: AnswerArchive) -> None:
         path: of the file.
         kept: what it is to hold.
     """
-    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(kept))
+    lines = as_lines(_lines(kept))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".partial-{os.getpid()}")
     draft.write_bytes(lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME))
@@ -76,7 +76,7 @@ def unpack(path: Path) -> AnswerArchive:
     """
     try:
         text = lzma.decompress(path.read_bytes()).decode()
-        header, *rows = [json.loads(line) for line in text.splitlines()]
+        header, *rows = [parsed(line.text) for line in lines_of(text)]
         settings = [Settings.from_dict(one) for one in header.pop("settings")]
         names = [setting_id(one) for one in settings]
         items, answers = [], Answers()

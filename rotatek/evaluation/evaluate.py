@@ -33,10 +33,19 @@ from rotatek.models import VisionLanguageModel, load
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of answering: whether all is done, and settings that were refused, with why."""
+    """What came of answering.
+
+    Attributes:
+        finished: whether all is done.
+        refused: settings that were refused, with why.
+        left_out: names of questions that cannot be asked, which were named on stderr.
+        unwritten: lines that the journal's disk did not take.
+    """
 
     finished: bool
     refused: dict[str, str] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+    unwritten: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,8 @@ class Evaluation:
         runner = Runner(vlm, self.suite, journal, self.options, notice)
         units = runner.units(chosen, part=self.part)
         end = None if self.limit_s is None else began + self.limit_s
-        return Outcome(_work(runner, units, end), runner.refused)
+        finished = _work(runner, units, end)
+        return Outcome(finished, runner.refused, frozenset(runner.left_out), journal.unwritten)
 
     @property
     def journal(self) -> Path:

@@ -6,6 +6,7 @@ from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import decode
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import Request
+from rotatek.inputs.text_files import whole_characters
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import collate
@@ -40,4 +41,4 @@ def by_sample(vlm: VisionLanguageModel, steps: Sequence[Sequence[int]]) -> list[
 
 def text_of(vlm: VisionLanguageModel, tokens: Sequence[int]) -> str:
     """New tokens as text."""
-    return vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+    return whole_characters(vlm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()

@@ -8,13 +8,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from rotatek.errors import UserError
+from rotatek.inputs.text_files import as_lines, decoded, lines_of, parsed
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 
@@ -41,6 +42,9 @@ class Answer:
     kv_share: float
 
 
+_FIELDS: Final = {one.name for one in fields(Answer)}
+
+
 def setting_id(settings: Settings) -> str:
     """A short, stable name of one setting."""
     text = json.dumps(settings.as_dict(), sort_keys=True)
@@ -62,8 +66,10 @@ Answers = dict[tuple[str, str], Answer]  # by setting and item
 
 def read_header(path: Path) -> dict[str, Any]:
     """What a journal's answers belong to."""
-    with path.open(encoding="utf-8") as file:
-        return json.loads(file.readline())
+    lines = _lines(path)
+    if not lines:
+        raise UserError(f"The journal {path.name} is damaged. Give another --out, or delete it.")
+    return lines[0]
 
 
 def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
@@ -82,7 +88,7 @@ def read_answers(path: Path, header: Mapping[str, Any]) -> Answers:
             "--out, or delete the journal."
         )
     now = {line["named"]: _name_now(line) for line in lines[1:] if "named" in line}
-    answers = [Answer(**line) for line in lines[1:] if "named" not in line]
+    answers = [Answer(**line) for line in lines[1:] if line.keys() == _FIELDS]
     mine = [replace(one, setting=now.get(one.setting, one.setting)) for one in answers]
     return {(answer.setting, answer.item): answer for answer in mine}
 
@@ -116,9 +122,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in lines_of(decoded(path.read_bytes(), f"The journal {path.name}", "replace")):
         with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
+            found.append(parsed(line.text))
     return [line for line in found if isinstance(line, dict)]
 
 
@@ -140,12 +146,16 @@ class Journal(Notes):
         path: of the file; its folder is made.
         header: what the answers belong to.
 
+    Attributes:
+        unwritten: lines that the disk did not take; each `add` tries them again.
+
     Raises:
         UserError: for another run's journal.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path, self.header = path, header
+        self.unwritten = ""
         self.answers = read_answers(path, header)
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in _lines(path) if "named" in line]
@@ -171,12 +181,21 @@ class Journal(Notes):
         self._append([asdict(answer) for answer in fresh])
 
     def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        """Append to the file. On a disk that is full now, lines wait for the next ones: what was
+        computed is not lost before the run ends."""
+        self.unwritten += as_lines(list(lines))
+        with contextlib.suppress(OSError), self.path.open("ab", buffering=0) as file:
+            end, left = file.tell(), self.unwritten.encode()
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)  # or half a line would spoil the next one
+                raise
+            self.unwritten = ""
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""
         draft = self.path.with_suffix(".partial")
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(as_lines(lines), encoding="utf-8")
         draft.replace(self.path)

@@ -1,6 +1,5 @@
 """From a journal's answers to tables with intervals, as JSON and as Markdown."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
 from rotatek.evaluation.tables import asked as asked_of
+from rotatek.inputs.text_files import as_json, whole_characters
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import BASELINE, Settings
 
@@ -271,7 +271,7 @@ def _rounded(pair: tuple[float, float]) -> list[float]:
 
 def written(built: Mapping[str, Any]) -> str:
     """A results file: a row a line."""
-    text = json.dumps(built, ensure_ascii=False)
+    text = as_json(built)
     return text.replace('{"label": ', '\n{"label": ').replace('{"topic": ', '\n{"topic": ') + "\n"
 
 
@@ -279,7 +279,7 @@ def save(built: Mapping[str, Any], path: Path) -> Path:
     """Write a report as JSON to `path`, and as a page beside it; returns the page."""
     path.write_text(written(built), encoding="utf-8")
     page = path.with_suffix(".md")
-    page.write_text(markdown(built), encoding="utf-8")
+    page.write_text(whole_characters(markdown(built)), encoding="utf-8")
     return page
 
 

@@ -76,6 +76,7 @@ class Runner:
 
     Attributes:
         refused: sentences by settings that could not be answered.
+        left_out: sentences by names of questions that cannot be asked.
         eager: settings whose steps a graph cannot hold.
     """
 
@@ -94,6 +95,7 @@ class Runner:
         self.graph = self.options.graph and self.on_gpu
         self.turn = 0.0  # where among a batch's groups of settings this process begins
         self.refused: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
         self.eager: set[str] = set()
 
     def units(self, wanted: Wanted, part: tuple[int, int] = (0, 1)) -> list[Unit]:
@@ -108,8 +110,8 @@ class Runner:
         todo = of_part(todo, self.suite.items, wanted, *part)
         if not todo:
             return []
-        documents = {item.document for item, _ in todo}  # each is opened once
-        area = {document: prod(self.suite.image(document).size) for document in documents}
+        area = self._areas([item for item, _ in todo])
+        todo = [(item, owed) for item, owed in todo if item.document in area]
         items = sorted((item for item, _ in todo), key=lambda item: area[item.document])
         batch = self._fitting(items[len(items) // 2])
 
@@ -117,6 +119,45 @@ class Runner:
             return area[item.document], item.document
 
         return list(batches(todo, batch, size))
+
+    def _areas(self, items: Sequence[Item]) -> dict[int, int]:
+        """Pixels of each document, which is opened once; questions about others are left out.
+
+        Raises:
+            UserError: where no picture can be read.
+        """
+        area: dict[int, int] = {}
+        faults: dict[int, UserError] = {}
+        for item in items:
+            if item.document not in area and item.document not in faults:
+                try:
+                    area[item.document] = prod(self.suite.image(item.document).size)
+                except UserError as error:
+                    faults[item.document] = error
+            if item.document in faults:
+                self._leave_out(item, faults[item.document])
+        if faults and not area:
+            raise next(iter(faults.values()))
+        return area
+
+    def _leave_out(self, item: Item, error: UserError) -> None:
+        self.left_out[item.name] = f"{item.name} of {self.suite.name}: {error.message}"
+        self.notice(f"Left out: {self.left_out[item.name]}")
+
+    def _asked(self, unit: Unit) -> Iterator[QuestionBatch]:
+        """A unit's questions as the model reads them; one that it cannot be asked is left out."""
+        suffix, limit = self.options.suffix, self.options.limits[unit.long]
+        try:
+            yield self._patient(
+                partial(QuestionBatch, self.vlm, self.suite, unit.items, suffix, limit)
+            )
+            return
+        except UserError as error:
+            if len(unit.items) == 1:
+                self._leave_out(unit.items[0], error)
+                return
+        for part in even(unit.items, 2):
+            yield from self._asked(Unit(part, unit.owed))
 
     def _fitting(self, typical: Item) -> int:
         """Questions at once, by the length of a typical one's prompt where nobody has said."""
@@ -129,14 +170,15 @@ class Runner:
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each step added or gave up."""
         for unit in units:
-            limit = self.options.limits[unit.long]
-            suffix = self.options.suffix
-            batch = self._patient(
-                partial(QuestionBatch, self.vlm, self.suite, unit.items, suffix, limit)
-            )
-            for group in self._groups(batch, unit.owed):
-                self._answer(batch, group)
-                yield Unit(unit.items, group).answers
+            left = unit.answers
+            for batch in self._asked(unit):
+                for group in self._groups(batch, unit.owed):
+                    self._answer(batch, group)
+                    done = Unit(list(batch.items), group).answers
+                    left -= done
+                    yield done
+            if left:  # of questions that cannot be asked
+                yield left
             if self.on_gpu:
                 recovery.free(self.vlm.device)  # for other processes' pictures and prefills
 

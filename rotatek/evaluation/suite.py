@@ -10,7 +10,6 @@ half a minute of one core, which every process of a run would spend again.
 
 import hashlib
 import importlib
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from PIL import Image
 from rotatek.errors import UserError
 from rotatek.evaluation.metrics import SCORES
 from rotatek.inputs.request import clean_question, open_image
+from rotatek.inputs.text_files import Line, as_lines, lines_of, parsed, read_text
 
 LONG_TOKENS: Final = 768  # answers of whole pages
 SHORT_TOKENS: Final = 96
@@ -109,7 +109,7 @@ def drawn_name(name: str, seed: int) -> str:
 
 def fingerprint(suite: Suite) -> str:
     """Changes when a question, an accepted answer or a metric does."""
-    digest = hashlib.sha256(suite.name.encode())
+    digest = hashlib.sha256(suite.name.encode("utf-8", "surrogatepass"))
     for item in suite.items:
         digest.update(repr(item).encode())
     return digest.hexdigest()[:16]
@@ -136,9 +136,15 @@ class StoredSuite:
     """
 
     def __init__(self, path: Path) -> None:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        self.name: str = lines[0]["name"]
-        self._items = [Item(**{**row, "accepted": tuple(row["accepted"])}) for row in lines[1:]]
+        text = read_text(path, f"The run's {path.name}")
+        try:
+            head, *rows = [parsed(line.text) for line in lines_of(text)]
+            self.name: str = head["name"]
+            self._items = [Item(**{**row, "accepted": tuple(row["accepted"])}) for row in rows]
+        except (ValueError, KeyError, TypeError) as exc:
+            raise UserError(
+                f"The run's {path.name} is damaged. Give another --out, or delete that file."
+            ) from exc
         self._pictures = path.with_name(PICTURES)
 
     @property
@@ -173,9 +179,8 @@ class StoredSuite:
             _check_unanswered(path.parent)
         rows = [{"name": suite.name}, *(asdict(item) for item in suite.items)]
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         draft = path.with_suffix(f".partial-{os.getpid()}")
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(as_lines(rows), encoding="utf-8")
         draft.replace(path)
 
 
@@ -228,23 +233,32 @@ def _check_unanswered(folder: Path) -> None:
 class FileSuite:
     """Lines of JSON: image (a path beside the file), question, answers; optional metric, category.
 
-    metric: one of `rotatek.evaluation.metrics.SCORES`, exact_match by default; long: true where
-    the answer is a page. Lines with the same image are one document.
+    answers: a list, or a single one; metric: one of `rotatek.evaluation.metrics.SCORES`,
+    exact_match by default; long: true where the answer is a page. Lines with the same image are one
+    document. A bad line among good ones is left out.
+
+    Attributes:
+        bad: a sentence for each line that was left out.
+
+    Raises:
+        UserError: for a file that cannot be read or has no good line.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
+        self.bad: list[str] = []
         self._items: list[Item] = []
-        self._paths: list[Path] = []
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as exc:
-            raise UserError("The suite cannot be read. Check its name and encoding.") from exc
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                self._add(number, line, path.parent)
+        self._paths: dict[Path, int] = {}  # each document's number
+        text = read_text(path, f"The suite {path.name}")
+        for line in lines_of(text):
+            try:
+                self._add(line, path.parent)
+            except (UserError, ValueError, KeyError, TypeError) as exc:
+                why = exc.message if isinstance(exc, UserError) else _FORM
+                self.bad.append(f"Line {line.number} of the suite {path.name}{_joined(why)}")
         if not self._items:
-            raise UserError("The suite has no questions. Add one JSON object a line.")
+            alone = "The suite has no questions. Add one JSON object a line."
+            raise UserError(self.bad[0] if self.bad else alone)
 
     @property
     def items(self) -> Sequence[Item]:
@@ -253,27 +267,45 @@ class FileSuite:
 
     def image(self, document: int) -> Image.Image:
         """The picture, through the one door."""
-        return open_image(self._paths[document])
+        return open_image(list(self._paths)[document])
 
-    def _add(self, number: int, line: str, folder: Path) -> None:
-        try:
-            row = json.loads(line)
-            path = folder / row["image"]
-            answers = row["answers"] if "answers" in row else [row["answer"]]
-            metric = row.get("metric", "exact_match")
-            if metric not in SCORES or not answers:
-                raise ValueError
-            question = clean_question(row["question"])
-            accepted = tuple(str(answer) for answer in answers)
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise UserError(
-                f'Line {number} of the suite is not {{"image": PATH, "question": TEXT, "answers": '
-                f'[TEXT, ...], "metric": one of {", ".join(SCORES)}}}.'
-            ) from exc
-        if path not in self._paths:
-            self._paths.append(path)
+    def _add(self, line: Line, folder: Path) -> None:
+        row = parsed(line.text)
+        if not isinstance(row, dict):
+            raise TypeError
+        path = folder / row["image"]
+        accepted = _accepted(row["answers"] if "answers" in row else row["answer"])
+        metric = row.get("metric", "exact_match")
+        long = row.get("long", metric == "transcription")
+        if metric not in SCORES or not isinstance(long, bool):
+            raise ValueError
+        question = clean_question(row["question"])
         category = str(row.get("category", "all"))
-        document = self._paths.index(path)
-        long = bool(row.get("long", metric == "transcription"))
-        name = f"line-{number:05d}"
+        document = self._paths.setdefault(path, len(self._paths))
+        name = f"line-{line.number:05d}"
         self._items.append(Item(name, document, category, question, accepted, metric, long))
+
+
+_FORM: Final = (
+    f'{{"image": PATH, "question": TEXT, "answers": [TEXT, ...], "metric": one of '
+    f"{', '.join(SCORES)}}}."
+)
+
+
+def _joined(why: str) -> str:
+    return f" is not {why}" if why is _FORM else f": {why}"
+
+
+def _accepted(answers: Any) -> tuple[str, ...]:
+    """The accepted answers of a line: texts or numbers, in a list or alone.
+
+    Raises:
+        ValueError: for none.
+        TypeError: for anything else.
+    """
+    given = answers if isinstance(answers, list) else [answers]
+    if not given:
+        raise ValueError
+    if any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in given):
+        raise TypeError
+    return tuple(str(one) for one in given)

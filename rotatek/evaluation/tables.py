@@ -4,7 +4,6 @@ A table names its rows, the questions it counts, and what the paper leads one to
 rows; the report states beside each expectation what was found.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reduc
 from rotatek.compare.equal_bytes import rivals
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation.suite import Item
+from rotatek.inputs.text_files import parsed, read_text
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.ablation_tables import HEAD
 from rotatek.methods.channels.base import Relation
@@ -330,10 +330,11 @@ def from_file(path: Path) -> Table:
         UserError: if the file is not of the form {"label": {"keep_channels": 0.25}, ...}.
         SettingError: for settings that there are not.
     """
+    text = read_text(path, "The settings file")
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = parsed(text)
         pairs = [(str(label), dict(values)) for label, values in rows.items()]
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise UserError(
             'The settings file is not JSON of the form {"label": {"keep_channels": 0.25}, ...}.'
         ) from error

@@ -10,7 +10,6 @@ import io
 import math
 import os
 import stat
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
@@ -19,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek import errors
+from rotatek.inputs import image_headers as headers
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.messages import PICTURE, Message, Part, Place, clean_messages, merged
 from rotatek.inputs.text import MAX_TEXT, clean_text, is_visible
@@ -30,21 +30,15 @@ MAX_ASPECT: Final = 100
 MAX_IMAGES: Final = 1_000  # bounds the work on what no context has room for
 MAX_QUESTION: Final = 2_000  # characters after cleaning, of a question that comes alone
 MAX_NEW_TOKENS: Final = Limits().max_prompt_tokens
-# Decoding effort of a progressive JPEG grows with pixels x scans; a photo has about ten scans.
-# 1e9 stays under 3 s on one core, and lets a 50-megapixel photo have 20 scans.
-MAX_SCAN_PIXELS: Final = 1_000_000_000
+MAX_SENT_BYTES: Final = 3 * MAX_FILE_BYTES  # of a file, with what a telephone puts behind a photo
 
-_PNG: Final = b"\x89PNG\r\n\x1a\n"
-_JPEG: Final = b"\xff\xd8\xff"
-_FORMATS: Final = ("PNG", "JPEG", "WEBP")
+_FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
 _OTHER_FORMATS: Final = (
-    (0, b"GIF8"), (0, b"BM"), (0, b"II*\0"), (0, b"MM\0*"), (0, b"II+\0"), (0, b"MM\0+"),
     (4, b"ftyp"), (0, b"%PDF"), (0, b"8BPS"), (0, b"\0\0\1\0"), (0, b"\0\0\2\0"),
     (0, b"\0\0\0\x0cjP  "), (0, b"\xff\x4f\xff\x51"), (0, b"\xff\x0a"), (0, b"\0\0\0\x0cJXL "),
     (0, b"<svg"), (0, b"<?xml"), (0, b"qoif"), (0, b"DDS "), (0, b"%!PS"), (0, b"icns"),
     (0, b"P1\n"), (0, b"P2\n"), (0, b"P3\n"), (0, b"P4\n"), (0, b"P5\n"), (0, b"P6\n"),
 )  # fmt: skip
-_START_OF_FRAME: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ORIENTATION_TAG: Final = 0x0112
 _TRANSPOSE: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -173,15 +167,14 @@ def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
     if isinstance(data, Image.Image):
         return _decode(data)
     if isinstance(data, os.PathLike):
-        data = read_file(data, MAX_FILE_BYTES, errors.ImageTooLarge)
+        data = read_file(data, MAX_SENT_BYTES, errors.ImageTooLarge)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise errors.ImageMissing if data is None else errors.NotAnImage
-    data = bytes(data)
-    if len(data) > MAX_FILE_BYTES:
-        raise errors.ImageTooLarge
-    check_header(data)
+    header = _checked_header(bytes(data))
     try:
-        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        image = _opened(header)
+    except errors.UserError:
+        raise
     except Exception as error:  # Pillow's parsers raise anything on mutated files
         raise errors.ImageDamaged from error
     return _decode(image)
@@ -224,23 +217,47 @@ def check_header(data: bytes) -> tuple[int, int]:
 
     Returns (width, height) in pixels as stored. Raises a `UserError`.
     """
+    size = _checked_header(data).size
+    assert size is not None
+    return size
+
+
+def _checked_header(data: bytes) -> headers.Header:
+    """The header of a file whose own bytes, pixels and passes are within bounds."""
     if not data:
         raise errors.ImageMissing
-    if data.startswith(_PNG):
-        size = _png_size(data)
-    elif data.startswith(_JPEG):
-        size = _jpeg_size(data)
-    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        size = _webp_size(data)
-    else:
+    if len(data) > MAX_SENT_BYTES:
+        raise errors.ImageTooLarge
+    header = headers.look(data)
+    if len(data if header is None else header.data) > MAX_FILE_BYTES:
+        raise errors.ImageTooLarge
+    if header is None:
         head = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t")
         known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         known = known or head.startswith((b"<svg", b"<?xml"))
         raise errors.UnsupportedFormat if known else errors.NotAnImage
-    if size is None:
+    if header.size is None:
         raise errors.ImageDamaged
-    _check_size(*size)
-    return size
+    _check_size(*header.size)
+    if header.effort > headers.MAX_SCAN_PIXELS:
+        raise errors.ImageTooComplex
+    return header
+
+
+def _opened(header: headers.Header) -> Image.Image:
+    """The picture, not yet decoded."""
+    if header.format == "HEIF":
+        try:
+            from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
+        except ImportError as error:
+            raise errors.UnsupportedFormat(
+                "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
+            ) from error
+        found = open_heif(io.BytesIO(header.data), convert_hdr_to_8bit=True)
+        _check_size(*found.size)
+        picture: Image.Image = found.to_pillow()
+        return picture
+    return Image.open(io.BytesIO(header.data), formats=(header.format,))
 
 
 def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserError]) -> bytes:
@@ -276,53 +293,6 @@ def _check_size(width: int, height: int) -> None:
         raise errors.ImageTooNarrow
 
 
-def _png_size(data: bytes) -> tuple[int, int] | None:
-    """(width, height) of IHDR, the first chunk."""
-    if len(data) < 33 or data[12:16] != b"IHDR":
-        return None
-    return struct.unpack(">II", data[16:24])
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """(width, height) of the first frame header; also refuses what would decode for too long."""
-    at = 2
-    while at + 9 <= len(data):
-        if data[at] != 0xFF:
-            return None
-        marker = data[at + 1]
-        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:  # fill byte, no payload
-            at += 1 if marker == 0xFF else 2
-            continue
-        if marker in _START_OF_FRAME:
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            _check_size(width, height)
-            # A 0xFF in compressed data is followed by 0x00, so this counts real scans (and, on
-            # the safe side, those of an embedded thumbnail).
-            if width * height * data.count(b"\xff\xda") > MAX_SCAN_PIXELS:
-                raise errors.ImageTooComplex
-            return width, height
-        if marker in (0xD9, 0xDA):  # the end, or a scan before any frame
-            return None
-        at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
-    return None
-
-
-def _webp_size(data: bytes) -> tuple[int, int] | None:
-    """(width, height) of the first chunk: lossy, lossless or extended."""
-    if len(data) < 30:
-        return None
-    kind = data[12:16]
-    if kind == b"VP8X":
-        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    if kind == b"VP8L" and data[20] == 0x2F:
-        bits = int.from_bytes(data[21:25], "little")
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
-        width, height = struct.unpack("<HH", data[26:30])
-        return width & 0x3FFF, height & 0x3FFF
-    return None
-
-
 def _decode(image: Image.Image) -> Image.Image:
     """Fully decode, flatten, turn upright. The caller's own image object is left as it was."""
     _check_size(*image.size)
@@ -341,6 +311,9 @@ def _decode(image: Image.Image) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     """EXIF orientation 1 to 8; 1 when there is none or it cannot be read."""
     try:
+        exif = image.info.get("exif", b"")
+        if not headers.is_bounded(exif.removeprefix(b"Exif\0\0")):
+            return 1
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
     except Exception:  # a broken EXIF block must not cost the picture
         return 1

@@ -5,9 +5,12 @@ label, a sentence of help, and what may be set. Command-line flags, the page's c
 fields, links, and the columns of tables are all made from `options_of(method)`.
 """
 
+import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, ClassVar, Final, Literal, Self
 
 from rotatek.errors import SettingError
@@ -15,6 +18,7 @@ from rotatek.errors import SettingError
 Kind = Literal["fraction", "number", "integer", "choice", "path"]
 Place = Literal["main", "beyond", "more", "hidden"]
 _SPEC: Final = "rotatek"  # the key of a field's metadata
+LONGEST_NUMBER: Final = 40  # characters of a number that comes as text
 
 
 @dataclass(frozen=True)
@@ -72,30 +76,55 @@ class Option:
             return "one of " + ", ".join(self.values)
         return "the name of a file"
 
-    def accepts(self, value: object) -> bool:
-        """Whether the option may be set to `value`."""
+    def read(self, value: Any) -> Any:
+        """`value` as the option holds it: 2 for "2" and "2" for 2, as files and forms mix them.
+
+        Raises:
+            SettingError: for what the option cannot be set to.
+        """
         if self.kind == "choice":
-            return value in self.values
-        if value is None or (value == 0 and self.is_optional):
-            return self.default is None
+            found = next((one for one in self.values if _same(one, value)), None)
+            if found is None:
+                raise SettingError(self.key, self.expected, value)
+            return found
+        if self.default is None and (value is None or (self.is_optional and _number(value) == 0)):
+            return None
         if self.kind == "path":
-            return isinstance(value, str)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return False
+            if isinstance(value, str):
+                return value
+        elif (number := _number(value)) is not None and self._is_in_range(number):
+            return int(number) if self.kind == "integer" else float(number)
+        raise SettingError(self.key, self.expected, value)
+
+    def _is_in_range(self, value: float) -> bool:
         if self.kind == "fraction":
             return 0 < value <= 1  # also refuses NaN
         if self.kind == "integer":
-            return isinstance(value, int) and value >= (self.low or 0)
+            return value == value // 1 and (self.low or 0) <= value < math.inf
         return (self.low or 0) <= value <= (self.high or 0)
 
-    def parse(self, text: str) -> Any:
-        """`text` as this option's type; what is not of it stays text, for `accepts` to refuse."""
-        if self.kind in ("choice", "path"):
-            return text
-        try:
-            return int(text) if text.isdecimal() else float(text)
-        except ValueError:
-            return text
+    def changes_nothing(self, value: Any) -> bool:
+        """Whether a method without the option does what `value` says: its default, or all kept."""
+        return value == self.default or (self.kind == "fraction" and value == 1)
+
+
+def _number(value: Any) -> int | float | None:
+    """A number of Python's for any number and for text that is one; None for anything else."""
+    if isinstance(value, str) and len(value) < LONGEST_NUMBER:
+        text = value.strip()
+        with suppress(ValueError):
+            return int(text) if text.isascii() and text.isdecimal() else float(text)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, int | float) else float(value)  # NumPy's and others
+
+
+def _same(choice: str, value: Any) -> bool:
+    """Whether `value` is `choice`, or the number that `choice` spells."""
+    if isinstance(value, str):
+        return value.strip() == choice
+    given = _number(value)
+    return given is not None and given == _number(choice)
 
 
 def option(default: Any, label: str, help: str, *, kind: Kind, **spec: Any) -> Any:
@@ -122,18 +151,6 @@ def options_of(method: Any) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def check_options(method: Any) -> None:
-    """Refuse a method that holds what an option does not accept.
-
-    Raises:
-        SettingError: naming the option, what it takes, and what it was given.
-    """
-    for one in options_of(method):
-        value = getattr(method, one.name)
-        if not one.accepts(value):
-            raise SettingError(one.key, one.expected, value)
-
-
 def flat(method: Any) -> dict[str, Any]:
     """A method's options by their flat names, ready for JSON."""
     return {one.key: getattr(method, one.name) for one in options_of(method)}
@@ -158,7 +175,8 @@ class Method(ABC):
     dash: ClassVar[str] = "dash"
 
     def __post_init__(self) -> None:
-        check_options(self)
+        for one in options_of(self):
+            object.__setattr__(self, one.name, one.read(getattr(self, one.name)))
 
     @property
     def kept(self) -> float:

@@ -1,16 +1,22 @@
 """What a visitor may set: one token pruner and one channel method, each with its own options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
-from rotatek.errors import SettingError
+from rotatek.errors import SettingError, SettingUnknown
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
 from rotatek.methods.options import Method, Option, flat, options_of
 from rotatek.methods.registry import Registry
 from rotatek.methods.tokens import TOKENS, TokenPruner
 from rotatek.methods.tokens.keep_all import KeepAll
+
+REGISTRIES: Final[Mapping[str, Registry]] = MappingProxyType(
+    {"tokens": TOKENS, "channels": CHANNELS}
+)
 
 
 @dataclass(frozen=True)
@@ -77,26 +83,39 @@ class Settings:
         return cls.from_dict(given)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> "Settings":
-        """The inverse of `as_dict`; what is not given has its default.
+    def from_dict(
+        cls, given: Mapping[str, Any], usual: "Settings | None" = None, shared: bool = False
+    ) -> "Settings":
+        """The inverse of `as_dict`, and the one check of names and values from anywhere.
 
-        An option that neither method has is refused, unless it is at its default: a full record of
+        An option that neither method has is refused, unless it changes nothing: a full record of
         every option can be read back, and nobody believes to have set what has no effect.
+
+        Args:
+            given: values by their flat names.
+            usual: where `given` does not name a method, this one's and its options stay; else what
+                is not given has its default.
+            shared: whether it comes from another machine, whose files are not ours.
 
         Raises:
             SettingError: for a name that there is not, or a value out of range.
         """
-        check_names(given)
-        return cls(
-            tokens=_made(TOKENS, "tokens", given), channels=_made(CHANNELS, "channels", given)
-        )
+        _check_names(given, shared)
+        kept: dict[str, Any] = {}
+        for kind in () if usual is None else ("tokens", "channels"):
+            if kind not in given:
+                method = getattr(usual, kind)
+                kept |= {kind: method.name, **flat(method)}
+        values = kept | dict(given)
+        return cls(*(_made(registry, kind, values) for kind, registry in REGISTRIES.items()))
 
     def with_options(self, **given: Any) -> "Settings":
         """These settings with some options, by their flat names, or a method, changed."""
         if {"tokens", "channels"} & given.keys():
             kept = {name: value for name, value in self.as_dict().items() if name not in given}
             names = {name: given.get(name, kept.get(name)) for name in ("tokens", "channels")}
-            known = _keys(TOKENS, names["tokens"]) | _keys(CHANNELS, names["channels"])
+            methods = [one.find(names[kind]) for kind, one in REGISTRIES.items()]
+            known = {one.key for method in methods for one in options_of(method)}
             kept = {name: value for name, value in kept.items() if name in known}
             return Settings.from_dict(names | kept | given)
         return Settings.from_dict(self.as_dict() | given)
@@ -123,26 +142,38 @@ class Settings:
         )
 
 
-def check_names(given: Mapping[str, Any]) -> None:
-    """Refuse names that no registered method has.
+def check_taken(columns: Iterable[Settings], options: Mapping[str, Any]) -> None:
+    """Refuse an option that has no effect in any column of a comparison.
+
+    Args:
+        columns: of the comparison.
+        options: by their flat names, which may be another method's than the chosen one's.
 
     Raises:
-        SettingError: naming what there is.
+        SettingError: naming the methods that would take it.
     """
-    known = {"tokens", "channels", *TOKENS.options(), *CHANNELS.options()}
+    held = [settings.as_dict() for settings in columns]
+    for kind, registry in REGISTRIES.items():
+        for key, owners in registry.options().items():
+            if key in options and not any(
+                key in one and one[key] == _read(owners, options[key]) for one in held
+            ):
+                _check_idle(kind, key, options[key], owners)
+
+
+def _check_names(given: Mapping[str, Any], shared: bool) -> None:
+    """Refuse names that no registered method has, and those that are not for everyone."""
+    known = {*REGISTRIES, *TOKENS.options(), *CHANNELS.options()}
+    known -= path_names() if shared else set()
     for name in given:
         if name not in known:
-            raise SettingError("the setting", "one of " + ", ".join(sorted(known)), name)
+            raise SettingUnknown(name, ", ".join(sorted(known)))
 
 
 def path_names() -> set[str]:
     """Flat names of the options that name files of this machine."""
     every = CHANNELS.options() | TOKENS.options()
     return {key for key, owners in every.items() if owners[0][1].kind == "path"}
-
-
-def _keys(registry: Registry, name: Any) -> set[str]:
-    return {one.key for one in options_of(registry.find(name))}
 
 
 def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
@@ -159,14 +190,19 @@ def _check_idle(
     kind: str, key: str, value: Any, owners: Sequence[tuple[type[Method], Option]]
 ) -> None:
     """Refuse an option that the chosen method does not have, unless it changes nothing."""
-    for _, one in owners:
-        if not one.accepts(value):
-            raise SettingError(key, one.expected, value)
-    if not any(one.name == "keep" for _, one in owners) and all(
-        value != one.default for _, one in owners
-    ):
+    found = _read(owners, value)
+    if not any(one.changes_nothing(found) for _, one in owners):
         names = " or ".join(owner.name for owner, _ in owners)
-        raise SettingError(key, f"{owners[0][1].default} unless {kind} is {names}", value)
+        only = owners[0][1].default if owners[0][1].kind == "choice" else "left out"
+        raise SettingError(key, f"{only} unless {kind} is {names}", value)
+
+
+def _read(owners: Sequence[tuple[type[Method], Option]], value: Any) -> Any:
+    """`value` as the first method reads it that can; refused in the last one's words."""
+    for _, one in owners[:-1]:
+        with suppress(SettingError):
+            return one.read(value)
+    return owners[-1][1].read(value)
 
 
 BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())

@@ -14,9 +14,9 @@ from rotatek.compare.columns import at_budget, default_pruner, titled
 from rotatek.compare.report import Column
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import options_of
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import REGISTRIES, Settings, check_taken
 from rotatek.page.binding import called_by_name
-from rotatek.page.form import REGISTRIES, Field, checked, shared_fields
+from rotatek.page.form import Field, shared_fields
 from rotatek.page.refusals import refusing_stream
 from rotatek.page.upload import image_box
 from rotatek.service.run import Run
@@ -47,7 +47,7 @@ class Endpoints:
         not have must be left at their defaults. The answer is streamed as it grows; the last
         message has everything.
         """
-        columns = {"answer": checked(options)}
+        columns = {"answer": Settings.from_dict(options, shared=True)}
         for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
             yield {"answer": run.columns["answer"].answer}
         yield figures(run.columns["answer"])
@@ -101,10 +101,12 @@ def one_budget(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Se
     own = {one.key for one in options_of(first)}
     others = {one.key for method in methods for one in options_of(method)} - own
     given = {key: value for key, value in options.items() if key not in others}
-    chosen = checked(given | {"channels": first.name})
+    chosen = Settings.from_dict(given | {"channels": first.name}, shared=True)
     pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
     rest = [method.name for method in methods if method is not first]
-    return titled(chosen, [at_budget(chosen, pruner, name, **options) for name in rest])
+    beside = [at_budget(chosen, pruner, name, **options) for name in rest]
+    check_taken([chosen, *beside], {key: options[key] for key in options.keys() & others})
+    return titled(chosen, beside)
 
 
 def option_fields() -> list[Field]:

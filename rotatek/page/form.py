@@ -8,14 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rotatek.errors import SettingError
-from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import Option, flat, options_of
-from rotatek.methods.registry import Registry
-from rotatek.methods.settings import Settings
-from rotatek.methods.tokens import TOKENS
+from rotatek.methods.settings import REGISTRIES, Settings
 
-REGISTRIES: Final[dict[str, Registry]] = {"tokens": TOKENS, "channels": CHANNELS}
 # Names of what else a request has; an option of such a flat name can be set in Python only.
 RESERVED: Final = (
     "tokens", "channels", "image", "question", "model", "max_new_tokens", "session", "run", "count",
@@ -88,7 +83,7 @@ class Field:
             return round(1.0 - value, 6)
         if self.is_switch and isinstance(value, bool):
             return self.option.values[int(value)]
-        return None if self.option.is_optional and value == 0 else value
+        return value
 
 
 def fields() -> dict[str, Field]:
@@ -141,27 +136,6 @@ def values_of(settings: Settings) -> dict[str, Any]:
         for key, field in shown_fields().items()
     }
     return {kind: given[kind] for kind in REGISTRIES} | options
-
-
-def checked(given: Mapping[str, Any]) -> Settings:
-    """Settings by flat names from anywhere; every value is checked, whichever method has it.
-
-    Raises:
-        SettingError: for a name or a value that there is not, or that cannot be shared.
-    """
-    known, usual, plain = fields(), Settings(), dict(given)
-    for key, value in given.items():
-        field = known.get(key)
-        if field is None:
-            continue
-        if field.option.is_optional and value == 0:
-            plain[key] = None  # as programs leave a number out
-        if not field.is_shared:
-            raise SettingError("the setting", "one that can be shared", key)
-        chosen = given.get(field.kind, getattr(usual, field.kind).name)
-        if chosen not in field.owners and not field.option.accepts(value):
-            raise SettingError(key, field.option.expected, value)
-    return Settings.from_dict(plain)
 
 
 def changed(settings: Settings) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 from rotatek.errors import SettingError
 from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
 from rotatek.methods.settings import Settings
-from rotatek.page.form import changed, checked, fields
+from rotatek.page.form import changed, fields
 from rotatek.service.model_list import Example
 
 MAX_CODE: Final = 400  # characters of an encoded setting
@@ -35,12 +35,9 @@ def decode(text: str) -> Settings:
         SettingError: for a name or a value that there is not.
     """
     if len(text) > MAX_CODE:
-        raise SettingError("the setting", f"at most {MAX_CODE} characters", text)
-    known, given = fields(), {}
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition(":")
-        given[name] = known[name].option.parse(value) if name in known else value
-    return checked(given)
+        raise SettingError("settings", f"at most {MAX_CODE} characters", text)
+    parts = (part.partition(":") for part in text.split(",") if part)
+    return Settings.from_dict({name: value for name, _, value in parts}, shared=True)
 
 
 @dataclass
@@ -82,7 +79,7 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     try:
         given = parse_qs(text[:MAX_QUERY].lstrip("?"), keep_blank_values=True, max_num_fields=20)
     except ValueError as error:
-        raise SettingError("the link", "one that this page has made", text) from error
+        raise SettingError("link", "one that this page has made", text) from error
     one = {name: values[0] for name, values in given.items()}
     link = Link(question=one.get("q", "")[:MAX_QUESTION])
     if "s" in one:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rotatek.errors import FileUnreadable, KeyUnknown, SettingError
+from rotatek.errors import KeyUnknown, SettingError
+from rotatek.inputs.text_files import lines_of, read_text
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
 NOBODY: Final = ""  # who asks where no key is needed
@@ -27,7 +28,8 @@ class Keys:
     def __init__(self, keys: Iterable[str] = ()) -> None:
         given = [key.strip() for key in keys if key.strip()]
         if any(len(key) < SHORTEST for key in given):
-            raise SettingError("an API key", f"{SHORTEST} characters or longer", "a shorter one")
+            allowed = f"keys of {SHORTEST} characters or more"
+            raise SettingError("api_keys", allowed, "a shorter one")
         self._digests = [_digest(key) for key in given]
 
     def __bool__(self) -> bool:
@@ -56,15 +58,20 @@ def keys_here(file: Path | None) -> Keys:
     """Those of the environment, separated by commas, and those of a file, one a line.
 
     Raises:
-        FileUnreadable: where there is no such file.
+        UserError: where there is no such file, or a key that can be guessed.
     """
     keys = os.environ.get(VARIABLE, "").split(",")
-    if file is not None:
-        try:
-            keys += file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileUnreadable from error
-    return Keys(keys)
+    return Keys([*keys, *(keys_of(file) if file is not None else ())])
+
+
+def keys_of(file: Path) -> list[str]:
+    """The keys of a file, one a line.
+
+    Raises:
+        UserError: where it cannot be read.
+    """
+    text = read_text(file, "The file of API keys")
+    return [line.text.strip() for line in lines_of(text)]
 
 
 def _digest(key: str) -> bytes:

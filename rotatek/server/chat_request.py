@@ -18,9 +18,7 @@ from rotatek.inputs import request as inputs
 from rotatek.inputs.chat import make_chat
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_image
-from rotatek.methods.options import flat
 from rotatek.methods.settings import Settings
-from rotatek.page.form import checked
 from rotatek.server.chat import Chat, blaming, read_messages
 from rotatek.server.fields import Ignored, check_fields
 
@@ -131,14 +129,8 @@ def settings_of(given: Any, usual: Settings) -> Settings:
         return usual
     if not isinstance(given, dict):
         raise errors.SettingError("rotatek", "an object of settings by their flat names", given)
-    kept: dict[str, Any] = {}
-    for kind, method in (("tokens", usual.tokens), ("channels", usual.channels)):
-        if kind not in given:
-            kept |= {kind: method.name, **flat(method)}
-    names = {kind: name for kind, name in kept.items() if kind in ("tokens", "channels")}
     try:
-        checked(names | given)
-        return Settings.from_dict(kept | given)
+        return Settings.from_dict(given, usual, shared=True)
     except errors.SettingError as error:
         error.param = f"rotatek.{error.name}"
         raise

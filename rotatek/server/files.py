@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from rotatek import errors
-from rotatek.inputs.request import MAX_FILE_BYTES
+from rotatek.inputs.request import MAX_SENT_BYTES
 
 SCHEME: Final = "data:"
 FLAG: Final = re.compile(r"base64\s*$", re.IGNORECASE)
@@ -46,7 +46,7 @@ def file_of(given: Any) -> bytes:
         if FLAG.search(head):
             raise
         file = plain  # percent-encoded bytes, as data URIs without base64 have them
-    if len(file) > MAX_FILE_BYTES:
+    if len(file) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
     return file
 
@@ -59,7 +59,7 @@ def decoded(text: bytes) -> bytes:
         ImageDamaged: where it is no base64.
     """
     digits = text.translate(ALPHABET, WHITE).rstrip(b"=")
-    if len(digits) > MAX_FILE_BYTES * 4 // 3 + 4:
+    if len(digits) > MAX_SENT_BYTES * 4 // 3 + 4:
         raise errors.ImageTooLarge
     try:
         return base64.b64decode(digits + b"=" * (-len(digits) % 4), validate=True)

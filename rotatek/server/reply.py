@@ -1,6 +1,5 @@
 """Events as the chat API's answers: the text as it grows, where it stops, and what it cost."""
 
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from rotatek import errors
 from rotatek.compare.report import Column
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
+from rotatek.inputs.text_files import as_json
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -196,7 +196,7 @@ class Reply:
 
 def sse(data: dict[str, Any]) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + as_json(data).encode() + b"\n\n"
 
 
 KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}

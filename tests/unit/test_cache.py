@@ -14,7 +14,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods import rotation
 from rotatek.methods.channels import LayerStates, rotatek
 from rotatek.methods.settings import Settings
-from tests.fixtures import Picture
+from tests.fixtures import Picture, half
 from tests.tiny import TINY
 
 HEADS, D = 2, 32
@@ -158,7 +158,7 @@ def test_models_fill_the_same_caches_either_way(
     family: str, tokens: str, extra: dict, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vlm = TINY[family]()
-    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
+    settings = Settings.of(**half(tokens), keep_channels=0.25, **extra)
     prompt = vlm.prompt(make_request(picture(150, 120, seed=0), "what is the total?", 2))
     embedded = vlm.embed(prompt, settings.tokens)
 

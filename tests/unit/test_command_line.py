@@ -190,9 +190,12 @@ def test_a_broken_batch_file_names_the_line(
 
 def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        command.main(["ask", "--keep-tokens", "much"])
+        command.main(["ask", "--max-new-tokens", "much"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+    assert command.main(["ask", "a.png", "what?", "--keep-tokens", "much"]) == 2
+    wanted = "keep_tokens must be a number above 0 and at most 1; got much.\n"
+    assert capsys.readouterr().err == wanted
 
 
 def test_missing_arguments_say_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:

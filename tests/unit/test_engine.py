@@ -24,7 +24,7 @@ from rotatek.inspect.trace_analysis import (
 from rotatek.methods.channels import RotateK
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TokenPruner
-from tests.fixtures import Picture
+from tests.fixtures import Picture, half
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {
@@ -206,7 +206,7 @@ def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
 
 @pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
 def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tokens: str) -> None:
-    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25)
+    settings = Settings.of(**half(tokens), keep_channels=0.25)
     events = list(engine.compare(_request(picture), {"baseline": BASELINE, "r": settings}))
     traces = [e.trace for e in events if isinstance(e, Finished) and e.trace is not None]
     assert len(traces) == 1

@@ -21,6 +21,8 @@ CLOSED_LIST = [
 def example(kind: type[errors.UserError]) -> errors.UserError:
     if kind is errors.SettingError:
         return errors.SettingError("keep_tokens", "a number in (0, 1]", 7)
+    if kind is errors.SettingUnknown:
+        return errors.SettingUnknown("kep_tokens", "channels, keep_tokens, tokens")
     return kind()
 
 

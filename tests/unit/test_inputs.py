@@ -59,7 +59,8 @@ def jpeg_claiming(width: int, height: int, scans: int = 1) -> bytes:
     data = bytearray(save(plain(), "JPEG"))
     at = data.index(b"\xff\xc0")
     data[at + 5 : at + 9] = struct.pack(">HH", height, width)
-    return bytes(data) + b"\xff\xda" * (scans - 1)
+    scan = data[data.index(b"\xff\xda") : -2]
+    return bytes(data[:-2] + scan * (scans - 1) + data[-2:])
 
 
 def broken_checksum() -> bytes:
@@ -88,15 +89,17 @@ BAD_IMAGES: dict[str, tuple[object, type[errors.UserError]]] = {
     "a URL": ("https://example.org/a.png", errors.NotAnImage),
     "a list": ([GOOD_PNG], errors.NotAnImage),
     "an array": (np.zeros((40, 40, 3), np.uint8), errors.NotAnImage),
-    "GIF": (save(plain(), "GIF"), errors.UnsupportedFormat),
-    "BMP": (save(plain(), "BMP"), errors.UnsupportedFormat),
-    "TIFF": (save(plain(), "TIFF"), errors.UnsupportedFormat),
     "JPEG 2000": (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(40), errors.UnsupportedFormat),
     "ICO": (save(plain(32, 32), "ICO"), errors.UnsupportedFormat),
     "PPM": (save(plain(), "PPM"), errors.UnsupportedFormat),
     "PDF": (b"%PDF-1.7\n" + bytes(60), errors.UnsupportedFormat),
     "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n", errors.UnsupportedFormat),
-    "AVIF": (b"\0\0\0\x20ftypavif" + bytes(60), errors.UnsupportedFormat),
+    "AVIF and nothing in it": (b"\0\0\0\x20ftypavif" + bytes(60), errors.ImageDamaged),
+    "a film": (b"\0\0\0\x20ftypisom" + bytes(60), errors.UnsupportedFormat),
+    "GIF start only": (save(plain(), "GIF")[:20], errors.ImageDamaged),
+    "BMP start only": (save(plain(), "BMP")[:30], errors.ImageDamaged),
+    "BMP cut in half": (save(plain(), "BMP")[:2000], errors.ImageDamaged),
+    "TIFF start only": (save(plain(), "TIFF")[:8], errors.ImageDamaged),
     "SVG": (b"\n  <svg xmlns='http://www.w3.org/2000/svg'/>", errors.UnsupportedFormat),
     "SVG with a prologue": (b"\xef\xbb\xbf<?xml version='1.0'?><svg/>", errors.UnsupportedFormat),
     "PNG signature only": (GOOD_PNG[:8], errors.ImageDamaged),
@@ -119,7 +122,8 @@ BAD_IMAGES: dict[str, tuple[object, type[errors.UserError]]] = {
     "WebP of an unknown kind": (b"RIFF\0\0\0\0WEBPVP9 " + bytes(60), errors.ImageDamaged),
     "WebP canvas and nothing on it": (webp_canvas(64, 64), errors.ImageDamaged),
     "WebP canvas with padding": (webp_canvas(64, 64) + bytes(60), errors.ImageDamaged),
-    "11 MB": (GOOD_PNG + bytes(11_000_000), errors.ImageTooLarge),
+    "11 MB": (GOOD_PNG[:33] + chunk(b"noTe", bytes(11_000_000)), errors.ImageTooLarge),
+    "31 MB, most of it behind the picture": (GOOD_PNG + bytes(31_000_000), errors.ImageTooLarge),
     "PNG of 51 megapixels": (png(10_200, 5_000), errors.ImageTooManyPixels),
     "PNG of 2^31 squared": (png(2**31 - 1, 2**31 - 1), errors.ImageTooManyPixels),
     "JPEG of 4,295 megapixels": (jpeg_claiming(65_535, 65_535), errors.ImageTooManyPixels),
@@ -183,7 +187,7 @@ def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
         open_image(tmp_path / "pipe")
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("size", [(16, 16), (1600, 16), (16, 1600), (333, 77)])
 def test_good_sizes(format: str, size: tuple[int, int], tmp_path: Path) -> None:
     data = save(plain(*size), format)
@@ -259,7 +263,7 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF"])
 def test_exif_orientation(orientation: int, format: str) -> None:
     """A picture stored in any orientation comes out with its bright corner at the top left."""
     upright = Image.new("RGB", (64, 32))
@@ -269,7 +273,7 @@ def test_exif_orientation(orientation: int, format: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     image = open_image(
-        save(stored, format, exif=exif, **({"quality": 95} if format != "PNG" else {}))
+        save(stored, format, exif=exif, **({} if format in ("PNG", "TIFF") else {"quality": 95}))
     )
     assert image.size == (64, 32)
     pixels = np.asarray(image.convert("L"))
@@ -289,7 +293,7 @@ def test_senseless_orientation_is_ignored(value: int) -> None:
     assert open_image(save(plain(), "JPEG", exif=exif)).size == (40, 30)
 
 
-@pytest.mark.parametrize("format", ["PNG", "WEBP"])
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "TIFF", "AVIF"])
 def test_first_frame_of_an_animation(format: str) -> None:
     frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "lime", "blue")]
     data = save(frames[0], format, save_all=True, append_images=frames[1:])

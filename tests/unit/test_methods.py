@@ -21,7 +21,7 @@ from rotatek.methods.options import options_of
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.fixtures import Picture
+from tests.fixtures import Picture, half
 from tests.tiny import TINY
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -88,9 +88,7 @@ def test_batch_equals_single_runs(
     family: str, tokens: str, channels: str, extra: dict, picture: Picture
 ) -> None:
     vlm = _model(family)
-    settings = Settings.of(
-        tokens=tokens, keep_tokens=0.5, channels=channels, keep_channels=0.25, **extra
-    )
+    settings = Settings.of(**half(tokens), channels=channels, keep_channels=0.25, **extra)
     prompts = [_embed(vlm, picture, settings, i) for i in range(3)]
     alone = []
     for prompt in prompts:

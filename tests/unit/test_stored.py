@@ -23,7 +23,7 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.fixtures import Picture
+from tests.fixtures import Picture, half
 from tests.tiny import TINY, tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
 
@@ -78,7 +78,7 @@ def test_a_loaded_cache_goes_on_as_the_saved_one(
     picture: Picture,
     tmp_path: Path,
 ) -> None:
-    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **options)
+    settings = Settings.of(**half(tokens), keep_channels=0.25, **options)
     cache, embedded, logits = filled(vlm, picture, settings, samples)
     path = tmp_path / "answer.cache"
     assert cache.save(path, {"asked": "first"}) == path.stat().st_size

@@ -15,7 +15,7 @@ from rotatek.errors import ModeUnsupported
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.fixtures import Picture
+from tests.fixtures import Picture, half
 from tests.tiny import TINY, scramble
 from tests.unit.test_cache import CHOICES, states, stored
 from tests.unit.test_other_families import CLASSES, IMAGE
@@ -75,7 +75,7 @@ def test_a_turns_pictures_are_compressed(
     vlm: VisionLanguageModel, picture: Picture, tokens: str, extra: dict
 ) -> None:
     both = turns(vlm, picture)
-    settings = Settings.of(tokens=tokens, keep_tokens=0.5, keep_channels=0.25, **extra)
+    settings = Settings.of(**half(tokens), keep_channels=0.25, **extra)
     cache = RotateKCache(vlm.model, both[0].inputs(), settings)
     answers(vlm, both, cache)
     whole = RotateKCache(vlm.model, both[0].inputs(), Settings.of(channels="full"))

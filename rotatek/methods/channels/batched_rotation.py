@@ -22,6 +22,7 @@ from rotatek.methods.shares import channels_kept
 
 HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together
 ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
+WHOLE = 1e-6  # of the energy: what rounding leaves out of a basis that holds everything
 ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 
 
@@ -191,15 +192,37 @@ def _key_bases(
     """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
     d, sigma = covariance.shape[-1], _weights(layers, how)
     k = channels_kept(d, how.keep)
+    mixes = sigma is not None and how.weighting == "paper" and k < d
+    if sigma is not None and mixes:
+        few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
+        sigma = sigma.masked_fill(few[:, None, None], 1.0)
     known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
     if known and how.widths == "uniform":
         basis, energy = layers.spread([each[..., :k].to(covariance) for each in known]), None
     else:
         what = "keys" if sigma is not None else "keys as they are"
+        if mixes and how.solver == "eigh" and bool(few.any()):
+            what = f"keys for {k}"  # not another width's
         basis, energy = _top_basis(layers, what, covariance, k, how, sigma)
+        if sigma is not None and mixes and covariance.device.type == "cpu":
+            whole = _holds_all(covariance, sigma, basis)
+            if bool((whole & ~few[:, None]).any()):
+                plain = sigma.masked_fill(whole[..., None], 1.0)
+                basis, energy = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
     if how.weighting != "consistent" or sigma is None:
         return basis, basis, energy
     return sigma[..., None] * basis, basis / sigma[..., None], energy
+
+
+def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
+    """[L * B, Hkv]: whether a basis of weighted Keys holds all of them.
+
+    Then as many directions hold the Keys as they are, which the paper's weighted basis, applied to
+    unweighted Keys, misses. On a GPU, where nothing may wait for the device, only lengths say so.
+    """
+    matrix = rotation.weighted(covariance, sigma)
+    total = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= WHOLE * total
 
 
 def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:

@@ -104,8 +104,6 @@ class RotateK(RotationOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bits == 0:
-            object.__setattr__(self, "bits", None)
         if self.bits is not None:
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.inputs.limits import Limits
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
 from rotatek.page.ask import readings
 from rotatek.page.ask.checkpoint import CheckpointWidgets, checkpoint_part
-from rotatek.page.form import REGISTRIES, Field, shown_fields, values_of
+from rotatek.page.form import Field, shown_fields, values_of
 from rotatek.service.model_list import presets
 
 TOPS: Final = {"channels": 0.97}  # the most that is dropped of them; else `TOP`

@@ -70,7 +70,7 @@ def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | No
         show_label=False,
         elem_id="image",
         buttons=["fullscreen"],
-        placeholder="Drop, paste or choose a PNG, JPEG or WebP image",
+        placeholder="Drop, paste or choose an image",
         alt_text="The image that is asked about",
     )
     gr.HTML(HINT, js_on_load=None, elem_id="lit")

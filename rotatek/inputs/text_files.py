@@ -1,0 +1,108 @@
+"""Text files as people have them, read in one place; and JSON lines that can always be written.
+
+An editor puts a byte order mark first, a spreadsheet saves UTF-16, Windows ends lines with two
+characters. All of that is read. Lines of JSON end at line ends only: U+2028 and form feeds, at
+which `str.splitlines` would cut, may stand inside a JSON text as they are.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rotatek.errors import UserError
+
+# UTF-32's mark begins with UTF-16's, so it comes first.
+MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_AWKWARD: Final = re.compile("[\ud800-\udfff\u0085\u2028\u2029]")
+
+
+class Line(NamedTuple):
+    """One line that is not blank: its number from 1, and its text without the end."""
+
+    number: int
+    text: str
+
+
+def read_text(path: str | PathLike[str], what: str) -> str:
+    r"""A text file, its lines ended by "\n".
+
+    Args:
+        path: of the file: UTF-8, or UTF-16 or UTF-32 with a byte order mark.
+        what: how a refusal calls it, e.g. "The batch file".
+
+    Raises:
+        UserError: where it cannot be read, or is no such text.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise UserError(f"{what} cannot be read. Check its name.") from error
+    return decoded(data, what)
+
+
+def decoded(data: bytes, what: str, errors: str = "strict") -> str:
+    r"""A text file's bytes as text, its lines ended by "\n".
+
+    Args:
+        data: as `read_text` reads them.
+        what: how a refusal calls it.
+        errors: as of `bytes.decode`; "replace" for a file whose writer may have been cut short.
+
+    Raises:
+        UserError: where they are no such text.
+    """
+    mark, encoding = next(((m, e) for m, e in MARKS if data.startswith(m)), (b"", "utf-8"))
+    try:
+        text = data[len(mark) :].decode(encoding, errors)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} cannot be read as text. Save it as UTF-8.") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """The lines of `read_text` that are not blank."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield Line(number, line)
+
+
+def parsed(line: str) -> Any:
+    """The value of a line of JSON; ValueError where it is none."""
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def as_json(value: Any) -> str:
+    """`value` as one line of JSON that every file takes: half a character is escaped, and so is
+    what some programs take for a line's end."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def as_lines(values: Iterator[Mapping[str, Any]] | list[Any]) -> str:
+    """JSON lines, each with its end."""
+    return "".join(as_json(value) + "\n" for value in values)
+
+
+def printable(text: str, encoding: str | None) -> str:
+    r"""`text` with what `encoding` cannot say written out, e.g. "\\ud83d"."""
+    known = encoding or "utf-8"
+    return text.encode(known, "backslashreplace").decode(known)
+
+
+def whole_characters(text: str) -> str:
+    """`text` with U+FFFD for half a character, which can be neither printed, stored nor sent."""
+    return _SURROGATE.sub("\ufffd", text)

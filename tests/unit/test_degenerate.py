@@ -1,0 +1,104 @@
+"""Pictures with hardly anything in them: few tokens, one, constant Keys, Keys of low rank."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.reference import expanded
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.settings import Settings
+
+WIDTH, HEADS, GROUP, WINDOW = 32, 2, 2, 4
+KEEP = 0.25  # 8 channels
+ROTATIONS = [
+    {"weighting": weighting, "solver": solver}
+    for weighting in ("paper", "none", "consistent")
+    for solver in ("subspace", "eigh")
+]
+
+
+def states(rows: list[Tensor], padded: int = 0) -> LayerStates:
+    """A layer's states of Keys [Hkv, N, d] each, padded on the right with zeros."""
+    longest = max(row.shape[1] for row in rows) + padded
+    generator = torch.Generator().manual_seed(7)
+    keys = torch.zeros(len(rows), HEADS, longest, WIDTH)
+    for place, row in enumerate(rows):
+        keys[place, :, : row.shape[1]] = row
+    queries = torch.randn(1, HEADS * GROUP, WINDOW, WIDTH, generator=generator) ** 3
+    return LayerStates(
+        keys=keys,
+        values=keys.flip(-1).contiguous(),
+        queries=queries.expand(len(rows), -1, -1, -1).contiguous(),
+        lengths=torch.tensor([row.shape[1] for row in rows]),
+        window_alive=torch.ones(len(rows), WINDOW, dtype=torch.bool),
+        layer=0,
+    )
+
+
+def low_rank(tokens: int, rank: int, seed: int = 0) -> Tensor:
+    """Keys [Hkv, N, d] around a mean, whose differences span `rank` directions."""
+    generator = torch.Generator().manual_seed(seed)
+    turn = torch.randn(HEADS, tokens, rank, generator=generator) @ torch.randn(
+        HEADS, rank, WIDTH, generator=generator
+    )
+    return turn + 3 * torch.randn(HEADS, 1, WIDTH, generator=generator)
+
+
+def stored(given: LayerStates, settings: Settings) -> list[Tensor]:
+    """Each row's Keys [Hkv, N, d] as attention sees them."""
+    store = settings.channels.compress(given)
+    keys, _ = expanded(store.read(), WIDTH)
+    return [keys[row, :, :count].float() for row, count in enumerate(given.lengths.tolist())]
+
+
+def lost(keys: Tensor, wanted: Tensor) -> float:
+    return float((keys - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+@pytest.mark.parametrize("how", ROTATIONS, ids=lambda how: "-".join(how.values()))
+@pytest.mark.parametrize(
+    ("tokens", "rank"),
+    [(1, 1), (2, 1), (6, 6), (8, 8), (9, 8), (20, 0), (20, 1), (50, 3), (50, 5), (50, 8)],
+)
+def test_an_exact_basis_is_found_where_there_is_one(
+    tokens: int, rank: int, how: dict[str, Any]
+) -> None:
+    settings = Settings.of(keep_channels=KEEP, **how)
+    keys = low_rank(tokens, rank)
+    (found,) = stored(states([keys]), settings)
+    assert lost(found, keys) < 2e-3
+
+
+@pytest.mark.parametrize("how", ROTATIONS, ids=lambda how: "-".join(how.values()))
+def test_a_padded_row_is_the_row_alone(how: dict[str, Any]) -> None:
+    """Rows that need fewer directions than are kept stand beside one that needs all of them."""
+    settings = Settings.of(keep_channels=KEEP, **how)
+    rows = [low_rank(6, 6, 1), low_rank(60, 30, 2), low_rank(1, 1, 3), low_rank(40, 2, 4)]
+    together = stored(states(rows, padded=5), settings)
+    for row, found in zip(rows, together, strict=True):
+        (alone,) = stored(states([row]), settings)
+        assert lost(found, alone) < 1e-4
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+@pytest.mark.parametrize("tokens", [1, 2, 5, 9])
+def test_every_method_holds_few_tokens_as_it_holds_them_alone(name: str, tokens: int) -> None:
+    settings = Settings.of(channels=name)
+    rows = [low_rank(tokens, 4, 5), low_rank(40, 30, 6), 0 * low_rank(tokens, 1) + 2.0]
+    together = stored(states(rows), settings)
+    for row, found in zip(rows, together, strict=True):
+        assert found.isfinite().all()
+        (alone,) = stored(states([row]), settings)
+        assert lost(found, alone) < 1e-4
+    assert lost(together[2], rows[2]) < (1e-5 if name in ("rotatek", "full", "kivi") else 1.0)
+
+
+@pytest.mark.parametrize("bits", [0.5, 1, 4])
+def test_bits_hold_few_tokens_too(bits: float) -> None:
+    settings = Settings.of(bits=bits)
+    for keys in (low_rank(1, 1), low_rank(6, 6), 0 * low_rank(20, 1) + 2.0):
+        (found,) = stored(states([keys]), settings)
+        assert found.isfinite().all()

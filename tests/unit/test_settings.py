@@ -1,0 +1,188 @@
+"""Names and values from anywhere become settings in one place, or one refusal."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rotatek.cli.compare import columns
+from rotatek.cli.main import parser_for
+from rotatek.cli.settings_arguments import settings_of as from_flags
+from rotatek.errors import SettingError, SettingUnknown
+from rotatek.evaluation.tables import from_file
+from rotatek.methods.channels.kivi import Kivi
+from rotatek.methods.options import Option, flat, options_of
+from rotatek.methods.settings import REGISTRIES, Settings
+from rotatek.page.api import one_budget
+from rotatek.page.links import decode
+from rotatek.server.chat_request import settings_of as from_call
+
+Door = Callable[[Mapping[str, Any], Path], Settings]
+
+
+def _by_flags(given: Mapping[str, Any], folder: Path) -> Settings:
+    flags = [w for k, v in given.items() for w in ("--" + k.replace("_", "-"), str(v))]
+    return from_flags(parser_for(["ask"]).parse_args(["ask", "a.png", "what?", *flags]))
+
+
+def _by_file(given: Mapping[str, Any], folder: Path) -> Settings:
+    path = folder / "settings.json"
+    path.write_text(json.dumps({"mine": dict(given)}), encoding="utf-8")
+    return from_file(path).rows[-1].settings
+
+
+DOORS: dict[str, Door] = {
+    "library": lambda given, _: Settings.of(**given),
+    "flags": _by_flags,
+    "file": _by_file,
+    "call": lambda given, _: from_call(dict(given), Settings()),
+    "link": lambda given, _: decode(",".join(f"{k}:{v}" for k, v in given.items())),
+}
+
+
+def _other_value(option: Option) -> Any:
+    """A value that the option takes and that is not its default."""
+    if option.kind == "choice":
+        return next(value for value in option.values if value != option.default)
+    return {"fraction": 0.4, "number": option.high, "integer": 17, "path": "a.safetensors"}[
+        option.kind
+    ]
+
+
+def _idle() -> list[tuple[str, str, str, Any]]:
+    """Every method beside every option that it has not."""
+    return [
+        (kind, name, key, _other_value(owners[0][1]))
+        for kind, registry in REGISTRIES.items()
+        for key, owners in registry.options().items()
+        for name, method in registry.items()
+        if key not in {one.key for one in options_of(method)}
+    ]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_option_that_cannot_act_is_refused_at_every_door(door: str, tmp_path: Path) -> None:
+    """And the sentence says under which method it would act."""
+    cases = _idle()
+    assert len(cases) > 40 and ("channels", "kivi", "keep_channels", 0.4) in cases
+    for kind, name, key, value in cases:
+        owners = [method.name for method, _ in REGISTRIES[kind].options()[key]]
+        with pytest.raises(SettingError) as refused:
+            DOORS[door]({kind: name, key: value}, tmp_path)
+        if door in ("call", "link") and key == "calibration":
+            assert refused.value.name == key  # a file of this machine is not for strangers
+            continue
+        said = str(refused.value)
+        assert refused.value.name == key and f"unless {kind} is " in said
+        assert all(owner in said for owner in owners)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_changes_nothing_may_stand_anywhere(door: str, tmp_path: Path) -> None:
+    """A full record of every option at its default, as forms send it."""
+    every = {
+        key: owners[0][1].default
+        for registry in REGISTRIES.values()
+        for key, owners in registry.options().items()
+        if owners[0][1].default is not None
+    }
+    assert DOORS[door](every, tmp_path) == Settings()
+    full = {"channels": "full", "keep_channels": 1, "keep_tokens": 1.0}
+    assert DOORS[door](full, tmp_path) == Settings.of(channels="full")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_there_is_not_is_named(door: str, tmp_path: Path) -> None:
+    if door == "flags":
+        pytest.skip("argparse refuses it by itself")
+    with pytest.raises(SettingUnknown, match='no setting "kep_tokens"') as refused:
+        DOORS[door]({"kep_tokens": 0.5}, tmp_path)
+    assert refused.value.name == "kep_tokens" and "keep_tokens" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_value_may_come_as_text_or_as_a_number(kind: str) -> None:
+    """JSON files, forms, shells and arrays mix them; what they mean is one thing."""
+    for name, method in REGISTRIES[kind].items():
+        for one in options_of(method):
+            value = _other_value(one)
+            wanted = Settings.from_dict({kind: name, one.key: value})
+            forms: list[Any] = [str(value), f" {value} "]
+            if one.kind in ("fraction", "number", "integer"):
+                forms += [float(value), np.float32(value) if one.kind == "integer" else value]
+            if one.kind == "choice" and value.isdecimal():
+                forms += [int(value), float(value), np.int64(value)]
+            for form in forms if one.kind != "path" else [value]:
+                found = Settings.from_dict({kind: name, one.key: form})
+                assert found == wanted and hash(found) == hash(wanted)
+                assert json.dumps(found.as_dict()) == json.dumps(wanted.as_dict())
+
+
+def test_a_method_made_by_hand_reads_its_options_too() -> None:
+    assert Kivi(bits=2) == Kivi(bits="2") and Kivi(bits=2).bits == "2"  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="number_bits must be one of 2, 3, 4; got 5"):
+        Kivi(bits=5)  # type: ignore[arg-type]
+
+
+STRANGE = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers()),
+    st.binary(max_size=4), st.complex_numbers(), st.decimals(), st.fractions(),
+)  # fmt: skip
+NAMES = sorted({"tokens", "channels", *(k for r in REGISTRIES.values() for k in r.options())})
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(NAMES), STRANGE, max_size=3))
+def test_anything_is_read_or_refused_in_one_sentence(given: dict[str, Any]) -> None:
+    try:
+        found = Settings.from_dict(given)
+    except SettingError as refused:
+        assert refused.name in given and str(refused).endswith(".")
+        assert str(refused).isprintable()
+        return
+    assert Settings.from_dict(found.as_dict()) == found
+    held = found.as_dict()
+    for key, value in given.items():
+        if key not in held:  # then it changes nothing
+            owners = [o for r in REGISTRIES.values() for _, o in r.options().get(key, [])]
+            assert any(one.changes_nothing(one.read(value)) for one in owners)
+
+
+def test_the_usual_settings_stay_where_a_call_names_no_other_method() -> None:
+    usual = Settings.of(tokens="fastv", keep_tokens=0.5, channels="spark", recovery="mean")
+    found = from_call({"keep_tokens": 0.25}, usual)
+    assert found == usual.with_options(keep_tokens=0.25)
+    assert from_call({"channels": "kivi"}, usual).tokens == usual.tokens
+    assert flat(from_call({"tokens": "none"}, usual).channels) == flat(usual.channels)
+    with pytest.raises(SettingError, match="keep_tokens must be left out unless tokens is"):
+        from_call({"tokens": "none", "keep_tokens": 0.5}, usual)
+
+
+def test_a_comparison_refuses_what_no_column_takes() -> None:
+    """The share of the other columns follows from the budget, so it cannot be set for them."""
+    with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
+        columns({"channels": "kivi", "keep_channels": "0.1"})
+    with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
+        one_budget(["kivi", "rotatek"], {"tokens": "none", "keep_channels": 0.1})
+    assert columns({"recovery": "mean"})["spark"] == columns({"recovery": "mean "})["spark"]
+
+
+def test_a_table_refuses_an_option_of_none_of_its_rows(tmp_path: Path) -> None:
+    from rotatek.cli.evaluate import tables_of  # noqa: PLC0415
+
+    path = tmp_path / "rows.json"
+    path.write_text('{"a": {"keep_channels": 0.5}}', encoding="utf-8")
+    words = ["evaluate", "--settings", str(path)]
+    parse = parser_for(words).parse_args
+    assert (
+        tables_of(parse([*words, "--solver", "eigh"]))[0].rows[1].settings.as_dict()["solver"]
+        == "eigh"
+    )
+    with pytest.raises(SettingError, match="recovery must be sign unless channels is spark"):
+        tables_of(parse([*words, "--recovery", "mean"]))
