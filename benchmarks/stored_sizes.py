@@ -99,7 +99,7 @@ def weighed(vlm: VisionLanguageModel, cache: RotateKCache, file: Path) -> Row:
         "live": live.total,
         "live_text": live.parts["text"],
         "file": size,
-        "file_text": sum(len(cache_file.frame_of(each)) for each in text),
+        "file_text": len(cache_file.packed(text, "{}")),
         "load_s": round(took, 3),
     }
 

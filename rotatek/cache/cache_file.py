@@ -1,14 +1,12 @@
-"""Filled caches as files: every tensor behind a lossless entropy coder, with what checks it.
+"""Filled caches as files: safetensors behind zstandard, and what checks it.
 
-    magic, version, bytes of the header, sha256 of the header | header | one zstd frame a tensor
+    magic, version, sha256 of the rest | zstd of safetensors
 
-The header is JSON behind zstd: whose cache it is, a tree of plain values, and for every tensor its
-type, its shape, and its frame's size and checksum (the frame's, since zstd has bits that change no
-number and a flipped one is damage all the same). Numbers of several bytes are stored byte by byte:
-first all their lowest bytes, so that the highest, which repeat, lie together. Channels of a few
-bits are stored as whole codes, a depth a frame and neighbouring tokens side by side
-(`kernels.plane_codes`). Nothing is unpickled, and nothing of a file is used before all of it has
-been checked.
+The tensors in it are a text, three lines of JSON that say whose cache it is and what it holds, and
+the numbers of each type one after the other, byte by byte: first all lowest bytes, so that the
+highest, which repeat, lie together. Channels of a few bits are stored as whole codes, a depth a
+tensor and neighbouring tokens side by side (`kernels.plane_codes`). Nothing is unpickled, and
+nothing of a file is used before all of it has been checked.
 """
 
 import hashlib
@@ -16,51 +14,33 @@ import importlib
 import json
 import os
 import struct
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from math import prod
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from kernels.plane_codes import codes_of, data_of
 from kernels.planes import Planes
 from kernels.reference import Visual
-from rotatek.errors import (
-    CacheFileDamaged,
-    CacheFileForeign,
-    CacheFileUnwritable,
-    CacheFileVersion,
-    CacheNotStorable,
-    CacheOfAnotherModel,
-    CompressorMissing,
-    FileUnreadable,
-)
+from rotatek import errors
 from rotatek.methods.channels.store import Store
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 3  # 2 had planes as they lie in memory, 1 checksums of the numbers
-_PREFIX: Final = struct.Struct("<8sII32s")  # magic, version, bytes of the header, its sha256
-MOST_HEADER: Final = 64 << 20  # bytes, unpacked: a few thousand tensors take a few hundred thousand
+VERSION: Final = 4  # those before had a container of our own: its caches are made anew
+PREFIX: Final = struct.Struct("<8sI32s")  # magic, version, sha256 of what follows
+TEXT: Final = "text"  # the tensor of the JSON text, beside one for each type of numbers
 LEVEL: Final = 9  # of zstd: 19 is ten times slower and saves a hundredth
-DIGEST: Final = 12  # bytes of a frame's checksum
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
-DTYPES: Final = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-        torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2,
-    )
-}  # fmt: skip
-
-
-Shelf = dict[Hashable, Tensor]  # by what two names of the same numbers share
 
 
 class Coded(NamedTuple):
@@ -83,33 +63,19 @@ class Coded(NamedTuple):
         return self.planes._replace(data=data_of(self.codes, self.planes.counts, self.values))
 
 
-class Stored(NamedTuple):
-    """What a file holds: a tree of plain values, in which tensors are numbered, and the tensors."""
-
-    tree: Any
-    tensors: list[Tensor]
-
-    def content(self, types: Mapping[str, Any]) -> dict[str, Any]:
-        """What was written; types: of what is not plain, by its name.
-
-        Raises:
-            CacheFileVersion: where this version cannot make it again.
-        """
-        with same_version():
-            return dict(from_tree(self.tree, dict(types), self))
-
-
 @contextmanager
-def same_version() -> Iterator[None]:
+def same_version(*more: type[Exception]) -> Iterator[None]:
     """What a whole file of this version never brings about is the work of another one.
 
     Raises:
-        CacheFileVersion: in place of what Python raises.
+        CacheFileVersion: in place of what Python raises, and of `more`.
     """
+    plain = (ValueError, LookupError, TypeError, AttributeError, NameError)
+    wrong: tuple[type[Exception], ...] = (*plain, *more)
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, NameError) as error:
-        raise CacheFileVersion from error
+    except wrong as error:
+        raise errors.CacheFileVersion from error
 
 
 def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping[str, Any]) -> int:
@@ -118,42 +84,47 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
     Args:
         path: where; a file that is there is replaced when the new one is complete.
         model: whose cache it is.
-        content: values that `as_tree` knows.
+        content: None, booleans, numbers, text, tensors, their types, and lists, tuples, mappings
+            by text, named tuples and dataclasses of them.
 
     Returns:
         the file's bytes.
 
     Raises:
         CompressorMissing: without zstandard.
+        CacheNotStorable: for content of another kind.
         CacheFileUnwritable: where the file cannot be made.
     """
-    packer = _zstandard().ZstdCompressor(level=LEVEL)
-    tensors: Shelf = {}
-    tree = as_tree(dict(content), tensors)
-    frames, told = [], []
-    for tensor in tensors.values():
-        frames.append(frame_of(tensor))
-        digest = _digest(frames[-1])
-        told.append([_name_of(tensor.dtype), list(tensor.shape), len(frames[-1]), digest])
-    text = json.dumps({"model": identity(model), "tree": tree, "tensors": told}).encode()
-    header = packer.compress(text)
-    prefix = _PREFIX.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest())
-    return _replace(Path(path), [prefix, header, *frames])
+    tensors: dict[tuple, Tensor] = {}  # by place, so that one that is held twice is stored once
+    tree = _as_tree(dict(content), tensors)
+    told = [(_name(each.dtype), list(each.shape)) for each in tensors.values()]
+    body = packed(tensors.values(), "\n".join(map(json.dumps, (identity(model), told, tree))))
+    path, prefix = Path(path), PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
+    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            with draft.open("wb") as file:
+                file.writelines((prefix, body))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise errors.CacheFileUnwritable from error
+    return len(prefix) + len(body)
 
 
 def read(
-    path: str | os.PathLike[str],
-    model: PreTrainedModel,
-    device: torch.device | None = None,
-    **types: Any,
+    path: str | os.PathLike[str], model: PreTrainedModel, device: torch.device, notes: type = dict
 ) -> dict[str, Any]:
     """Read a file back, checked whole.
 
     Args:
         path: of a file that `write` made.
         model: that is to go on with it.
-        device: of the tensors; the CPU by default.
-        types: of what is not plain in the content, by its name.
+        device: of the tensors.
+        notes: a dataclass that may be in the content, beside stores.
 
     Returns:
         what was written.
@@ -170,110 +141,60 @@ def read(
     try:
         data = memoryview(Path(path).read_bytes())
     except OSError as error:
-        raise FileUnreadable from error
-    header, start = _header(data, library)
-    if header["model"] != identity(model):
-        raise CacheOfAnotherModel
-    unpacker = library.ZstdDecompressor()
-    tensors = []
-    for told in header["tensors"]:
-        kind, shape, size, digest = told
-        frame, start = data[start : start + size], start + size
-        tensors.append(_tensor(frame, DTYPES[kind], shape, digest, unpacker).to(device))
-    if start != len(data):
-        raise CacheFileDamaged
-    return Stored(header["tree"], tensors).content(types)
-
-
-def _header(data: memoryview, library: Any) -> tuple[dict[str, Any], int]:
-    """The checked header, and where the first frame begins."""
+        raise errors.FileUnreadable from error
     if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
-        raise CacheFileForeign
-    if len(data) < _PREFIX.size:
-        raise CacheFileDamaged
-    _, version, size, digest = _PREFIX.unpack(data[: _PREFIX.size])
+        raise errors.CacheFileForeign
+    if len(data) < PREFIX.size:
+        raise errors.CacheFileDamaged
+    _, version, digest = PREFIX.unpack(data[: PREFIX.size])
+    body = data[PREFIX.size :]
     if version != VERSION:
-        raise CacheFileVersion
-    packed = data[_PREFIX.size : _PREFIX.size + size]
-    if hashlib.sha256(packed).digest() != digest:
-        raise CacheFileDamaged
-    try:
-        text = library.ZstdDecompressor().decompress(packed, max_output_size=MOST_HEADER)
-        header = json.loads(text)
-        ends = sum(size for _, _, size, _ in header["tensors"])
-        known = {"model", "tree", "tensors"} == header.keys()
-        known = known and all(kind in DTYPES for kind, *_ in header["tensors"])
-    except (library.ZstdError, ValueError, KeyError, TypeError) as error:
-        raise CacheFileDamaged from error
-    if not known:
-        raise CacheFileVersion
-    if _PREFIX.size + size + ends != len(data):
-        raise CacheFileDamaged
-    return header, _PREFIX.size + size
+        raise errors.CacheFileVersion
+    if hashlib.sha256(body).digest() != digest:
+        raise errors.CacheFileDamaged
+    with same_version(library.ZstdError, SafetensorError):
+        parts = load(library.ZstdDecompressor().decompress(body))
+        owner, told, tree = parts.pop(TEXT).numpy().tobytes().splitlines()
+        if json.loads(owner) != identity(model):
+            raise errors.CacheOfAnotherModel
+        tensors = [each.to(device) for each in _tensors(parts, json.loads(told))]
+        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, Coded, notes))))
 
 
-def _tensor(
-    frame: memoryview, dtype: torch.dtype, shape: list[int], digest: str, unpacker: Any
-) -> Tensor:
-    """One tensor of its frame.
-
-    Raises:
-        CacheFileDamaged: where its size or its checksum is another.
-    """
-    size = prod(shape) * dtype.itemsize
-    raw = b""
-    if _digest(frame) != digest:
-        raise CacheFileDamaged
-    if size:
-        with suppress(_zstandard().ZstdError):
-            found = _zstandard().frame_content_size(frame)
-            raw = unpacker.decompress(frame, max_output_size=size) if found == size else b""
-    if len(raw) != size:
-        raise CacheFileDamaged
-    if not size:
-        return torch.empty(shape, dtype=dtype)
-    planes = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype.itemsize, -1)
-    return planes.T.flatten().contiguous().view(dtype).view(shape)
+def packed(tensors: Collection[Tensor], text: str) -> bytes:
+    """Numbers and a text as a file has them after its first bytes."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for each in tensors:
+        raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
+        groups.setdefault(each.dtype, []).append(raw)
+    parts = {TEXT: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
+    for kind, group in groups.items():
+        raw = torch.cat(group)
+        each_byte = raw.view(len(raw) // kind.itemsize, kind.itemsize).T
+        parts[_name(kind)] = each_byte.contiguous()
+    return bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(save(parts)))
 
 
-def _raw_bytes(tensor: Tensor) -> bytes:
-    """Its numbers byte by byte: all lowest bytes first."""
-    flat = tensor.detach().cpu().contiguous().flatten()
-    if not flat.numel():
-        return b""
-    planes = flat.view(torch.uint8).view(-1, tensor.dtype.itemsize).T.contiguous()
-    return planes.numpy().tobytes()
+def _tensors(parts: Mapping[str, Tensor], told: Sequence[tuple[str, list[int]]]) -> list[Tensor]:
+    """The tensors again: `parts` by the names of types; told: each one's type and shape."""
+    pieces = {}
+    for name, each_byte in parts.items():
+        sizes = [prod(shape) * _dtype(name).itemsize for kind, shape in told if kind == name]
+        if sum(sizes) != each_byte.numel():
+            raise ValueError(f"{name} has {each_byte.numel()} bytes")
+        pieces[name] = iter(each_byte.T.flatten().split(sizes))
+    return [next(pieces[name]).clone().view(_dtype(name)).view(shape) for name, shape in told]
 
 
-def frame_of(tensor: Tensor) -> bytes:
-    """A tensor's numbers behind the coder, as a file has them."""
-    packed: bytes = _zstandard().ZstdCompressor(level=LEVEL).compress(_raw_bytes(tensor))
-    return packed
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
 
-def _digest(frame: bytes | memoryview) -> str:
-    return hashlib.blake2b(frame, digest_size=DIGEST).hexdigest()
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _replace(path: Path, parts: Sequence[bytes]) -> int:
-    """Write beside `path`, then take its place."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        try:
-            with draft.open("wb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise CacheFileUnwritable from error
-    return sum(map(len, parts))
+def _dtype(name: str) -> torch.dtype:
+    kind = getattr(torch, name)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"{name} is no type of numbers")
+    return kind
 
 
 def _zstandard() -> Any:
@@ -281,112 +202,75 @@ def _zstandard() -> Any:
     try:
         return importlib.import_module("zstandard")
     except ImportError as error:
-        raise CompressorMissing from error
+        raise errors.CompressorMissing from error
 
 
-def identity(model: PreTrainedModel) -> dict[str, str]:
+def identity(model: PreTrainedModel) -> str:
     """What a cache belongs to: the model's class, configuration and type, and a sample of weights.
 
     Names and paths do not count, so that a model may be moved.
     """
-    config = {key: value for key, value in model.config.to_dict().items() if key not in UNSTABLE}
-    text = json.dumps(_without(config, UNSTABLE), sort_keys=True, default=str)
-    digest = hashlib.sha256()
+    stable = json.loads(
+        json.dumps(model.config.to_dict(), default=str),
+        object_hook=lambda one: {name: one[name] for name in one if name not in UNSTABLE},
+    )
+    told = [type(model).__name__, _name(model.dtype), stable]
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
         if value.device.type != "meta":
-            digest.update(_raw_bytes(value.detach().flatten()[:SAMPLED]))
-    return {
-        "class": type(model).__name__,
-        "config": hashlib.sha256(text.encode()).hexdigest()[:16],
-        "dtype": _name_of(model.dtype),
-        "weights": digest.hexdigest()[:16],
-    }
+            some = value.detach().flatten()[:SAMPLED].cpu().view(torch.uint8)
+            digest.update(some.numpy().tobytes())
+    return digest.hexdigest()
 
 
-def _without(tree: Any, names: Sequence[str]) -> Any:
-    """A configuration without some names, at every depth."""
-    if isinstance(tree, dict):
-        return {key: _without(value, names) for key, value in tree.items() if key not in names}
-    return [_without(one, names) for one in tree] if isinstance(tree, list) else tree
-
-
-def as_tree(thing: Any, tensors: Shelf) -> Any:
+def _as_tree(thing: Any, tensors: dict[tuple, Tensor]) -> Any:
     """Plain values for JSON; tensors are added to `tensors` and numbered, the same one once.
 
-    Knows None, booleans, numbers, text, tensors, their types, lists, tuples, mappings by text,
-    named tuples, dataclasses, and stores, whose kind is noted.
+    What JSON does not know becomes {"": its kind, "of": what it is made of}.
 
     Raises:
-        CacheNotStorable: for anything else.
+        CacheNotStorable: for what `write` does not know.
     """
     if isinstance(thing, NoneType | bool | int | float | str):
         return thing
+    if isinstance(thing, list):
+        return [_as_tree(one, tensors) for one in thing]
+    if isinstance(thing, dict) and "" not in thing:
+        return {str(name): _as_tree(one, tensors) for name, one in thing.items()}
     if isinstance(thing, Tensor):
         place = (thing.device, thing.data_ptr(), thing.dtype, thing.shape, thing.stride())
         tensors.setdefault(place, thing)
-        return {"tensor": list(tensors).index(place)}
+        return {"": "tensor", "of": list(tensors).index(place)}
     if isinstance(thing, torch.dtype):
-        return {"dtype": _name_of(thing)}
-    if isinstance(thing, dict):
-        return {"dict": {str(name): as_tree(value, tensors) for name, value in thing.items()}}
-    if isinstance(thing, list) or type(thing) is tuple:
-        return [as_tree(value, tensors) for value in thing]
+        return {"": "dtype", "of": _name(thing)}
+    if type(thing) is tuple:
+        return {"": "tuple", "of": _as_tree(list(thing), tensors)}
     if not _has_fields(type(thing)):
-        raise CacheNotStorable
+        raise errors.CacheNotStorable
     if isinstance(thing, Visual):
         keys, values = Coded.of(thing.key_planes, False), Coded.of(thing.value_planes, True)
         thing = thing._replace(key_planes=keys, value_planes=values)
-    names = _field_names(type(thing))
-    named = {"fields": {name: as_tree(getattr(thing, name), tensors) for name in names}}
-    if isinstance(thing, Coded):
-        return {"coded": named}
-    return {"store": [_kind_of(type(thing)), named]} if isinstance(thing, Store) else named
+    return {"": _kind_of(type(thing)), "of": _as_tree(_fields(thing), tensors)}
 
 
-def from_tree(tree: Any, hint: Any, stored: Stored) -> Any:
-    """The inverse of `as_tree`.
+def _maker(tensors: Sequence[Tensor], kinds: Mapping[str, Any]) -> Callable[[dict], Any]:
+    """The inverse of `_as_tree` for one mapping of a JSON text, of whose parts it has been made.
 
     Args:
-        tree: of plain values.
-        hint: the type that is expected, which says whose fields are meant; for a mapping, types by
-            its names.
-        stored: whose tensors are numbered.
-
-    Raises:
-        CacheFileVersion, or what Python raises: where the tree is not of that type.
+        tensors: by their numbers.
+        kinds: named tuples and dataclasses, by their names.
     """
-    if isinstance(tree, list):
-        lists = [one for one in _alternatives(hint) if get_origin(one) in (list, tuple)]
-        each = get_args(lists[0])[0] if lists else Any  # a tuple here is tuple[kind, ...]
-        made = [from_tree(one, each, stored) for one in tree]
-        return tuple(made) if _is_tuple(hint) else made
-    if not isinstance(tree, dict):
-        return tree
-    kind, value = _only(tree)
-    if kind == "tensor":
-        return stored.tensors[value]
-    if kind == "dtype":
-        return DTYPES[value]
-    if kind == "dict":
-        hints = hint if isinstance(hint, dict) else {}
-        return {name: from_tree(one, hints.get(name), stored) for name, one in value.items()}
-    if kind == "store":
-        known = {_kind_of(one): one for one in _stores(Store)}
-        return from_tree(value[1], known[value[0]], stored)
-    if kind == "coded":
-        return from_tree(value, Coded, stored).opened()
-    own = next((one for one in _alternatives(hint) if _has_fields(one)), None)
-    if kind != "fields" or own is None or value.keys() != set(_field_names(own)):
-        raise CacheFileVersion
-    types = get_type_hints(own)
-    return own(**{name: from_tree(one, types[name], stored) for name, one in value.items()})
+    plain: dict[str, Callable] = {"tensor": tensors.__getitem__, "dtype": _dtype, "tuple": tuple}
 
+    def made(told: dict[str, Any]) -> Any:
+        if "" not in told:
+            return told
+        kind, of = told[""], told["of"]
+        found = plain[kind](of) if kind in plain else kinds[kind](**of)
+        return found.opened() if isinstance(found, Coded) else found
 
-def _only(tree: Mapping[str, Any]) -> tuple[str, Any]:
-    """The one name of a tree, and what is under it."""
-    ((kind, value),) = tree.items()
-    return kind, value
+    return made
 
 
 def moved(thing: Any, device: torch.device) -> Any:
@@ -395,39 +279,34 @@ def moved(thing: Any, device: torch.device) -> Any:
         return thing.to(device)
     if isinstance(thing, dict):
         return {name: moved(value, device) for name, value in thing.items()}
-    if isinstance(thing, type) or not _has_fields(type(thing)):
-        return thing
-    names = _field_names(type(thing))
-    return type(thing)(**{name: moved(getattr(thing, name), device) for name in names})
+    return type(thing)(**moved(_fields(thing), device)) if _has_fields(type(thing)) else thing
 
 
-def _kind_of(store: type[Store]) -> str:
-    return f"{store.__module__}:{store.__qualname__}"
+def _kinds(*roots: Any) -> dict[str, type]:
+    """Named tuples and dataclasses among `roots`, their subclasses and the types of their fields,
+    by name: a file makes nothing else."""
+    found: dict[str, type] = {}
+    todo = list(roots)
+    while todo:
+        kind = todo.pop()
+        todo += get_args(kind)
+        if _has_fields(kind) and _kind_of(kind) not in found:
+            found[_kind_of(kind)] = kind
+            todo += [*get_type_hints(kind).values(), *kind.__subclasses__()]
+    return found
 
 
-def _stores(base: type[Store]) -> Iterator[type[Store]]:
-    """Every kind of store that a registered method has brought."""
-    yield base
-    for kind in base.__subclasses__():
-        yield from _stores(kind)
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types that a hint allows."""
-    union = get_origin(hint) in (Union, type(int | str))
-    return get_args(hint) if union else (hint,)
-
-
-def _is_tuple(hint: Any) -> bool:
-    return any(get_origin(one) is tuple for one in _alternatives(hint))
+def _kind_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _has_fields(kind: Any) -> bool:
     return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
 
 
-def _field_names(kind: type) -> Sequence[str]:
-    if is_dataclass(kind):
-        return [one.name for one in fields(kind) if one.init]
-    names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
-    return names
+def _fields(thing: Any) -> dict[str, Any]:
+    """What a named tuple or a dataclass is made of."""
+    if is_dataclass(thing):
+        return {one.name: getattr(thing, one.name) for one in fields(thing) if one.init}
+    made: dict[str, Any] = thing._asdict()
+    return made

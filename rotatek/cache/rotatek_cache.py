@@ -293,7 +293,7 @@ class RotateKCache(RewindableCache):
         """
         model = unwrapped(prepare(model))
         places = [device_of(layer) for layer in decoder_layers(model)]
-        content = cache_file.read(path, model, places[0], notes=notes)
+        content = cache_file.read(path, model, places[0], notes)
         cache = cls.__new__(cls)
         with cache_file.same_version():
             settings = Settings.from_dict(content["settings"])

@@ -1,4 +1,4 @@
-"""The lessons: stored small, drawn without a model, and every button sets what its lesson shows."""
+"""The lessons: stored small, shown without a model, and every button sets what its lesson shows."""
 
 import json
 import re
@@ -8,9 +8,12 @@ import gradio as gr
 import numpy as np
 import pytest
 
+from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.inspect import trace_analysis
 from rotatek.page.form import settings_of, values_of
-from rotatek.page.learn import events, lessons, story, widgets
+from rotatek.page.inspect.drawings import parts_of
+from rotatek.page.learn import __main__ as making
+from rotatek.page.learn import events, lessons, widgets
 from rotatek.service.model_list import Example
 from rotatek.service.service import Service
 from tests.app.test_inspect import figures
@@ -18,11 +21,11 @@ from tests.fixtures import present
 from viz import masks
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-Made = tuple[story.Story, Path]  # a story, and the file it was stored in
+Made = tuple[making.Head, list[making.Drawn], Path]  # the last: a folder of assets
 
 
-def test_the_committed_story_is_small_and_told_without_a_model() -> None:
-    assert (ASSETS / "traces" / story.NAME).stat().st_size < 1_000_000
+def test_the_committed_lessons_are_small_and_shown_without_a_model() -> None:
+    assert (ASSETS / "traces" / lessons.NAME).stat().st_size < 1_000_000
     told = lessons.stored_lessons(ASSETS)
     assert len(told) == 7
     sent = figures(lessons.payload(ASSETS))
@@ -30,59 +33,64 @@ def test_the_committed_story_is_small_and_told_without_a_model() -> None:
     for lesson in told:
         assert 200 < len(lesson.text) < 750
         assert not re.search(r"nan|inf\b|None", lesson.text)
-    assert json.loads(lessons.payload(ASSETS))["pictures"][lessons.PICTURE].startswith(
+    assert json.loads(lessons.payload(ASSETS))["pictures"][making.PICTURE].startswith(
         "data:image/png"
     )
 
 
 @pytest.fixture(scope="module")
 def made(service: Service, picture_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    path = tmp_path_factory.mktemp("assets") / "traces" / story.NAME
-    example = Example(picture_file, "A square", ("Which colour?",))
-    return story.make(service, example, path), path
+    folder = tmp_path_factory.mktemp("assets")
+    one = making.asked(service, Example(picture_file, "A square", ("Which colour?",)))
+    told = making.lessons(one, {})
+    making.save(told, one.run.pixels, folder / "traces" / lessons.NAME)
+    return one, told, folder
 
 
-def test_a_story_comes_back_as_it_was_stored(made: Made) -> None:
-    stored, path = made
-    loaded = present(story.load(path))
-    assert loaded[1:-1] == stored[1:-1]
-    assert np.array_equal(loaded.spectra, stored.spectra)
-    for name in story.ARRAYS:
-        one, other = (getattr(s.trace.layers[0], name) for s in (stored, loaded))
-        assert np.array_equal(one, other) and one.dtype == other.dtype
-    assert loaded.trace.shape == (1, 1) and loaded.trace.steps == stored.trace.steps
+def test_lessons_come_back_as_they_were_stored(made: Made) -> None:
+    _, told, folder = made
+    stored = lessons.stored_lessons(folder)
+    assert [(one.title, one.text, one.settings) for one in stored] == [
+        (one.title, one.text, one.settings) for one in told
+    ]
+    assert [one.figures for one in stored] == [tuple(one.figures) for one in told]
+    sent = figures(lessons.payload(folder))
+    assert len(sent) == sum(len(one.figures) for one in told)
+    summary = next(iter(told[0].figures.values())).summary
+    assert sent[lessons.frame(1, 1)]["summary"] == summary
 
 
-def test_lessons_follow_whatever_was_stored(made: Made, picture_file: Path) -> None:
-    stored, _ = made
-    pixels = np.zeros((224, 336, 3), dtype=np.uint8)
-    told = lessons.lessons(stored, pixels, {})
-    held = sum(stored.columns["FastV + RotateK"]["bytes"].values())
+def test_lessons_follow_the_run(made: Made) -> None:
+    one, told, _ = made
+    parts = parts_of(one.run)
     bars = told[4].figures["Where the bytes are"].figure.data
+    held = sum(parts["FastV + RotateK"].values())
     assert sum(trace["x"][3] for trace in bars) == pytest.approx(held, rel=5e-3)
     assert "Over many questions" not in told[4].figures  # nothing was measured here
-    for column in stored.columns.values():
-        assert column["bytes"].keys() >= {"visual_keys", "text"}
+    for column in parts.values():
+        assert column.keys() >= {"visual_keys", "text"}
+    assert one.run.question in told[3].text and one.answers(UNCOMPRESSED) in told[4].text
 
 
-def test_the_lesson_on_bits_draws_what_the_methods_hand_out() -> None:
+def test_the_lesson_on_bits_draws_what_the_methods_hand_out(made: Made) -> None:
     """The head's own directions above the water have bits, and no others."""
-    stored, named = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
-    method, at = named.bits.channels, (stored.layer, stored.head)
-    depths = trace_analysis.key_bits(stored.trace, method, stored.spectra)[at]
-    level = present(trace_analysis.water_level(method, stored.spectra, *at))
-    shares = stored.spectra[at] / stored.spectra[at].sum()
+    one, told, _ = made
+    trace, method, at = one.at[0], making.BITS.channels, (one.layer, one.head)
+    spectra = trace_analysis.spectra(trace, making.OURS)
+    depths = trace_analysis.key_bits(trace, method, spectra)[at]
+    level = present(trace_analysis.water_level(method, spectra, *at))
+    shares = spectra[at] / spectra[at].sum()
     assert np.array_equal(depths[::16] > 0, shares.reshape(-1, 16).mean(1) > level)
-    lesson = lessons.stored_lessons(ASSETS)[-1]
+    lesson = told[-1]
     assert f"{int((depths > 0).sum())} of this head's {len(depths)} directions" in lesson.text
     assert lesson.figures["What each direction gets"].figure.data[0]["y"][0] == depths[0]
 
 
-def test_a_missing_or_damaged_story_makes_a_sentence(tmp_path: Path) -> None:
-    assert story.load(tmp_path / "none.npz") is None
-    (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / story.NAME).write_bytes(b"PK\x03\x04 not an archive")
-    assert story.load(tmp_path / "traces" / story.NAME) is None
+@pytest.mark.parametrize("content", [None, "PK not JSON", "[]", '{"lessons": [{"title": "x"}]}'])
+def test_missing_or_damaged_lessons_make_a_sentence(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "traces").mkdir()
+        (tmp_path / "traces" / lessons.NAME).write_text(content)
     with gr.Blocks() as page:
         made = widgets.learn_part(tmp_path)
     assert made.buttons == () and lessons.payload(tmp_path) == ""
@@ -98,11 +106,10 @@ def test_buttons_set_what_their_lesson_shows() -> None:
         assert shown == values_of(lesson.settings)
 
 
-def test_the_methods_are_what_the_lessons_say_of_them() -> None:
-    stored, cast = present(story.load(ASSETS / "traces" / story.NAME)), story.cast()
-    told = {one.name: one for one in (cast.ours, cast.fixed, cast.ragged)}
-    masked = trace_analysis.masks(stored.trace, 0, 0, told, 32)
-    assert masks.agreement(masked[cast.fixed.name]) == 1 > masks.agreement(masked[cast.ragged.name])
-    assert cast.ours.rotates and not (cast.fixed.rotates or cast.ragged.rotates)
-    assert stored.columns.keys() == cast.columns().keys()
-    assert [round(s.nominal_kv, 6) for s in cast.columns().values()][2:5] == [0.25] * 3
+def test_the_methods_are_what_the_lessons_say_of_them(made: Made) -> None:
+    one, _, _ = made
+    methods = {"think": making.THINK, "spark": making.SPARK}
+    masked = trace_analysis.masks(*one.at, methods, one.k)
+    assert masks.agreement(masked["think"]) == 1 > masks.agreement(masked["spark"])
+    assert making.OURS.rotates and not (making.THINK.rotates or making.SPARK.rotates)
+    assert [round(s.nominal_kv, 6) for s in making.COLUMNS.values()][2:5] == [0.25] * 3

@@ -143,7 +143,8 @@ def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
     version = f"rotatek-{rotatek.__version__}"
     assert {name.partition("/")[0] for name in names} == {"rotatek", f"{version}.dist-info"}
     inside = {name.removeprefix("rotatek/") for name in names}
-    for name in ("style.css", "page.js", "figures.js", "examples/index.json", "traces/tour.npz"):
+    scripts = ("style.css", "page.js", "figures.js")
+    for name in (*scripts, "examples/index.json", "traces/lessons.json"):
         assert f"assets/{name}" in inside
     for model in ("pocket", "pocket-llava"):
         own = {path.name for path in (ROOT / "assets" / model).iterdir()}

@@ -1,5 +1,5 @@
-"""The Learn tab: seven short lessons on one stored example, which need no model.
+"""The Learn tab: seven short lessons on one example, which need no model.
 
-`story` is the example, `lessons` the words and figures, `widgets` and `events` the tab.
-`python -m rotatek.page.learn` makes the example anew.
+`__main__` words and draws them, once; `lessons` reads what it stored, and `widgets` and `events`
+are the tab. `python -m rotatek.page.learn` makes the lessons anew.
 """

@@ -10,8 +10,7 @@ from rotatek.page import figures, markup
 from rotatek.page.learn.lessons import Lesson, frame, stored_lessons
 
 MISSING: Final = (
-    "The stored example is not in this copy of the repository; python -m rotatek.page.learn makes "
-    "it."
+    "The lessons are not in this copy of the repository; python -m rotatek.page.learn makes them."
 )
 
 
@@ -20,7 +19,7 @@ class LearnWidgets:
     """The tab's widgets.
 
     Args:
-        assets: the folder of the stored example.
+        assets: the folder of the stored lessons.
         buttons: one a lesson, with the lesson whose settings it sets.
         drawn: the unseen box that takes the figures.
     """
