@@ -55,7 +55,7 @@ def encode_chat(
 
 def takes_tools(template: str | None) -> bool:
     """Whether a chat template has a place for the tools that a model may call."""
-    return re.search(r"\btools\b", template or "") is not None
+    return re.search(r"\btools\b", str(template or "")) is not None
 
 
 def _spread(message: Message, parts: int) -> Message:
