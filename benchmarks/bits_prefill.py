@@ -213,9 +213,8 @@ def _after(run: Run, arm: Run) -> Any:
 @torch.inference_mode()
 def bits_prefill(tiny: bool = False, rounds: int = 9, visual: int = 2880) -> dict[str, Any]:
     """Both models' figures; visual: tokens of the picture."""
-    device, models = "cuda", (LLAMA, QWEN)
-    if tiny:
-        device, visual, models = "cpu", 200, (TINY,)
+    device, models = ("cpu", [TINY]) if tiny else ("cuda", [LLAMA, QWEN])
+    visual = 200 if tiny else visual
     report: dict[str, Any] = {"tokens": visual}
     with TemporaryDirectory() as folder:
         for sizes in models:

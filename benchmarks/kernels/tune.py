@@ -27,9 +27,7 @@ from .arms import PACKS, Row, Shape
 from .linear import TILES, streamed
 from .model import LLAMA, QWEN
 
-SHAPES: Final = tuple(
-    Shape(*heads, B, 16384) for *heads, B in ((32, 8, 8), (28, 4, 8), (32, 8, 32))
-)
+SHAPES: Final = (Shape(32, 8, 8, 16384), Shape(28, 4, 8, 16384), Shape(32, 8, 32, 16384))
 BATCHES: Final = (1, 2, 4, 8, 12, 16, 27, 44, 64)
 SMALL: Final = tuple(
     Shape(32, 8, B, N) for B, N in ((1, 576), (1, 2880), (2, 2880), (4, 2880), (1, 16384))

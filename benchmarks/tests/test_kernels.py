@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.kernels import goals, planes, prefill, rebuilt, step, tune
-from benchmarks.kernels.arms import Shape
+from benchmarks.kernels.arms import PACKS, Shape
 from benchmarks.kernels.cases import FP8
 from benchmarks.kernels.linear import TILES, Tile, overlaps, streamed
 from benchmarks.kernels.model import LLAMA, QWEN, ROPE_BASE, Cache, Decoder, Sizes
@@ -111,9 +111,9 @@ def test_layers_together_are_rotated_as_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("joined", [False, True])
-@pytest.mark.parametrize("pack", tune.PACKS)
+@pytest.mark.parametrize("pack", PACKS)
 def test_candidates_have_names_of_their_own(pack: str, joined: bool) -> None:
-    configs = tune.candidates(replace(Shape(), **tune.PACKS[pack]), joined)
+    configs = tune.candidates(replace(Shape(), **PACKS[pack]), joined)
     assert len({tune.name_of(config) for config in configs}) == len(configs) >= 5
     assert all(config.joined is not None for config in configs) == joined
 
