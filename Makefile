@@ -107,7 +107,7 @@ results: $(VENV)/.ready-test
 
 bench: $(VENV)/.ready-test
 	mkdir -p artifacts
-	$(BIN)/python -m benchmarks.kernels all --json artifacts/kernels.json
+	$(BIN)/python -m benchmarks all --json artifacts/kernels.json
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 $(VENV)/.ready-run: requirements.txt | $(BIN)/python

@@ -1,23 +1,19 @@
-"""What bits add to a prefill: `python -m benchmarks.bits_prefill --json FILE`, two minutes of a
-GPU.
+"""What bits add to a prefill.
 
 Random weights at the shapes of Llama3-8B and Qwen2.5-VL-7B, Keys and Values of trained spectra
 (`benchmarks.kernels.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it,
 run in turn; then each arm's parts with the device waited for around each, what it launches and how
 often the host waits. Last the solver alone: its time and what is lost along its axes, over
-eigenvectors. `--tiny` runs the same lines on the CPU, where nothing is captured.
+eigenvectors. `tiny` runs the same lines on the CPU, where nothing is captured.
 """
 
-import argparse
-import json
 import statistics
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest import mock
 
@@ -27,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.kernels.model import LLAMA, QWEN, Decoder, Sizes
 from benchmarks.kernels.prefill import TEXT, WINDOW, trained_keys
-from benchmarks.kernels.timing import capture
+from benchmarks.timing import capture, in_turn, seconds
 from kernels.reference import Text
 from rotatek.methods import rotation
 from rotatek.methods.calibration import Calibrator
@@ -97,33 +93,13 @@ def compress(layers: Sequence[LayerStates], method: RotateK) -> list[Any]:
     return stores
 
 
-def wait(device: str) -> None:
-    """For the device."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def seconds(run: Run, device: str) -> float:
-    """Of one call, the device waited for."""
-    wait(device)
-    started = time.perf_counter()
-    run()
-    wait(device)
-    return time.perf_counter() - started
-
-
-def in_turn(arms: Mapping[str, Run], rounds: int, device: str) -> dict[str, float]:
-    """Milliseconds of every arm: the median of runs that take turns."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for number in range(rounds + 2):  # two to warm up and to compile
-        for name, run in arms.items():
-            took = seconds(run, device)
-            found[name] += [took] if number > 1 else []
-    return {name: round(1e3 * statistics.median(each), 4) for name, each in found.items()}
+def rounded_ms(arms: dict[str, Run], rounds: int) -> dict[str, float]:
+    """Milliseconds of arms that take turns, two to warm up and to compile."""
+    return {name: round(ms, 4) for name, ms in in_turn(arms, rounds).items()}
 
 
 @contextmanager
-def timed(device: str) -> Iterator[dict[str, float]]:
+def timed() -> Iterator[dict[str, float]]:
     """Milliseconds that the parts take, with the device waited for around each."""
     spent: dict[str, float] = defaultdict(float)
     with ExitStack() as stack:
@@ -132,7 +108,7 @@ def timed(device: str) -> Iterator[dict[str, float]]:
 
             def run(*given: Any, _name: str = name, _plain: Run = plain, **more: Any) -> Any:
                 found: list[Any] = []
-                took = seconds(lambda: found.append(_plain(*given, **more)), device)
+                took = seconds(lambda: found.append(_plain(*given, **more)))
                 spent[SOLVES[given[0]] if _name == "solve" else _name] += 1e3 * took
                 return found[0]
 
@@ -140,12 +116,12 @@ def timed(device: str) -> Iterator[dict[str, float]]:
         yield spent
 
 
-def parts_of(run: Run, rounds: int, device: str) -> dict[str, float]:
+def parts_of(run: Run, rounds: int) -> dict[str, float]:
     """The median of every part of an arm, and of all of it."""
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        with timed(device) as spent:
-            spent["all"] += 1e3 * seconds(run, device)
+        with timed() as spent:
+            spent["all"] += 1e3 * seconds(run)
         for name, took in spent.items():
             found[name].append(took)
     return {name: round(statistics.median(each), 4) for name, each in found.items()}
@@ -166,7 +142,7 @@ def traffic(run: Run, device: str) -> dict[str, int]:
     return {"launches": len(launched), "waits": waits}
 
 
-def solver(layers: Sequence[LayerStates], rounds: int, device: str) -> dict[str, Any]:
+def solver(layers: Sequence[LayerStates], rounds: int) -> dict[str, Any]:
     """Milliseconds of each way to all axes, and the squared error along them over eigenvectors'."""
     sides = mixed_precision.moments(LayerGroup([_with(layer) for layer in layers]))
     matrices = torch.cat([in_metric(side).flatten(0, 1) for side in sides])
@@ -180,7 +156,7 @@ def solver(layers: Sequence[LayerStates], rounds: int, device: str) -> dict[str,
 
         ways[f"blocks of {block}, {iterations} iterations"] = run
     best = lost(rotation.full_basis(matrices)[0], matrices)
-    times = in_turn(ways, rounds, device)
+    times = rounded_ms(ways, rounds)
     return {
         name: {"ms": times[name], "error": round(lost(run()[0], matrices) / best - 1, 5)}
         for name, run in ways.items()
@@ -213,7 +189,7 @@ def model(sizes: Sizes, N: int, rounds: int, device: str, folder: Path) -> dict[
     if device == "cuda":
         run = capture([Decoder(sizes).prefill(N + TEXT)]).replay
     both = {f"prefill, {name}": partial(_after, run, arm) for name, arm in arms.items()}
-    ms = in_turn({"prefill": run} | both, rounds, device)
+    ms = rounded_ms({"prefill": run} | both, rounds)
     return {
         "ms": ms,
         "added": {
@@ -221,10 +197,10 @@ def model(sizes: Sizes, N: int, rounds: int, device: str, folder: Path) -> dict[
             for name, took in ms.items()
             if name != "prefill"
         },
-        "alone": in_turn(arms, rounds, device),
-        "parts": {name: parts_of(arm, max(3, rounds // 2), device) for name, arm in arms.items()},
+        "alone": rounded_ms(arms, rounds),
+        "parts": {name: parts_of(arm, max(3, rounds // 2)) for name, arm in arms.items()},
         "traffic": {name: traffic(arm, device) for name, arm in arms.items()},
-        "solver": solver(layers, max(3, rounds // 3), device),
+        "solver": solver(layers, max(3, rounds // 3)),
     }
 
 
@@ -234,31 +210,13 @@ def _after(run: Run, arm: Run) -> Any:
     return arm()
 
 
-def main() -> int:
-    """Measure both models, print and write what was found."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="on the CPU, to see that it runs")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--tokens", type=int, default=2880)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--work", type=Path, default=Path("artifacts/bits-prefill"))
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    device, tokens = "cuda", args.tokens
-    models: tuple[Sizes, ...] = LLAMA, QWEN
-    if args.tiny:
-        device, tokens, models = "cpu", 200, (TINY,)
-    found: dict[str, Any] = {"tokens": tokens, "device": device, "torch": torch.__version__}
-    if device == "cuda":
-        found["device"] = torch.cuda.get_device_name()
-    with torch.inference_mode():
+@torch.inference_mode()
+def bits_prefill(tiny: bool = False, rounds: int = 9, visual: int = 2880) -> dict[str, Any]:
+    """Both models' figures; visual: tokens of the picture."""
+    device, models = ("cpu", [TINY]) if tiny else ("cuda", [LLAMA, QWEN])
+    visual = 200 if tiny else visual
+    report: dict[str, Any] = {"tokens": visual}
+    with TemporaryDirectory() as folder:
         for sizes in models:
-            found[sizes.name] = model(sizes, tokens, args.rounds, device, args.work)
-            sys.stdout.write(f"{sizes.name}: {json.dumps(found[sizes.name], indent=1)}\n")
-    if args.json is not None:
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            report[sizes.name] = model(sizes, visual, rounds, device, Path(folder))
+    return report

@@ -1,24 +1,20 @@
-"""What compressed caches do to an answer that is given: `python -m benchmarks.bits_quality --suite
-DIR`.
+"""What compressed caches do to an answer that is given.
 
 Every accepted answer is fed behind its question, once into the plain cache and once into each
-setting's, from one prefill, a batch of questions at a time. What --out holds is not asked again, so
-a run that was cut short goes on. Printed are, paired by question: how many short answers a setting
-would write letter for letter (all of its most likely tokens are the answer's), wrong tokens of
-whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes, of
-a batch's padding too. It takes
-one forward pass an answer, so settings can be judged in seconds, on a CPU too.
+setting's, from one prefill, a batch of questions at a time. What `out` holds is not asked again, so
+a run that was cut short goes on. The report has, paired by question: how many short answers a
+setting would write letter for letter (all of its most likely tokens are the answer's), wrong tokens
+of whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes,
+of a batch's padding too. It takes one forward pass an answer, so settings can be judged in seconds,
+on a CPU too.
 """
 
-import argparse
 import importlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -37,7 +33,8 @@ from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.loading import load
 
 MOST = 300  # tokens of a page
-ARMS: dict[str, dict[str, Any]] = {
+Arms = Mapping[str, Mapping[str, Any]]
+ARMS: Final[Arms] = {
     **{f"bits {b:g}": {"bits": b} for b in (8, 3, 2, 1, 0.75, 0.5, 0.25)},
     "bits 0.75, none": {"bits": 0.75, "weighting": "none"},
     "Keys 32": {"keep_channels": 0.25},
@@ -73,7 +70,7 @@ def forced(
 
 
 def rows_of(
-    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item]
+    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item], arms: Arms
 ) -> Iterator[dict[str, Any]]:
     """Questions under every arm, the plain cache first; bytes are those of all of them together."""
     asked = QuestionBatch(vlm, suite, items, "", 8)
@@ -84,7 +81,7 @@ def rows_of(
     ]
     most = max(map(len, answers))
     ids = torch.tensor([one + [stop] * (most - len(one)) for one in answers], device=vlm.device)
-    settings = {"plain": BASELINE} | {name: Settings.of(**arm) for name, arm in ARMS.items()}
+    settings = {"plain": BASELINE} | {name: Settings.of(**arm) for name, arm in arms.items()}
     plain: Tensor | None = None
     full = 0
     for alike in by_pruning(settings.values()):
@@ -107,20 +104,6 @@ def rows_of(
                     "kl": float(away[own].mean()), "share": held / full,
                 }  # fmt: skip
             release(cache)
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line an arm, differences paired with the plain cache and their 95 % intervals."""
-    head = f"{'arm':<30} {'bytes':>6} {'short right':>27} {'wrong on pages':>27}"
-    lines = [f"{head} {'KL':>8} {'page':>7}"]
-    for name, row in summary(rows).items():
-        cells = [f"{name:<30} {row['bytes']:6.3f}"]
-        for key in ("short right", "wrong on pages"):
-            low, high = row[key]["interval"]
-            told = f"{row[key]['mean']:6.2f} {row[key]['gap']:+6.2f} [{low:+.2f}, {high:+.2f}]"
-            cells.append(told.rjust(27))
-        lines.append(" ".join([*cells, f"{row['KL']:8.4f}", f"{row['KL on pages']:7.4f}"]))
-    return "\n".join(lines)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -158,33 +141,30 @@ def _paired(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) 
     }  # fmt: skip
 
 
-def answer(args: argparse.Namespace, part: int) -> None:
-    """Every `args.jobs`-th batch of questions, from `part` on, into a file of rows.
+def answers(
+    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item], arms: Arms, batch: int,
+    path: Path,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of questions, which a file keeps.
 
-    What a file has of every arm is not asked again; a line that was cut short is.
+    What the file has of every arm is not asked again; a line that was cut short is.
     """
-    torch.set_num_threads(1)
-    change(args.set)
-    path, owed = args.out / f"rows-{part}.jsonl", {"plain", *ARMS}
+    owed = {"plain", *arms}
     known = [row for row in _whole(path) if row["arm"] in owed]
-    arms: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {}
     for row in known:
-        arms.setdefault(row["item"], set()).add(row["arm"])
-    done = {item for item, seen in arms.items() if seen == owed}
-    suite = StoredSuite(args.suite / "questions.jsonl")
-    items = [*suite.items][:: max(1, len(suite.items) // args.questions)]
+        seen.setdefault(row["item"], set()).add(row["arm"])
+    rows = [row for row in known if seen[row["item"]] == owed]
     items = sorted(items, key=lambda item: (item.long, len(item.accepted[0])))  # alike in length
-    batches = [items[at : at + args.batch] for at in range(0, len(items), args.batch)][
-        part :: args.jobs
-    ]
-    left = [[item for item in batch if item.name not in done] for batch in batches]
-    vlm = load(args.model, args.device) if any(left) else None
+    left = [item for item in items if seen.get(item.name) != owed]
     with path.open("w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in known if row["item"] in done)
-        for batch in filter(None, left):
-            assert vlm is not None
-            file.writelines(json.dumps(row) + "\n" for row in [*rows_of(vlm, suite, batch)])
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        for at in range(0, len(left), batch):
+            new = [*rows_of(vlm, suite, left[at : at + batch], arms)]
+            file.writelines(json.dumps(row) + "\n" for row in new)
             file.flush()
+            rows += new
+    return rows
 
 
 def _whole(path: Path) -> list[dict[str, Any]]:
@@ -205,45 +185,23 @@ def change(constants: Sequence[str]) -> None:
         setattr(importlib.import_module(module), name, float(value) if "." in value else int(value))
 
 
-def main() -> None:
-    """Run the parts as processes of their own, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="pocket")
-    parser.add_argument("--device")
-    parser.add_argument("--suite", type=Path, required=True, help="what `evaluate --draw` made")
-    parser.add_argument("--questions", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=1, help="questions at once: 16 on a GPU")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--part", type=int)
-    parser.add_argument("--arms", help="JSON: {label: flat options}")
-    parser.add_argument("--set", action="append", default=[], metavar="MODULE:NAME=NUMBER")
-    parser.add_argument("--out", type=Path, default=Path("artifacts/bits"))
-    parser.add_argument("--json", type=Path, help="the table as numbers, added to what is there")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    if args.arms:
-        ARMS.clear()
-        ARMS.update(json.loads(args.arms))
-    if args.part is not None:
-        answer(args, args.part)
-        return
-    line = [sys.executable, "-m", "benchmarks.bits_quality", *sys.argv[1:], "--part"]
-    parts = [subprocess.Popen([*line, str(part)]) for part in range(args.jobs)]
-    if any(list(map(subprocess.Popen.wait, parts))):
-        sys.exit("a part failed")
-    files = [args.out / f"rows-{part}.jsonl" for part in range(args.jobs)]
-    rows = [json.loads(text) for file in files for text in file.read_text().splitlines()]
-    sys.stdout.write(f"{args.model}, {args.set}, {len({r['item'] for r in rows})} questions\n")
-    sys.stdout.write(table(rows) + "\n")
-    if args.json is not None:
-        held = json.loads(args.json.read_text()) if args.json.exists() else {}
-        arms = {
-            name: {k: v for k, v in one.items() if k != "calibration"} for name, one in ARMS.items()
-        }
-        weights = weights_id(load(args.model, "cpu"))
-        held[args.model] = {"weights": weights, "arms": arms, "figures": summary(rows)}
-        args.json.write_text(json.dumps(held, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def bits_quality(
+    suite: Path,
+    model: str = "pocket",
+    device: str | None = None,
+    questions: int = 300,
+    batch: int = 1,
+    arms: Arms = ARMS,
+    constants: Sequence[str] = (),
+    out: Path = Path("artifacts/bits"),
+) -> dict[str, Any]:
+    """Every arm's figures, under the model's name; `out` keeps rows to go on from."""
+    out.mkdir(parents=True, exist_ok=True)
+    change(constants)
+    stored, vlm = StoredSuite(suite / "questions.jsonl"), load(model, device)
+    items = [*stored.items][:: max(1, len(stored.items) // questions)]
+    rows = answers(vlm, stored, items, arms, batch, out / "rows.jsonl")
+    said = {
+        name: {k: v for k, v in one.items() if k != "calibration"} for name, one in arms.items()
+    }
+    return {model: {"weights": weights_id(vlm), "arms": said, "figures": summary(rows)}}

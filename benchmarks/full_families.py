@@ -1,11 +1,14 @@
-"""The full-size configurations of every family: built on the meta device, or on a GPU at random.
+"""Full-size models of every family with random weights: on the meta device, or on a GPU.
 
-Numbers are those of the published `config.json` files; tokenizers are bytes and special tokens.
+Numbers are those of the published `config.json` files; tokenizers are bytes and special tokens. No
+16 GB checkpoint is needed to measure what the real shapes cost. Answers mean nothing.
 """
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel
 
 from rotatek.bridge.attention import prepare
@@ -74,9 +77,38 @@ def _gemma(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Ful
 
 
 FULL: dict[str, Full] = {
+    "qwen2.5-vl-7b": Full(
+        "qwen2_5_vl",
+        QWEN2_7B | {
+            "max_position_embeddings": 128000, "tie_word_embeddings": False,
+            "rope_parameters": {"rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+        },
+        {
+            "depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420,
+            "out_hidden_size": 3584, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+        },
+        {"tie_word_embeddings": False},
+        {"size": {"shortest_edge": 3136, "longest_edge": 1003520}},
+        152064,
+    ),
+    "llava-next-8b": Full(
+        "llava_next",
+        LLAMA_8B | {"max_position_embeddings": 8192},
+        {
+            "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+            "num_attention_heads": 16, "image_size": 336, "projection_dim": 768,
+        },
+        {
+            "image_grid_pinpoints": [
+                [336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]
+            ],
+        },
+        {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
+        128320,
+    ),
     "qwen2-vl-7b": Full(
         "qwen2_vl",
-        QWEN2_7B | {"mrope_section": [16, 24, 24]},
+        QWEN2_7B | {"rope_parameters": {"mrope_section": [16, 24, 24]}},
         {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4, "hidden_size": 3584},
         {},
         {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
@@ -86,7 +118,8 @@ FULL: dict[str, Full] = {
         "qwen3_vl",
         LLAMA_8B | {
             "intermediate_size": 12288, "num_hidden_layers": 36, "head_dim": 128,
-            "max_position_embeddings": 262144, "mrope_section": [24, 20, 20],
+            "max_position_embeddings": 262144,
+            "rope_parameters": {"mrope_section": [24, 20, 20]},
         },
         {
             "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
@@ -160,11 +193,8 @@ def configured(name: str) -> tuple[type[PreTrainedModel], Any, VisionLanguageMod
     text, vision = dict(config["text_config"]), dict(config["vision_config"])
     text.pop("head_dim", None)
     text.pop("layer_types", None)
-    if "mrope_section" in full.text:
-        text["rope_parameters"] = {
-            **text["rope_parameters"], "mrope_section": full.text["mrope_section"],
-        }  # fmt: skip
-    text |= {k: v for k, v in full.text.items() if k != "mrope_section"}
+    rope = text["rope_parameters"] | full.text.get("rope_parameters", {})
+    text |= full.text | {"rope_parameters": rope}
     config |= full.whole
     config["text_config"] = text | {"vocab_size": full.vocabulary}
     config["vision_config"] = vision | full.vision
@@ -172,7 +202,7 @@ def configured(name: str) -> tuple[type[PreTrainedModel], Any, VisionLanguageMod
     return type(small.model), kind.from_dict(config), small
 
 
-def built(name: str, device: str) -> VisionLanguageModel:
+def built(name: str, device: str = "cuda") -> VisionLanguageModel:
     """A full-size model: without weights on "meta", with random ones in bfloat16 elsewhere."""
     kind, config, small = configured(name)
     torch.manual_seed(0)
@@ -192,4 +222,21 @@ def built(name: str, device: str) -> VisionLanguageModel:
     if "image_grid_pinpoints" in FULL[name].whole:
         given["image_grid_pinpoints"] = FULL[name].whole["image_grid_pinpoints"]
     images = family.images(**{k: v for k, v in given.items() if not k.endswith("_type")})
-    return family.adapter(prepare(model.eval()), small.tokenizer, images, f"{name} (random)")
+    vlm = family.adapter(prepare(model.eval()), small.tokenizer, images, f"{name} (random)")
+    if torch.device(device).type == "cuda":
+        vlm.optimise_for_gpu()  # as `load` does
+    return vlm
+
+
+def qwen(tokens: int) -> VisionLanguageModel:
+    """Qwen2.5-VL-7B, with pictures of up to so many visual tokens."""
+    vlm = built("qwen2.5-vl-7b")
+    vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * tokens}
+    return vlm
+
+
+def noise(width: int, height: int, grain: int = 8, seed: int = 0) -> Image.Image:
+    """A picture of random colours, in squares of `grain` pixels that run into one another."""
+    generator = np.random.default_rng(seed)
+    colours = generator.integers(0, 255, (height // grain, width // grain, 3), dtype=np.uint8)
+    return Image.fromarray(colours).resize((width, height))

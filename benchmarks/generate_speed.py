@@ -1,31 +1,22 @@
-"""What `model.generate` takes a token: `python -m benchmarks.generate_speed --json FILE`, on a GPU.
+"""What `model.generate` takes a token, with Qwen2.5-VL-7B's shapes and random weights.
 
-Qwen2.5-VL-7B's shapes with random weights. Tokens of replayed steps must equal those of steps that
-are launched kernel by kernel, or no time is printed. `--tiny` runs the same on
-the CPU with a tiny model and recorded steps, to try the command.
+Tokens of replayed steps must equal those of steps that are launched kernel by kernel, or no time is
+given. `tiny` runs the same on the CPU with a tiny model and recorded steps.
 """
 
-import argparse
-import cProfile
-import io
-import json
-import pstats
 import statistics
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from PIL import Image
 from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
 from transformers.cache_utils import DynamicCache
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from benchmarks import full_size
+from benchmarks.full_families import noise, qwen
+from benchmarks.harness import say
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache import step_graph
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -64,13 +55,6 @@ class Silent(TextStreamer):
         pass
 
 
-def prompt_of(vlm: VisionLanguageModel, size: tuple[int, int]) -> Prompt:
-    """A picture of noise and a question."""
-    noise = np.random.default_rng(0).integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8)
-    picture = Image.fromarray(noise).resize(size)
-    return vlm.prompt(make_request(picture, "What is the total on this receipt?", 8))
-
-
 def inputs_of(prompt: Prompt, batch: int) -> dict[str, torch.Tensor]:
     """What a processor hands to `generate`."""
     rows = {
@@ -93,7 +77,9 @@ def generated(
     return ids[:, inputs["input_ids"].shape[1] :].tolist(), clock.ms()
 
 
-def row(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int, **options: Any) -> dict:
+def row(
+    vlm: VisionLanguageModel, inputs: dict[str, Any], new: int, **options: Any
+) -> dict[str, Any]:
     """One way to generate, with and without the graph."""
 
     def run(graph: bool) -> tuple[list, tuple[float, float]]:
@@ -127,7 +113,7 @@ def own_step(vlm: VisionLanguageModel, prompt: Prompt, new: int) -> float | None
     return round(statistics.median(step.ms for step in steps[2:]), 3)
 
 
-def threads(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int) -> dict:
+def threads(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int) -> dict[str, Any]:
     """Two threads at once, one of which samples: whether the other says the same, and faults."""
     wanted = generated(vlm, inputs, RotateKCache(vlm.model, inputs, SETTINGS), new)[0]
     faults, equal = [], []
@@ -150,94 +136,38 @@ def threads(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int) -> dict:
     return {"equal": equal, "faults": faults}
 
 
-def profile(vlm: VisionLanguageModel, inputs: dict[str, Any], new: int) -> str:
-    """Where the host's time goes."""
-    cache = RotateKCache(vlm.model, inputs, SETTINGS)
-    watch = cProfile.Profile()
-    watch.enable()
-    generated(vlm, inputs, cache, new)
-    watch.disable()
-    text = io.StringIO()
-    pstats.Stats(watch, stream=text).sort_stats("tottime").print_stats(25)
-    return text.getvalue()
-
-
 def measure(
     vlm: VisionLanguageModel, sides: dict[int, tuple[int, int]], new: int, short: bool = False
-) -> dict:
+) -> dict[str, Any]:
     """Every row; each is printed when it is there. short: greedy, at the smallest picture."""
-    report: dict[str, Any] = {"rows": {}, "profile": ""}
+    report: dict[str, Any] = {"rows": {}}
     for tokens, size in list(sides.items())[: 1 if short else None]:
-        prompt = prompt_of(vlm, size)
+        request = make_request(noise(*size), "What is the total on this receipt?", 8)
+        prompt = vlm.prompt(request)
         one, four = inputs_of(prompt, 1), inputs_of(prompt, 4)
-        ways: dict[str, tuple[dict, int, dict]] = {
+        ways: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
             "greedy": (one, new, {}),
+            "longer than the room": (one, 2 * step_graph.ROOM, {}),
             "sampling": (one, new, SAMPLED),
             "streamed": (one, new, {"streamer": Silent(vlm.tokenizer, skip_prompt=True)}),
             "batch of 4": (four, new, {}),
-            "longer than the room": (one, 2 * step_graph.ROOM, {}),
         }
         say(f"{prompt.visual_tokens} visual tokens (of {tokens} wanted)")
-        for name, (inputs, count, options) in ways.items():
+        for name, (inputs, count, options) in list(ways.items())[: 2 if short else None]:
             if tokens != min(sides) and name.startswith(("streamed", "longer")):
                 continue
-            if short and name not in ("greedy", "longer than the room"):
-                continue
-            found = row(vlm, inputs, count, **options)
-            report["rows"][f"{tokens} {name}"] = found
-            say(f"  {name:<22}" + "  ".join(f"{k} {v}" for k, v in found.items()))
-        report["rows"][f"{tokens} own step"] = own = own_step(vlm, prompt, new)
-        say(f"  our own step          {own} ms")
+            report["rows"][f"{tokens} {name}"] = found = row(vlm, inputs, count, **options)
+            say(f"  {name}", found)
+        report["rows"][f"{tokens} own step"] = own_step(vlm, prompt, new)
         if tokens == min(sides) and not short:
             report["threads"] = threads(vlm, one, new)
-            say(f"  two threads           {report['threads']}")
-            report["profile"] = profile(vlm, one, new)
     return report
 
 
-def large() -> VisionLanguageModel:
-    """Qwen2.5-VL-7B's shapes, and pictures of up to 4,096 visual tokens."""
-    vlm = full_size.qwen()
-    most = {"shortest_edge": 3136, "longest_edge": 28 * 28 * 4096}
-    vlm.images = Qwen2VLImageProcessorPil(size=most)
-    return vlm
-
-
-def tried(new: int, short: bool = False) -> dict:
-    """Every row with a tiny model on the CPU, with recorded steps in place of graphs."""
-    without: dict[str, Any] = {"capture": RecordedGraph, "capturable": lambda device: True}
-    with mock.patch.multiple(step_graph, **without):
-        return measure(tiny_qwen(), {12: (120, 90)}, new, short)
-
-
-def say(line: str) -> None:
-    """A line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def main() -> int:
-    """Measure, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU")
-    parser.add_argument("--short", action="store_true", help="greedy, at the smaller picture")
-    parser.add_argument("--new", type=int, default=64, help="tokens of an answer")
-    args = parser.parse_args()
-    if args.tiny:
-        report = tried(args.new)
-    elif torch.cuda.is_available():
-        report = {"device": torch.cuda.get_device_name()} | measure(
-            large(), SIDES, args.new, args.short
-        )
-    else:
-        sys.stderr.write("This command needs a GPU with 40 GB of memory, or --tiny.\n")
-        return 2
-    say(report.pop("profile"))
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def generate(tiny: bool = False, short: bool = False, tokens: int = 64) -> dict[str, Any]:
+    """Every row; tiny: with a tiny model on the CPU, and recorded steps in place of graphs."""
+    if not tiny:
+        return measure(qwen(4096), SIDES, tokens, short)
+    recorded: dict[str, Any] = {"capture": RecordedGraph, "capturable": lambda device: True}
+    with mock.patch.multiple(step_graph, **recorded):
+        return measure(tiny_qwen(), {12: (120, 90)}, tokens, short)

@@ -1,28 +1,23 @@
-"""What a prefill's layers cost on a GPU: `python -m benchmarks.layers_gpu --json FILE`. A minute.
+"""What a prefill's layers cost: Qwen2.5-VL-7B's shapes, a picture of 2,880 visual tokens.
 
-Qwen2.5-VL-7B's shapes with random weights, a picture of 2,880 visual tokens. Milliseconds of the
-vision tower and of the language model's prompt: with their element-wise work in one pass each and
-in plain PyTorch; and with cuDNN's attention and with flash attention, each as it is when the same
-has just run, and in a thread that is new, as a visitor's may be. `--tiny` tries the script out.
+Milliseconds of the vision tower and of the language model's prompt: with their element-wise work in
+one pass each and in plain PyTorch; and with cuDNN's attention and with flash attention, each as it
+is when the same has just run, and in a thread that is new, as a visitor's may be.
 """
 
-import argparse
-import json
-import sys
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from benchmarks.serving_gpu import model
-from benchmarks.serving_speed import requests
+from benchmarks.full_families import qwen
+from benchmarks.serving import SIDES, requests
+from benchmarks.timing import seconds
 from kernels.fused_dispatch import Passes
-from rotatek.cache.device_timing import synchronise
 from rotatek.models import VisionLanguageModel
+from tests.tiny import tiny_qwen
 
 REPEATS = 8
 PROMPTS = 2950, 2963  # tokens: one that has run before, and one that has not
@@ -30,7 +25,7 @@ PROMPTS = 2950, 2963  # tokens: one that has run before, and one that has not
 
 def works(vlm: VisionLanguageModel, side: tuple[int, int]) -> dict[str, Callable[[], Any]]:
     """What is timed."""
-    pixels = vlm.look(requests(1, side, 1, 1)[0])
+    pixels = vlm.look(requests(1, side, 1)[0])
     decoder, device = vlm.model.model.language_model, vlm.device
     width, dtype = vlm.text_config.hidden_size, vlm.model.dtype
 
@@ -44,63 +39,39 @@ def works(vlm: VisionLanguageModel, side: tuple[int, int]) -> dict[str, Callable
 
 
 @torch.inference_mode()
-def took(device: torch.device, work: Callable[[], Any], repeats: int = 1) -> float:
+def took(work: Callable[[], Any], repeats: int = 1) -> float:
     """Milliseconds, the host's part included."""
-    synchronise(device)
-    began = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    synchronise(device)
-    return 1000 * (time.perf_counter() - began) / repeats
+    return 1000 * seconds(work, repeats)
 
 
-def warm(device: torch.device, work: Callable[[], Any]) -> float:
+def warm(work: Callable[[], Any]) -> float:
     """Milliseconds of what has just run."""
-    took(device, work)
-    return took(device, work, REPEATS)
+    took(work)
+    return took(work, REPEATS)
 
 
-def in_new_thread(device: torch.device, work: Callable[[], Any]) -> float:
+def in_new_thread(work: Callable[[], Any]) -> float:
     """Milliseconds in a thread that has done nothing yet."""
     found: list[float] = []
-    thread = threading.Thread(target=lambda: found.append(took(device, work)))
+    thread = threading.Thread(target=lambda: found.append(took(work)))
     thread.start()
     thread.join()
     return found[0]
 
 
-def measured(vlm: VisionLanguageModel, side: tuple[int, int]) -> dict[str, Any]:
+def layers(tiny: bool = False) -> dict[str, Any]:
     """Both comparisons."""
-    device, every = vlm.device, works(vlm, side)
+    vlm, side = (tiny_qwen(), (224, 168)) if tiny else (qwen(2880), SIDES)
+    every = works(vlm, side)
     report: dict[str, Any] = {"passes": {}, "attention": {}}
     for name in ("tower", "prompt"):
-        one_pass = warm(device, every[name])
+        one_pass = warm(every[name])
         with mock.patch.object(Passes, "run", lambda *_: None):
-            report["passes"][name] = {"one pass": one_pass, "plain": warm(device, every[name])}
+            report["passes"][name] = {"one pass": one_pass, "plain": warm(every[name])}
     for kind in ("cudnn", "flash"):
         torch.backends.cuda.enable_cudnn_sdp(kind == "cudnn")
-        row = {name: warm(device, every[name]) for name in ("tower", "prompt")}
-        row["new tower"] = in_new_thread(device, every["tower"])
-        row["new prompt"] = in_new_thread(device, every["new prompt"])
+        row = {name: warm(every[name]) for name in ("tower", "prompt")}
+        row["new tower"] = in_new_thread(every["tower"])
+        row["new prompt"] = in_new_thread(every["new prompt"])
         report["attention"][kind] = row
     return report
-
-
-def main(words: list[str] | None = None) -> None:
-    """Print the report, and write it where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.layers_gpu", description=__doc__)
-    parser.add_argument("--tiny", action="store_true", help="random tiny weights")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    args = parser.parse_args(words)
-    vlm, side = model(args.tiny)
-    where = torch.cuda.get_device_name() if vlm.device.type == "cuda" else "cpu"
-    report = {"device": where, "torch": torch.__version__}
-    report |= measured(vlm, side)
-    said = json.dumps(report, indent=1)
-    print(said)  # noqa: T201
-    if args.json:
-        args.json.write_text(said + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,15 +1,12 @@
-"""Transformers' own caches beside ours in `model.generate`: `python -m benchmarks.quantized_cache`.
+"""Transformers' own caches beside ours in `model.generate`.
 
 Time and live bytes of one answer on an embedded model: DynamicCache, QuantizedCache with its fp8
 and quanto backends, and RotateKCache under several settings. On a GPU also the most memory that was
 allocated on top of the model. A backend whose package is missing is left out with a sentence.
 """
 
-import argparse
 import importlib.util
-import json
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +18,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, QuantizedCache
 
 from benchmarks.generate_speed import generated, inputs_of
+from benchmarks.harness import say
 from rotatek import load
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache, release
@@ -64,7 +62,7 @@ def arms(vlm: VisionLanguageModel, inputs: dict[str, Any]) -> dict[str, partial[
     made: dict[str, partial[Cache]] = {"DynamicCache": partial(DynamicCache)}
     made["QuantizedCache, fp8"] = partial(QuantizedCache, "fp8", vlm.model.config)
     if not _has_quanto():
-        sys.stderr.write("optimum-quanto is not installed: its QuantizedCache is left out.\n")
+        say("optimum-quanto is not installed: its QuantizedCache is left out.")
     else:
         for bits in (4, 2):
             made[f"QuantizedCache, quanto {bits} bits"] = partial(
@@ -101,37 +99,24 @@ def measure(vlm: VisionLanguageModel, inputs: dict[str, Any], make: Any, new: in
     return row
 
 
-def main() -> int:
-    """Measure every arm and print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="pocket")
-    parser.add_argument("--device")
-    parser.add_argument("--dtype", default="bfloat16", help="of the model; live bytes follow it")
-    parser.add_argument("--image", default="assets/examples/page.png")
-    parser.add_argument("--question", default="Read the whole page.")
-    parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    vlm = load(args.model, args.device)
-    vlm.model.to(getattr(torch, args.dtype))
-    request = make_request(open_image(Path(args.image)), args.question, args.tokens)
-    prompt = vlm.prompt(request)
+def quantized_cache(
+    model: str = "pocket",
+    device: str | None = None,
+    dtype: str = "bfloat16",
+    image: Path = Path("assets/examples/page.png"),
+    question: str = "Read the whole page.",
+    tokens: int = 32,
+) -> dict[str, Any]:
+    """Every arm, compared with the first; dtype: of the model, which live bytes follow."""
+    vlm = load(model, device)
+    vlm.model.to(getattr(torch, dtype))
+    prompt = vlm.prompt(make_request(open_image(image), question, tokens))
     inputs = inputs_of(prompt, 1)
     rows: dict[str, dict[str, Any]] = {}
     for name, make in arms(vlm, inputs).items():
-        rows[name] = measure(vlm, inputs, make, args.tokens)
+        rows[name] = row = measure(vlm, inputs, make, tokens)
         first = next(iter(rows.values()))
-        same = [a == b for a, b in zip(rows[name]["tokens"], first["tokens"], strict=False)]
-        rows[name]["same"] = round(statistics.fmean(same), 3)
-        rows[name]["of_dense"] = round(rows[name]["bytes"] / first["bytes"], 4)
-        shown = {key: value for key, value in rows[name].items() if key != "tokens"}
-        sys.stdout.write(f"{name:<34} {json.dumps(shown)}\n")
-        sys.stdout.flush()
-    if args.json is not None:
-        told = {"visual": prompt.visual_tokens, "tokens": prompt.ids.shape[1], "rows": rows}
-        args.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        same = [a == b for a, b in zip(row["tokens"], first["tokens"], strict=False)]
+        row["same"] = round(statistics.fmean(same), 3)
+        row["of_dense"] = round(row["bytes"] / first["bytes"], 4)
+    return {"visual": prompt.visual_tokens, "tokens": prompt.ids.shape[1], "rows": rows}

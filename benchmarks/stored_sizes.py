@@ -1,16 +1,13 @@
-"""Sizes of caches in files: `python -m benchmarks.stored_sizes --json assets/results/stored.json`.
+"""Sizes of caches in files.
 
 Both embedded models read pictures of `assets/examples` and `assets/handmade`; each prefill fills
 caches of every setting, which are saved, weighed and loaded again. Everything counts from the
-uncompressed cache of the same prompt, text and all, as it lies in memory in bfloat16. Five minutes
-on two cores; with new weights it has to run again.
+uncompressed cache of the same prompt, text and all, as it lies in memory in bfloat16. With new
+weights it has to run again.
 """
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -104,30 +101,19 @@ def weighed(vlm: VisionLanguageModel, cache: RotateKCache, file: Path) -> Row:
     }
 
 
-def main() -> int:
-    """Measure both models, and print and write what was found."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="*", default=MODELS)
-    parser.add_argument("--pictures", nargs="*", default=PICTURES)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    found: Row = {"dtype": "bfloat16", "device": args.device, "models": {}}
-    for name in args.models:
-        vlm = load(name, args.device)
+def stored_sizes(
+    models: Sequence[str] = MODELS, pictures: Sequence[str] = PICTURES, device: str = "cpu"
+) -> Row:
+    """Every model and picture."""
+    report: Row = {"dtype": "bfloat16", "device": device, "models": {}}
+    for name in models:
+        vlm = load(name, device)
         digest = weights_id(vlm)
         vlm.model.to(torch.bfloat16)
         with TemporaryDirectory() as folder, torch.inference_mode():
-            pictures = {
+            found = {
                 each: measure(vlm, Path("assets") / each, Path(folder) / "cache")
-                for each in args.pictures
+                for each in pictures
             }
-        found["models"][name] = {"weights": digest, "pictures": pictures}
-        sys.stdout.write(f"{name}: {json.dumps(pictures, indent=1)}\n")
-    if args.json is not None:
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        report["models"][name] = {"weights": digest, "pictures": found}
+    return report

@@ -13,10 +13,10 @@ from docs.figures import data, measured, rows, share, times
 from rotatek.evaluation.metrics import points
 
 Row = tuple[str, str, str]
-STORED: Final = "python -m benchmarks.stored_sizes --json assets/results/stored.json"
+STORED: Final = "python -m benchmarks stored-sizes --json assets/results/stored.json"
 SETTING: Final = ".75 bits"
 OPEN: Final = "open"
-BITS: Final = "python -m benchmarks.bits_quality --suite suite --json assets/results/bits.json"
+BITS: Final = "python -m benchmarks bits-quality --suite suite --json assets/results/bits.json"
 PLAIN: Final = math.inf  # bits, of the cache that others are compared with
 
 

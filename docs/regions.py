@@ -252,7 +252,7 @@ def full_size() -> str:
     body = []
     for label in dict.fromkeys(label for one in families for label in one["rows"]):
         body.append((label, *(_model_cell(one["rows"].get(label)) for one in families)))
-    return lines(heads, body, "python -m benchmarks.full_size --json assets/results/full_size.json")
+    return lines(heads, body, "python -m benchmarks full-size --json assets/results/full_size.json")
 
 
 def _model_cell(row: Mapping[str, Any] | None) -> str:
@@ -279,7 +279,7 @@ def families() -> str:
         body.append((one["model"].partition(" ")[0], f"{one['visual_tokens']:,}",
                      *map(figures.measured, held + steps)))  # fmt: skip
     command = (
-        "python -m benchmarks.full_size --family NAME --json assets/results/full_size-families.json"
+        "python -m benchmarks full-size --family NAME --json assets/results/full_size-families.json"
     )
     return lines(heads, body, command)
 
@@ -296,7 +296,7 @@ def parts() -> str:
     names = list(dict.fromkeys(name for row in found for name in row["times"]))
     body = [(place(row["shape"]), *(figures.measured(row["times"][name]["us"])
              if name in row["times"] else "" for name in names)) for row in found]  # fmt: skip
-    command = "python -m benchmarks.kernels baselines --json assets/results/kernels.json"
+    command = "python -m benchmarks baselines --json assets/results/kernels.json"
     return lines(("shape", *names), body, command)
 
 
@@ -310,7 +310,7 @@ def efficiency() -> str:
     body = [(f"{row['model']}, {row['batch']} x {row['visual_tokens']:,}", row["method"],
              *(figures.measured(row[key]) if row.get(key) else "" for key in keys))
             for row in found]  # fmt: skip
-    command = "python -m benchmarks.kernels efficiency --json assets/results/efficiency.json"
+    command = "python -m benchmarks efficiency --json assets/results/efficiency.json"
     return lines(heads, body, command)
 
 
@@ -326,9 +326,7 @@ def planes() -> str:
         body.append((f"{shape['Hq']}/{shape['Hkv']}", shape["B"], f"{shape['N']:,}",
                      *map(figures.measured, shown), figures.times(gain),
                      figures.times(row["over_fp8_dense"]["24"])))  # fmt: skip
-    return lines(
-        heads, body, "python -m benchmarks.kernels planes --json assets/results/kernels.json"
-    )
+    return lines(heads, body, "python -m benchmarks planes --json assets/results/kernels.json")
 
 
 def read() -> str:

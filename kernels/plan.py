@@ -100,7 +100,7 @@ class Plan:
         return self.visual_size, block, self.visual_size
 
 
-# for batches that fill the GPU: by `python -m benchmarks.kernels joined` on an H200
+# for batches that fill the GPU: by `python -m benchmarks joined` on an H200
 BF16 = (Config(64, 2, 3, 4, block_m=64, tma=True, joined=Joined(1.9, 0.3, 3.8)),)
 DENSE = (Config(64, 2, 4, 2, tma=True, joined=Joined(1.2, 0.3, 4.6)),)
 DENSE_EIGHT = (Config(64, 2, 3, 4, joined=Joined(3.7, 0.2, 1.4, least=0.3)),)
@@ -119,7 +119,7 @@ NARROW = (
 NARROWEST = (Config(128, 2, 4, 5, joined=Joined(3.9, 0.4, 5.1, least=0.4)),)
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
-# an H200: by `python -m benchmarks.kernels tune` and `splits` (assets/results/kernels-tune.json),
+# an H200: by `python -m benchmarks tune` and `splits` (assets/results/kernels-tune.json),
 # those of 288, 352 and 384 bytes in an earlier sweep
 CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
     (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),

@@ -1,13 +1,15 @@
 """The arms of the attention benchmarks: inputs of one shape, and every rival over them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.timing import Captured, capture, interleaved, plain, read_only
 from kernels.attention_launch import attend_triton
 from kernels.reference import Text, Visual, attend_reference
 
@@ -15,6 +17,19 @@ from .cases import FP8
 from .paper_kernels import attend_paper
 
 Call = Callable[[], Tensor]
+Row = dict[str, Any]
+FLASH, CUDNN = SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION
+PACKS: Final[dict[str, dict[str, Any]]] = {  # ways to store the cache, as changes to a shape
+    "k=48": {"k": 48},
+    "k=32, r=32": {"r": 32},
+    "k=16, r=16": {"k": 16, "r": 16},
+    "fp8 K, fp8 V": {"keys": FP8, "values": FP8},
+    "bf16 K, fp8 V": {"values": FP8},
+    "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
+    "int8 K, int8 V": {"keys": torch.int8, "values": torch.int8},
+    "bf16 k=32": {},
+    "dense bf16": {"k": 128},
+}
 
 
 @dataclass(frozen=True)
@@ -146,16 +161,12 @@ def library(layer: Layer, shape: Shape, backend: SDPBackend) -> Call:
     return call
 
 
-def reconstruct(layer: Layer, shape: Shape, index: Tensor) -> Call:
-    """ThinK as the paper times it: scatter the kept channels into dense Keys, join, attend."""
+def rebuilt(layer: Layer, shape: Shape, recover: Callable[[Layer], Tensor]) -> Call:
+    """A channel method as the paper times it: recover dense Keys, join the text's, attend."""
 
     def call() -> Tensor:
-        B, Hkv, N, _ = layer.visual.keys.shape
-        dense = layer.q.new_zeros(B, Hkv, N, shape.d)
-        where = index[:, :, None].expand(-1, -1, N, -1)
-        dense.scatter_(-1, where, layer.visual.keys)
-        keys = torch.cat([dense, layer.text.keys], 2)
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        keys = torch.cat([recover(layer), layer.text.keys], 2)
+        with sdpa_kernel(FLASH):
             return F.scaled_dot_product_attention(
                 layer.q, keys, layer.values, scale=shape.scale, enable_gqa=True
             )
@@ -163,22 +174,68 @@ def reconstruct(layer: Layer, shape: Shape, index: Tensor) -> Call:
     return call
 
 
-def reconstruct_tokens(layer: Layer, shape: Shape, mask: Tensor, fill: Tensor) -> Call:
-    """SparK: every token has its own channels, and pruned ones a recovered magnitude.
+def scatter(kept: Tensor, index: Tensor, d: int) -> Tensor:
+    """ThinK's dense Keys [B, Hkv, N, d]: channels index [B, Hkv, k] of all tokens, else zero."""
+    dense = kept.new_zeros(*kept.shape[:3], d)
+    return dense.scatter_(-1, index[:, :, None].expand_as(kept), kept)
+
+
+def fill_in(kept: Tensor, mask: Tensor, fill: Tensor) -> Tensor:
+    """SparK's dense Keys: every token has its own channels, and pruned ones a magnitude.
 
     mask: [B, Hkv, N, d] bool; fill: [B, Hkv, N, 1].
     """
+    dense = fill.expand_as(mask).clone()
+    return dense.masked_scatter_(mask, kept)
 
-    def call() -> Tensor:
-        dense = fill.expand_as(mask).clone()
-        dense.masked_scatter_(mask, layer.visual.keys)
-        keys = torch.cat([dense, layer.text.keys], 2)
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return F.scaled_dot_product_attention(
-                layer.q, keys, layer.values, scale=shape.scale, enable_gqa=True
-            )
 
-    return call
+def make_layers(shape: Shape, count: int, dense: bool = True) -> list[Layer]:
+    """Layers with buffers of their own."""
+    return [make_layer(shape, seed, dense) for seed in range(count)]
+
+
+def rivals(layers: Sequence[Layer], shape: Shape) -> dict[str, Captured]:
+    """Graphs of dense attention over all layers: ours and both libraries'."""
+    graphs = {"dense bf16": capture([ours_dense(layer, shape) for layer in layers])}
+    for backend in (FLASH, CUDNN):
+        graphs[backend.name.lower()] = capture([library(each, shape, backend) for each in layers])
+    return graphs
+
+
+def gains(us: Mapping[str, float], names: Iterable[str]) -> Row:
+    """How many times as fast as the best of `rivals` and as our dense fp8 each arm is."""
+    best = min(us[name] for name in ("dense bf16", "flash_attention", "cudnn_attention"))
+    return {
+        "over_best_dense": {name: best / us[name] for name in names},
+        "over_fp8_dense": {name: us["dense fp8"] / us[name] for name in names},
+    }
+
+
+def timed(shape: Shape, graphs: dict[str, Captured], count: int, rounds: int) -> Row:
+    """The row of one shape: graphs of so many layers in turn."""
+    fields = {k: str(v) if isinstance(v, torch.dtype) else v for k, v in asdict(shape).items()}
+    return {"shape": fields, "times": plain(interleaved(graphs, count, rounds))}
+
+
+def us_of(row: Row) -> dict[str, float]:
+    """The medians of a row's times."""
+    return {name: timing["us"] for name, timing in row["times"].items()}
+
+
+def floor_graph(shape: Shape, count: int) -> Captured:
+    """A read-only launch over as many bytes as each layer's cache has."""
+    words = max(shape.cache_bytes // 4, 1)
+    buffers = [torch.ones(words, dtype=torch.int32, device="cuda") for _ in range(count)]
+    return capture([read_only(buffer) for buffer in buffers])
+
+
+def rows_of(shapes: Iterable[Any], row: Callable[[Any], Row]) -> Row:
+    """A row a shape, with the memory given back after each."""
+    rows = []
+    for shape in shapes:
+        rows.append(row(shape))
+        torch.cuda.empty_cache()
+    return {"rows": rows}
 
 
 def right(layer: Layer, shape: Shape, call: Call, dense: bool) -> bool:
@@ -187,13 +244,9 @@ def right(layer: Layer, shape: Shape, call: Call, dense: bool) -> bool:
     for row in {0, shape.B - 1}:
         keep = slice(row, row + 1)
         visual = layer.dense if dense else layer.visual
-        rows = {name: value[keep] for name, value in visual._asdict().items() if _is_tensor(value)}
+        rows = {n: v[keep] for n, v in visual._asdict().items() if isinstance(v, Tensor)}
         text = Text(layer.text.keys[keep], layer.text.values[keep])
         want = attend_reference(layer.q[keep], visual._replace(**rows), text, shape.scale)
         if not bool((got[keep].float() - want.float()).abs().max() <= 5e-2):
             return False
     return True
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)

@@ -1,23 +1,24 @@
-"""Benchmarks A to D: attention over shapes, latency at B = 1, ragged batches, 8-bit caches."""
+"""Attention over shapes, latency at B = 1, ragged batches, narrow caches, rebuilt Keys."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend
 
+from benchmarks.timing import Captured, capture, layers_for, read_bandwidth
 from kernels.reference import attend_reference
 
 from . import arms
-from .arms import Layer, Shape
-from .cases import FP8
-from .timing import Captured, Timing, capture, interleaved, layers_for, read_bandwidth, read_only
+from .arms import CUDNN, FLASH, PACKS, Layer, Row, Shape, timed, us_of
 
 GIB = 1 << 30
 HEADS = ((32, 8), (28, 4))
-Row = dict[str, Any]
+NARROW: Final = (
+    "bf16 k=32", "bf16 K, fp8 V", "fp8 K, fp8 V", "int8 K, int8 V", "k=32, r=32", "k=16, r=16",
+    "dense fp8",
+)  # fmt: skip
 
 
 def shapes(full: bool) -> Iterator[Shape]:
@@ -56,98 +57,80 @@ def _graphs(
     return graphs
 
 
-def attention(full: bool = False, rounds: int = 15) -> Row:
-    """A: ours, ours dense, the paper's kernels, FlashAttention and cuDNN on every shape."""
+def attention(full: bool = False, rounds: int = 11) -> Row:
+    """Ours, ours dense, the paper's kernels, FlashAttention and cuDNN on every shape."""
     bandwidth = read_bandwidth()
     refused: list[str] = []
-    rows = [_attention_row(shape, bandwidth, refused, rounds) for shape in shapes(full)]
-    return {"read_bytes_per_s": bandwidth, "rows": rows, "refused": refused}
+
+    def row(shape: Shape) -> Row:
+        count = layers_for(shape.cache_bytes)
+        layers = arms.make_layers(shape, count)
+        makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]] = {
+            "ours": (lambda layer: arms.ours(layer, shape), False),
+            "ours dense": (lambda layer: arms.ours_dense(layer, shape), True),
+            "flash": (lambda layer: arms.library(layer, shape, FLASH), True),
+            "cudnn": (lambda layer: arms.library(layer, shape, CUDNN), True),
+        }
+        if shape.k & (shape.k - 1) == 0:  # the paper's kernels take powers of two
+            makers["paper"] = (lambda layer: arms.paper(layer, shape), False)
+        graphs = _graphs(layers, shape, makers, refused)
+        graphs["read only"] = arms.floor_graph(shape, count)
+        found = timed(shape, graphs, count, rounds)
+        return found | ratios(shape, us_of(found), bandwidth)
+
+    rows = arms.rows_of(shapes(full), row)
+    return {"read_bytes_per_s": bandwidth, **rows, "refused": refused}
 
 
-def _attention_row(shape: Shape, bandwidth: float, refused: list[str], rounds: int) -> Row:
-    count = layers_for(shape.cache_bytes)
-    layers = [arms.make_layer(shape, seed) for seed in range(count)]
-    makers: dict[str, tuple[Callable[[Layer], arms.Call], bool]] = {
-        "ours": (lambda layer: arms.ours(layer, shape), False),
-        "ours dense": (lambda layer: arms.ours_dense(layer, shape), True),
-        "flash": (lambda layer: arms.library(layer, shape, SDPBackend.FLASH_ATTENTION), True),
-        "cudnn": (lambda layer: arms.library(layer, shape, SDPBackend.CUDNN_ATTENTION), True),
-    }
-    if shape.k & (shape.k - 1) == 0:  # the paper's kernels take powers of two
-        makers["paper"] = (lambda layer: arms.paper(layer, shape), False)
-    graphs = _graphs(layers, shape, makers, refused)
-    graphs["read only"] = _floor_graph(shape.cache_bytes, count)
-    times = interleaved(graphs, count, rounds)
-    row = summary(shape, times, bandwidth)
-    del graphs, layers
-    torch.cuda.empty_cache()
-    return row
-
-
-def _floor_graph(cache_bytes: int, count: int) -> Captured:
-    buffers = [
-        torch.ones(max(cache_bytes // 4, 1), dtype=torch.int32, device="cuda") for _ in range(count)
-    ]
-    return capture([read_only(buffer) for buffer in buffers])
-
-
-def summary(shape: Shape, times: dict[str, Timing], bandwidth: float) -> Row:
-    """The row of one shape: times, ratios and the share of the read bandwidth."""
-    us = {name: timing.us for name, timing in times.items()}
-    row: Row = {"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}}
+def ratios(shape: Shape, us: dict[str, float], bandwidth: float) -> Row:
+    """Ratios of one shape's times, and the share of the read bandwidth; none without ours."""
     if "ours" not in us:
-        return row
-    dense = {n: us[n] for n in ("ours dense", "flash", "cudnn") if n in us}
+        return {}
     mine = us["ours"]
-    row["bandwidth_share"] = shape.cache_bytes / (mine * 1e-6) / bandwidth
-    row["mib"] = shape.cache_bytes / (1 << 20)
+    row: Row = {
+        "bandwidth_share": shape.cache_bytes / (mine * 1e-6) / bandwidth,
+        "mib": shape.cache_bytes / (1 << 20),
+    }
+    dense = {n: us[n] for n in ("ours dense", "flash", "cudnn") if n in us}
     if dense:
         row["best_dense"] = min(dense, key=dense.__getitem__)
         row["over_best_dense"] = min(dense.values()) / mine
-    if "ours dense" in us:
-        row["over_own_dense"] = us["ours dense"] / mine
-        others = [us[n] for n in ("flash", "cudnn") if n in us]
-        if others:
-            row["own_dense_over_other"] = min(others) / us["ours dense"]
+    if own := dense.pop("ours dense", None):
+        row["over_own_dense"] = own / mine
+        if dense:
+            row["own_dense_over_other"] = min(dense.values()) / own
     if "paper" in us:
         row["over_paper"] = us["paper"] / mine
     return row
 
 
-def _plain(shape: Shape) -> Row:
-    return {k: str(v) if isinstance(v, torch.dtype) else v for k, v in asdict(shape).items()}
+def latency(rounds: int = 11) -> Row:
+    """One call at B = 1 in a graph, with and without programmatic dependent launch."""
+
+    def row(shape: Shape) -> Row:
+        count = layers_for(shape.cache_bytes)
+        layers = arms.make_layers(shape, count)
+        graphs = {
+            name: capture([arms.ours(layer, shape, pdl=pdl) for layer in layers])
+            for name, pdl in (("early launch", True), ("plain", False))
+        }
+        graphs["read only"] = arms.floor_graph(shape, count)
+        return timed(shape, graphs, count, rounds)
+
+    grid = [Shape(Hq, Hkv, 1, N) for Hq, Hkv in HEADS for N in (576, 2880, 16384)]
+    return arms.rows_of(grid, row)
 
 
-def latency(rounds: int = 21) -> Row:
-    """B: one call at B = 1 in a graph, with and without programmatic dependent launch."""
-    rows = []
-    for Hq, Hkv in HEADS:
-        for N in (576, 2880, 16384):
-            shape = Shape(Hq, Hkv, 1, N)
-            count = layers_for(shape.cache_bytes)
-            layers = [arms.make_layer(shape, seed) for seed in range(count)]
-            graphs = {}
-            for pdl in (True, False):
-                calls = [arms.ours(layer, shape, pdl=pdl) for layer in layers]
-                graphs["early launch" if pdl else "plain"] = capture(calls)
-            graphs["read only"] = _floor_graph(shape.cache_bytes, count)
-            times = interleaved(graphs, count, rounds)
-            rows.append({"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}})
-    return {"rows": rows}
+def ragged(rounds: int = 11, count: int = 4) -> Row:
+    """Rows of very different length in one call, against the same tokens laid out evenly."""
+    lengths = torch.tensor([16384, 8192, 4096, 2048, 16384, 1024, 512, 256], device="cuda")
+    lengths = lengths.to(torch.int32)
 
-
-def ragged(rounds: int = 15) -> Row:
-    """C: rows of very different length in one call, against the same tokens laid out evenly."""
-    rows = []
-    for Hq, Hkv in HEADS:
-        shape = Shape(Hq, Hkv, B=8, N=16384)
-        lengths = torch.tensor([16384, 8192, 4096, 2048, 16384, 1024, 512, 256], device="cuda")
-        lengths = lengths.to(torch.int32)
-        count = 4
-        layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
+    def row(shape: Shape) -> Row:
+        layers = arms.make_layers(shape, count, dense=False)
         cut = [replace(layer, visual=layer.visual._replace(lengths=lengths)) for layer in layers]
         even = replace(shape, N=int(lengths.sum()) // shape.B)
-        flat = [arms.make_layer(even, seed, dense=False) for seed in range(count)]
+        flat = arms.make_layers(even, count, dense=False)
         if not _ragged_right(cut[0], shape, lengths):
             raise ValueError("ragged call disagrees with the reference")
         graphs = {
@@ -155,9 +138,9 @@ def ragged(rounds: int = 15) -> Row:
             "even, same tokens": capture([arms.ours(layer, even) for layer in flat]),
             "padded": capture([arms.ours(layer, shape) for layer in layers]),
         }
-        times = interleaved(graphs, count, rounds)
-        rows.append({"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}})
-    return {"rows": rows}
+        return timed(shape, graphs, count, rounds)
+
+    return arms.rows_of([Shape(Hq, Hkv, B=8, N=16384) for Hq, Hkv in HEADS], row)
 
 
 def _ragged_right(layer: Layer, shape: Shape, lengths: Tensor) -> bool:
@@ -178,53 +161,26 @@ def _ragged_right(layer: Layer, shape: Shape, lengths: Tensor) -> bool:
     return True
 
 
-PACKS = {
-    "bf16 k=32": {},
-    "bf16 K, fp8 V": {"values": FP8},
-    "fp8 K, fp8 V": {"keys": FP8, "values": FP8},
-    "int8 K, int8 V": {"keys": torch.int8, "values": torch.int8},
-    "k=32, r=32": {"r": 32},
-    "k=16, r=16": {"k": 16, "r": 16},
-    "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
-}
+def quant(rounds: int = 11, count: int = 4) -> Row:
+    """8-bit caches and rotated Values against bf16 dense and fp8 dense, with output errors."""
 
+    def row(base: Shape) -> Row:
+        graphs, error = {}, {}
+        keep = []  # the graphs read these buffers
+        for name in NARROW:
+            shape = replace(base, **PACKS[name])
+            layers = arms.make_layers(shape, count, dense=False)
+            keep.append(layers)
+            if not arms.right(layers[0], shape, arms.ours(layers[0], shape), False):
+                raise ValueError(f"{name}: disagrees with the reference")
+            graphs[name] = capture([arms.ours(layer, shape) for layer in layers])
+            error[name] = _storage_error(shape)
+        keep.append(arms.make_layers(base, count))
+        found = timed(base, graphs | arms.rivals(keep[-1], base), count, rounds)
+        found |= arms.gains(us_of(found), NARROW)
+        return found | {"relative_output_error_of_storage": error}
 
-def quant(rounds: int = 15, sizes: tuple[tuple[int, int], ...] = ((8, 16384), (32, 16384))) -> Row:
-    """D: 8-bit caches and rotated Values against bf16 dense and fp8 dense, with output errors."""
-    rows = []
-    for Hq, Hkv in HEADS:
-        for B, N in sizes:
-            rows.append(_quant_row(Shape(Hq, Hkv, B, N), rounds))
-            torch.cuda.empty_cache()
-    return {"rows": rows}
-
-
-def _quant_row(base: Shape, rounds: int) -> Row:
-    graphs, error, count = {}, {}, 4
-    keep = []  # the graphs read these buffers
-    for name, change in PACKS.items():
-        shape = replace(base, **change)
-        layers = [arms.make_layer(shape, seed, dense=False) for seed in range(count)]
-        keep.append(layers)
-        if not arms.right(layers[0], shape, arms.ours(layers[0], shape), False):
-            raise ValueError(f"{name}: disagrees with the reference")
-        graphs[name] = capture([arms.ours(layer, shape) for layer in layers])
-        error[name] = _storage_error(shape)
-    layers = [arms.make_layer(base, seed) for seed in range(count)]
-    graphs["dense bf16"] = capture([arms.ours_dense(layer, base) for layer in layers])
-    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
-        calls = [arms.library(layer, base, backend) for layer in layers]
-        graphs[backend.name.lower()] = capture(calls)
-    times = interleaved(graphs, count, rounds)
-    us = {name: timing.us for name, timing in times.items()}
-    best = min(us[n] for n in ("dense bf16", "flash_attention", "cudnn_attention"))
-    return {
-        "shape": _plain(base),
-        "times": {n: asdict(t) for n, t in times.items()},
-        "over_best_dense": {n: best / us[n] for n in PACKS},
-        "over_fp8_dense": {n: us["dense fp8"] / us[n] for n in PACKS},
-        "relative_output_error_of_storage": error,
-    }
+    return arms.rows_of([Shape(Hq, Hkv, B, 16384) for Hq, Hkv in HEADS for B in (8, 32)], row)
 
 
 def _storage_error(shape: Shape) -> float:
@@ -240,12 +196,9 @@ def _storage_error(shape: Shape) -> float:
 
 def baselines(rounds: int = 11) -> Row:
     """ThinK and SparK as the paper times them: dense Keys are rebuilt, then attended to."""
-    rows = []
-    for Hq, Hkv in HEADS:
-        for B, N in ((1, 2880), (8, 2880), (8, 16384)):
-            rows.append(_baseline_row(Shape(Hq, Hkv, B, N), rounds))
-            torch.cuda.empty_cache()
-    return {"rows": rows}
+    sizes = ((1, 2880), (8, 2880), (8, 16384))
+    grid = [Shape(Hq, Hkv, B, N) for Hq, Hkv in HEADS for B, N in sizes]
+    return arms.rows_of(grid, lambda shape: _baseline_row(shape, rounds))
 
 
 def _own_values(layer: Layer) -> Layer:
@@ -253,9 +206,8 @@ def _own_values(layer: Layer) -> Layer:
     return replace(layer, values=torch.cat([layer.visual.values, layer.text.values], 2))
 
 
-def _baseline_row(shape: Shape, rounds: int) -> Row:
-    count = 4
-    layers = [_own_values(arms.make_layer(shape, seed)) for seed in range(count)]
+def _baseline_row(shape: Shape, rounds: int, count: int = 4) -> Row:
+    layers = [_own_values(layer) for layer in arms.make_layers(shape, count)]
     index = torch.rand(shape.B, shape.Hkv, shape.d, device="cuda").argsort(-1)[..., : shape.k]
     think = [
         replace(layer, visual=layer.visual._replace(basis=None, mean=None, index=index))
@@ -265,19 +217,24 @@ def _baseline_row(shape: Shape, rounds: int) -> Row:
     ranks = torch.rand(full, device="cuda", dtype=torch.bfloat16).argsort(-1)
     mask = ranks < shape.k
     fill = torch.rand(*full[:3], 1, device="cuda", dtype=torch.bfloat16)
+
+    def scattered(layer: Layer) -> Tensor:
+        return arms.scatter(layer.visual.keys, index, shape.d)
+
+    def filled(layer: Layer) -> Tensor:
+        return arms.fill_in(layer.visual.keys, mask, fill)
+
     gathered = arms.ours(think[0], shape)().float()
     if not bool(
-        (gathered - arms.reconstruct(think[0], shape, index)().float()).abs().max() <= 5e-2
+        (gathered - arms.rebuilt(think[0], shape, scattered)().float()).abs().max() <= 5e-2
     ):
         raise ValueError("ThinK's gather and its reconstruction disagree")
-    flash = SDPBackend.FLASH_ATTENTION
     calls = {
         "ours": [arms.ours(layer, shape) for layer in layers],
         "ThinK, gathered query": [arms.ours(layer, shape) for layer in think],
-        "dense flash": [arms.library(layer, shape, flash) for layer in layers],
-        "ThinK, rebuilt": [arms.reconstruct(layer, shape, index) for layer in layers],
-        "SparK, rebuilt": [arms.reconstruct_tokens(layer, shape, mask, fill) for layer in layers],
+        "dense flash": [arms.library(layer, shape, FLASH) for layer in layers],
+        "ThinK, rebuilt": [arms.rebuilt(layer, shape, scattered) for layer in layers],
+        "SparK, rebuilt": [arms.rebuilt(layer, shape, filled) for layer in layers],
     }
     graphs = {name: capture(each) for name, each in calls.items()}
-    times = interleaved(graphs, count, rounds)
-    return {"shape": _plain(shape), "times": {n: asdict(t) for n, t in times.items()}}
+    return timed(shape, graphs, count, rounds)

@@ -1,32 +1,28 @@
-"""`python -m benchmarks.kernels.check [--device cuda] [--json FILE]`: the correctness grid on
-hardware.
+"""The correctness grid on hardware: all kernels against float64.
 
-Every case is compared with float64. Its error may be at most twice that of plain PyTorch in the
-same type, plus 1e-5, and at most an absolute bar a type; NaN never passes. Scratch memory is
-poisoned.
+A case's error may be at most twice that of plain PyTorch in the same type, plus 1e-5, and at most
+an absolute bar a type; NaN never passes. Scratch memory is poisoned.
 """
 
-import argparse
-import json
 import os
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from benchmarks.harness import chosen
 from kernels.reference import misaligned
 
 from .cases import DEVICE_BAR, Case, attend_plain, branches, grid, make, widths
 
 Attend = Callable[..., Tensor]
+WORKERS: Final = max(1, (os.cpu_count() or 2) - 2)
 
 
 @contextmanager
@@ -109,7 +105,8 @@ def graph_follows_growth(steps: int = 40) -> bool:
     return True
 
 
-def _shard(device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
+def shard(device: str, cases: list[tuple[int, Case]]) -> dict[str, Any]:
+    """`run` in a process of its own."""
     from kernels.attention_launch import attend_triton  # noqa: PLC0415  (Triton loads in the worker)
 
     torch.set_num_threads(1)  # the workers fill the cores
@@ -137,57 +134,56 @@ def families(cases: list[Case]) -> list[list[tuple[int, Case]]]:
     return sorted(found.values(), key=len, reverse=True)
 
 
-def run_parallel(device: str, cases: list[Case], workers: int) -> dict[str, Any]:
+def run_parallel(device: str, cases: list[Case], workers: int = WORKERS) -> dict[str, Any]:
     """`run` over processes, the solver's report in one: compiling takes most of the time, so no two
     compile the same.
     """
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         solver = pool.submit(_solver, device)
         shards = families(cases)
-        parts = list(pool.map(_shard, [device] * len(shards), shards))
+        parts = list(pool.map(shard, [device] * len(shards), shards))
         solved = solver.result()
     worst: dict[str, dict[str, float]] = {}
-    for part in parts:
-        for name, row in part["worst"].items():
-            best = worst.setdefault(name, dict(row))
-            worst[name] = {key: max(best[key], row[key]) for key in row}
+    for name, row in (pair for part in parts for pair in part["worst"].items()):
+        best = worst.setdefault(name, row)
+        worst[name] = {key: max(best[key], row[key]) for key in row}
+    failures = [row for part in parts for row in part["failures"]]
     return {
-        "cases": len(cases),
-        "failed": sum(part["failed"] for part in parts),
-        "worst": worst,
-        "failures": [row for part in parts for row in part["failures"]],
+        "cases": len(cases), "failed": len(failures), "worst": worst, "failures": failures,
         "solver": solved,
-    }
+    }  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--every", type=int, default=1, help="take every n-th case of the grid")
-    parser.add_argument("--packs", help="only these ways to store the cache, divided by semicolons")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
-    options = parser.parse_args()
-    cases = sampled(options.every)
-    if options.packs:
-        cases = [case for case in cases if case.pack in options.packs.split(";")]
-    report = run_parallel(options.device, cases, options.workers)
-    if options.device == "cuda":
+def check(
+    device: str = "cuda",
+    every: int = 1,
+    packs: Sequence[str] | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """All kernels against float64.
+
+    Args:
+        device: "cpu" runs them in Triton's interpreter, with TRITON_INTERPRET=1.
+        every: takes every n-th case of the grid.
+        packs: only cases of these ways to store the cache.
+        workers: processes.
+    """
+    packs = chosen(packs, dict.fromkeys(case.pack for case in sampled(1)))
+    cases = [case for case in sampled(every) if case.pack in packs]
+    report = run_parallel(device, cases, workers or WORKERS)
+    if device == "cuda":
         report["graph_follows_growth"] = graph_follows_growth()
         report["hardware"] = torch.cuda.get_device_name()
-    report["torch"] = torch.__version__
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    for row in report["failures"][:10]:
-        print("FAIL", row)
-    print(f"attention: {report['cases'] - report['failed']} of {report['cases']} pass")
-    for name, row in report["worst"].items():
-        print(f"  {name}: error {row['error']:.2e}, {row['over_plain']:.2f}x plain PyTorch")
-    print("solver:", json.dumps(report["solver"]))
-    print("graph follows growing text:", report.get("graph_follows_growth", "not on a GPU"))
-    wrong = report["failed"] or report["solver"]["failed"]
-    return 1 if wrong or not report.get("graph_follows_growth", True) else 0
+    return report
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def faults(report: Mapping[str, Any]) -> list[str]:
+    """What is wrong, a sentence each."""
+    wrong = [f"attention, {row}" for row in report["failures"][:10]]
+    if report["failed"] > len(wrong):
+        wrong.append(f"{report['failed']} of {report['cases']} cases of attention fail")
+    if report["solver"]["failed"]:
+        wrong.append(f"the solver: {report['solver']}")
+    if not report.get("graph_follows_growth", True):
+        wrong.append("a captured call does not follow growing text")
+    return wrong

@@ -6,22 +6,20 @@ the paper times them: recovery and concatenation are timed by themselves, too.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from benchmarks.timing import Captured, capture, event_ms, interleaved, plain
 from kernels.covariance import covariance, project
 from kernels.solver import start_basis, subspace
 
-from .arms import Shape, narrow
+from .arms import Row, Shape, narrow
 from .cases import FP8
 from .model import LLAMA, QWEN, Cache, Decoder, Sizes
 from .rebuilt import SPARK, THINK, Rebuilt, compressors, rebuilt_caches
 from .step import captured_step, held
-from .timing import Captured, capture, interleaved
 
-Row = dict[str, Any]
 M: Final = 64
 WINDOW: Final = 32  # queries that weigh channels
 OURS: Final = "RotateK k=32"
@@ -81,7 +79,7 @@ def _decode(decoder: Decoder, method: str, B: int, N: int, rounds: int) -> Row:
         "recovery_ms": ms.get("recovery", 0.0), "join_ms": ms.get("join", 0.0),
         "other_ms": ms["step"] - ms["attention"], "tokens_per_s": 1e3 * B / ms["step"],
         "kv_mib": held(caches) / 2**20, "peak_mib": peak,
-        "times": {name: asdict(timing) for name, timing in times.items()},
+        "times": plain(times),
     }  # fmt: skip
 
 
@@ -112,19 +110,7 @@ def _prefill(decoder: Decoder, B: int, N: int) -> dict[str, float]:
         project(keys, mean, subspace(found, 32, start=start))
 
     adds: dict[str, Callable[[], object]] = {OURS: rotate, f"{OURS} fp8": rotate}
-    took = {"prefill": _median_ms(decoder.prefill(N + M // 2, B)), "dense": 0.0}
+    took = {"prefill": event_ms(decoder.prefill(N + M // 2, B), 3), "dense": 0.0}
     for method, layer in (adds | compressors(keys, queries)).items():
-        took[method] = _median_ms(lambda layer=layer: [layer() for _ in range(sizes.layers)])
+        took[method] = event_ms(lambda layer=layer: [layer() for _ in range(sizes.layers)], 3)
     return took
-
-
-def _median_ms(call: Any, repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return sorted(times[1:])[repeats // 2]

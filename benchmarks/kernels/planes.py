@@ -6,19 +6,17 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend
 
+from benchmarks.timing import Captured, capture, event_ms, interleaved, layers_for, plain
 from kernels.packed_attention_launch import PlanesConfig, attend_planes
 from kernels.packing import pack_states
 from kernels.planes import GRANULE, TILE, Planes, depths_of, granules, pack
 from kernels.reference import Text, Visual, attend_reference
 
 from . import arms
-from .arms import Shape
-from .cases import FP8
-from .timing import Captured, capture, interleaved, layers_for
+from .arms import PACKS, Row, Shape
+from .model import LLAMA, QWEN, Sizes
 
-Row = dict[str, Any]
 Layer = tuple[Tensor, Visual, Text]
 Counts = tuple[tuple[int, ...], ...]  # channels with a digit of each level; heads take turns
 MIXES: Final[dict[str, tuple[Counts, Counts]]] = {  # bytes a token and head: Keys and Values
@@ -31,9 +29,9 @@ MIXES: Final[dict[str, tuple[Counts, Counts]]] = {  # bytes a token and head: Ke
     "32": (((48, 16, 0, 0),), ((48, 16, 0, 0),)),
     "64": (((64, 32, 16, 16),), ((64, 32, 16, 16),)),
 }
-RIVALS: Final = {
-    "dense fp8": {"k": 128, "keys": FP8, "values": FP8},
-    "dense int8": {"k": 128, "keys": torch.int8, "values": torch.int8},
+RIVALS: Final = {  # by name in the report, the way to store the cache
+    "dense fp8": PACKS["dense fp8"],
+    "dense int8": {**PACKS["int8 K, int8 V"], "k": 128},
     "k=32": {},
 }
 SHAPES: Final = tuple(
@@ -109,22 +107,9 @@ def graph_of(
     return capture([partial(attend_planes, q, v, t, scale, config, splits) for q, v, t in layers])
 
 
-def _rivals(
-    shape: Shape, count: int, keep: list[Any], names: tuple[str, ...]
-) -> dict[str, Captured]:
-    graphs: dict[str, Captured] = {}
-    layers = [arms.make_layer(shape, seed) for seed in range(count)]
-    keep.append(layers)
-    graphs["dense bf16"] = capture([arms.ours_dense(layer, shape) for layer in layers])
-    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
-        calls = [arms.library(layer, shape, backend) for layer in layers]
-        graphs[backend.name.lower()] = capture(calls)
-    for name in names:
-        wide = replace(shape, **RIVALS[name])
-        narrow = [arms.make_layer(wide, seed, dense=False) for seed in range(count)]
-        keep.append(narrow)
-        graphs[name] = capture([arms.ours(layer, wide) for layer in narrow])
-    return graphs
+def _layers(shape: Shape) -> int:
+    """Layers whose planes do not fit the L2."""
+    return layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512), largest=128)
 
 
 def planes(
@@ -134,54 +119,50 @@ def planes(
     rivals: tuple[str, ...] = tuple(RIVALS),
 ) -> Row:
     """us a layer over planes of several budgets, and how much faster than dense caches."""
-    rows = []
-    for shape in shapes:
+
+    def row(shape: Shape) -> Row:
         keep: list[Any] = []  # the graphs read these buffers
-        count = layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512), largest=128)
-        graphs = {}
+        count, graphs = _layers(shape), {}
         for name in names:
             if not right(shape, MIXES[name]):
                 raise ValueError(f"{name} bytes: disagrees with the reference")
             keep.append([make(shape, MIXES[name], seed) for seed in range(count)])
             graphs[name] = graph_of(keep[-1], shape)
-        graphs |= _rivals(shape, count, keep, rivals)
+        keep.append(arms.make_layers(shape, count))
+        graphs |= arms.rivals(keep[-1], shape)
+        for name in rivals:
+            wide = replace(shape, **RIVALS[name])
+            keep.append(arms.make_layers(wide, count, dense=False))
+            graphs[name] = capture([arms.ours(layer, wide) for layer in keep[-1]])
         times = interleaved(graphs, count, rounds)
         us = {name: timing.us for name, timing in times.items()}
-        best = min(us[name] for name in ("dense bf16", "flash_attention", "cudnn_attention"))
-        rows.append(
-            {
-                "shape": {k: v for k, v in asdict(shape).items() if isinstance(v, int)},
-                "times": {name: asdict(timing) for name, timing in times.items()},
-                "over_best_dense": {name: best / us[name] for name in names},
-                "over_fp8_dense": {name: us["dense fp8"] / us[name] for name in names},
-            }
-        )
-        del graphs, keep
-        torch.cuda.empty_cache()
-    return {"rows": rows}
+        fields = {k: v for k, v in asdict(shape).items() if isinstance(v, int)}
+        return {"shape": fields, "times": plain(times)} | arms.gains(us, names)
+
+    return arms.rows_of(shapes, row)
 
 
 def candidates(rounds: int = 5, shapes: tuple[Shape, ...] = PROBES, name: str = "24 mixed") -> Row:
     """us a layer of every configuration and count of splits, at one budget."""
-    mix, rows = MIXES[name], []
+    mix = MIXES[name]
     tried = [*CANDIDATES, *(replace(config, apart=True) for config in CANDIDATES)]
     good = [config for config in tried if right(SHAPES[0], mix, config, 3)]
-    for shape in shapes:
-        keep: list[Any] = []
-        count = layers_for(shape.B * shape.Hkv * (shape.N * 24 + shape.M * 512), largest=128)
-        graphs: dict[str, Captured] = {}
-        keep.append([make(shape, mix, seed) for seed in range(count)])
-        for config in good:
-            if config.apart != (shape.B == 1):
-                continue
-            for splits in _counts(shape, config):
-                graphs[f"{_named(config)} x{splits}"] = graph_of(keep[-1], shape, config, splits)
+
+    def row(shape: Shape) -> Row:
+        count = _layers(shape)
+        layers = [make(shape, mix, seed) for seed in range(count)]
+        graphs = {
+            f"{_named(config)} x{splits}": graph_of(layers, shape, config, splits)
+            for config in good
+            if config.apart == (shape.B == 1)
+            for splits in _counts(shape, config)
+        }
         times = interleaved(graphs, count, rounds, 800)
         us = {name: round(t.us, 2) for name, t in sorted(times.items(), key=lambda x: x[1].us)}
-        rows.append({"shape": str(shape), "us": us})
-        del graphs, keep
-        torch.cuda.empty_cache()
-    return {"rows": rows, "refused": [_named(c) for c in tried if c not in good]}
+        return {"shape": str(shape), "us": us}
+
+    refused = [_named(config) for config in tried if config not in good]
+    return {**arms.rows_of(shapes, row), "refused": refused}
 
 
 def _named(config: PlanesConfig) -> str:
@@ -197,26 +178,25 @@ def _counts(shape: Shape, config: PlanesConfig) -> list[int]:
     return sorted(-(-groups // -(-groups // count)) for count in wanted)
 
 
-def packing(rounds: int = 9, N: int = 2880) -> Row:
+def packing(rounds: int = 11, N: int = 2880) -> Row:
     """us that Keys and Values of all layers take to be projected, quantised and packed."""
-    rows = []
-    for name, layers, Hkv in (("Llama3-8B", 32, 8), ("Qwen2.5-VL-7B", 28, 4)):
+
+    def row(sizes: Sizes) -> Row:
+        layers, Hkv = sizes.layers, sizes.Hkv
         states = torch.randn(layers, Hkv, N, 128, device="cuda", dtype=torch.bfloat16)
         basis = torch.linalg.qr(torch.randn(layers, Hkv, 128, 128, device="cuda"))[0][..., :32]
         mean = states.float().mean(2)
         counts = torch.tensor(MIXES["24"][0][0], dtype=torch.int32, device="cuda")
         counts = counts.expand(layers, Hkv, 4).contiguous()
         steps = torch.full((layers, Hkv, 32), 0.6, device="cuda")
-        plain, _ = pack((states.float() - mean[:, :, None]) @ basis, counts, steps)
-        wrong = float((pack_states(states, mean, basis, counts, steps)[0] != plain).float().mean())
-        us = []
-        for _ in range(rounds):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
+        want, _ = pack((states.float() - mean[:, :, None]) @ basis, counts, steps)
+        wrong = float((pack_states(states, mean, basis, counts, steps)[0] != want).float().mean())
+
+        def call() -> None:
             for values in (False, True):
                 pack_states(states, mean, basis, counts, steps, values)
-            end.record()
-            end.synchronize()
-            us.append(start.elapsed_time(end) * 1e3)
-        rows.append({"model": name, "us": sorted(us)[rounds // 2], "words_that_differ": wrong})
-    return {"rows": rows}
+
+        us = 1e3 * event_ms(call, rounds, warm=0)
+        return {"model": sizes.name, "us": us, "words_that_differ": wrong}
+
+    return arms.rows_of((LLAMA, QWEN), row)

@@ -1,4 +1,4 @@
-"""Benchmark F: what RotateK adds to a prefill, for Keys of trained spectra and for noise.
+"""What RotateK adds to a prefill, for Keys of trained spectra and for noise.
 
 `SPECTRA` was read from both embedded models of this project (a Qwen2.5-VL and a LLaVA-NeXT of 128
 channels a head): the eigenvalues of the query-weighted covariance that the solver is given, of all
@@ -8,20 +8,19 @@ the flatter a spectrum is, and longest on noise; small models may differ from th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from benchmarks.timing import capture, interleaved, plain
 from kernels.covariance import covariance, project, weigh
 from kernels.solver import start_basis, subspace
 
+from .arms import Row, rows_of
 from .model import LLAMA, QWEN, Decoder, Sizes
-from .timing import capture, interleaved
 
-Row = dict[str, Any]
 KEPT, TEXT, WINDOW = 32, 64, 32
 COLUMNS: Final = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 127)
 SPECTRA: Final = (  # log10 of each eigenvalue's share; linear between the columns above
@@ -49,7 +48,7 @@ def prefill(rounds: int = 9, N: int = 2880) -> Row:
     as a prefill with it less one without. "a layer at a time" solves inside every layer (8 or 4
     matrices: latency), in line; "beside" does that on a stream of its own, by difference.
     """
-    return {"rows": [_row(sizes, rounds, N) for sizes in (LLAMA, QWEN)]}
+    return rows_of((LLAMA, QWEN), lambda sizes: _row(sizes, rounds, N))
 
 
 def _row(sizes: Sizes, rounds: int, N: int) -> Row:
@@ -73,9 +72,7 @@ def _row(sizes: Sizes, rounds: int, N: int) -> Row:
         if name.endswith(("difference", "beside")):
             us[name] -= us["prefill"]
     share = {name: us[name] / us["prefill"] for name in us if name != "prefill"}
-    del decoder, graphs, run
-    torch.cuda.empty_cache()
-    spread = {name: asdict(timing) for name, timing in times.items()}  # nothing subtracted
+    spread = plain(times)  # nothing subtracted
     return {"model": sizes.name, "N": N, "us": us, "share": share, "spread_us": spread}
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from kernels.attention_launch import attend_triton
 from kernels.reference import Visual
 
+from .arms import fill_in, scatter
 from .model import Cache, Decoder, Sizes
 
 THINK: Final = "ThinK k=32, rebuilt"
@@ -43,10 +44,8 @@ class Rebuilt(Cache):
         """Dense visual Keys [B, Hkv, N, d]."""
         kept = self.visual.keys
         if self.fill is not None:
-            dense = self.fill.expand_as(self.where).clone()
-            return dense.masked_scatter_(self.where, kept)
-        dense = kept.new_zeros(*kept.shape[:3], self.visual.values.shape[-1])
-        return dense.scatter_(-1, self.where[:, :, None].expand_as(kept), kept)
+            return fill_in(kept, self.where, self.fill)
+        return scatter(kept, self.where, self.visual.values.shape[-1])
 
     def join(self, dense: Tensor) -> Tensor:
         """Visual and text Keys in one tensor [B, Hkv, N + M, d]."""

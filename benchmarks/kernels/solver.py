@@ -1,20 +1,19 @@
-"""Benchmark E: the solver against the paper's loop in a graph, CuPy's batched solver and eigh."""
+"""The solver against the paper's loop in a graph, CuPy's batched solver and eigh."""
 
 import importlib
-from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.timing import capture, event_ms, interleaved, plain
 from kernels.solver import start_basis, subspace
 
+from .arms import Row
 from .solver_check import judge, matrix, solver_report
-from .timing import capture, interleaved
 
 MATRICES = 256  # 32 layers of 8 key heads: a whole Llama3-8B
-Row = dict[str, Any]
 
 
 def key_like(count: int, d: int = 128) -> Tensor:
@@ -27,87 +26,53 @@ def key_like(count: int, d: int = 128) -> Tensor:
     return torch.stack(found).repeat(-(-count // len(found)), 1, 1)[:count].cuda()
 
 
-def paper_loop(matrices: Tensor, k: int, iterations: int = 5, epsilon: float = 1e-4) -> Tensor:
+def paper_loop(matrices: Tensor, start: Tensor, eye: Tensor) -> Tensor:
     """The printed iteration: V <- C V, G = V^T V + eps, Cholesky, triangular solve."""
-    d = matrices.shape[-1]
-    basis = start_basis(d, k, matrices.device).expand(matrices.shape[0], d, k)
-    eye = torch.eye(k, device=matrices.device)
-    for _ in range(iterations):
-        basis = matrices @ basis
-        gram = basis.mT @ basis
-        ridge = epsilon * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    v = start
+    for _ in range(5):
+        v = matrices @ v
+        gram = v.mT @ v
+        ridge = 1e-4 * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
         factor = torch.linalg.cholesky_ex(gram + ridge * eye, check_errors=False)[0]
-        basis = torch.linalg.solve_triangular(factor.mT, basis, upper=True, left=False)
-    return basis
+        v = torch.linalg.solve_triangular(factor.mT, v, upper=True, left=False)
+    return v
 
 
-def solver(rounds: int = 15, slow: bool = True) -> Row:
+def solver(rounds: int = 11) -> Row:
     """Milliseconds for 256 matrices of 128 x 128, with the quality of every result beside them."""
     matrices = key_like(MATRICES)
     row: Row = {"matrices": MATRICES, "ms": {}, "quality": {}}
     graphs: dict[str, Any] = {}
     for k in (16, 32, 48, 64):
         start = start_basis(128, k, matrices.device)
-        graphs[f"ours k={k}"] = capture(
-            [lambda k=k, start=start: subspace(matrices, k, start=start)]
-        )
+        graphs[f"ours k={k}"] = capture([partial(subspace, matrices, k, start=start)])
         row["quality"][f"ours k={k}"] = _quality(matrices, subspace(matrices, k))
     start = start_basis(128, 32, matrices.device)
-    graphs["ours, one layer (8)"] = capture([lambda: subspace(matrices[:8], 32, start=start)])
-    row["quality"]["paper's loop k=32"] = _quality(matrices, paper_loop(matrices, 32))
+    graphs["ours, one layer (8)"] = capture([partial(subspace, matrices[:8], 32, start=start)])
+    wide, eye = start.expand(MATRICES, 128, 32).contiguous(), torch.eye(32, device=matrices.device)
+    printed = partial(paper_loop, matrices, wide, eye)
+    row["quality"]["paper's loop k=32"] = _quality(matrices, printed())
     try:
-        graphs["paper's loop k=32"] = capture([_paper_call(matrices)])
+        graphs["paper's loop k=32"] = capture([printed])
     except RuntimeError as error:
         row["refused"] = f"paper's loop: {str(error)[:80]}"
     times = interleaved(graphs, 1, rounds)
-    row["ms"] = {name: timing.us / 1e3 for name, timing in times.items()}
-    row["spread_us"] = {name: asdict(timing) for name, timing in times.items()}
-    if slow:
-        row["ms"] |= _slow_arms(matrices)
+    row["ms"] = {name: timing.us / 1e3 for name, timing in times.items()} | _slow_arms(matrices)
+    row["spread_us"] = plain(times)
     row["spectra"] = solver_report("cuda")
     return row
 
 
-def _paper_call(matrices: Tensor) -> Callable[[], object]:
-    d, k = matrices.shape[-1], 32
-    basis = start_basis(d, k, matrices.device).expand(matrices.shape[0], d, k).contiguous()
-    eye = torch.eye(k, device=matrices.device)
-
-    def call() -> Tensor:
-        v = basis
-        for _ in range(5):
-            v = matrices @ v
-            gram = v.mT @ v
-            ridge = 1e-4 * gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-            factor = torch.linalg.cholesky_ex(gram + ridge * eye, check_errors=False)[0]
-            v = torch.linalg.solve_triangular(factor.mT, v, upper=True, left=False)
-        return v
-
-    return call
-
-
 def _slow_arms(matrices: Tensor) -> dict[str, float]:
-    found = {"torch.linalg.eigh": _event_ms(lambda: torch.linalg.eigh(matrices), 2)}
+    found = {"torch.linalg.eigh": event_ms(lambda: torch.linalg.eigh(matrices), 2)}
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
         return found
     view = cupy.from_dlpack(matrices)
     with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        found["CuPy batched eigh"] = _event_ms(lambda: cupy.linalg.eigh(view), 7)
+        found["CuPy batched eigh"] = event_ms(lambda: cupy.linalg.eigh(view), 7)
     return found
-
-
-def _event_ms(call: Callable[[], object], repeats: int) -> float:
-    samples = []
-    for _ in range(repeats + 1):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        samples.append(start.elapsed_time(end))
-    return sorted(samples[1:])[repeats // 2]
 
 
 def _quality(matrices: Tensor, basis: Tensor) -> dict[str, float]:

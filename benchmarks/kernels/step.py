@@ -1,25 +1,23 @@
-"""Benchmarks G, H: the whole decode step in a graph, equal KV memory."""
+"""The whole decode step in a graph, and as many rows as fit in equal KV memory."""
 
 import importlib
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .arms import Shape
+from benchmarks.timing import capture, in_turn, interleaved, plain, read_bandwidth
+
+from .arms import Row, Shape, rows_of
 from .linear import CHOSEN, TILES, Tile
 from .model import LLAMA, QWEN, Cache, Decoder, Sizes
 from .planes import MIXES
 from .planes import make as make_planes
 from .rebuilt import SPARK, THINK, bytes_of, rebuilt_caches
-from .timing import capture, interleaved, read_bandwidth
 
-Row = dict[str, Any]
 Tiles = Mapping[tuple[int, int, int], Tile]
 GIB = 1 << 30
 M = 64
@@ -33,7 +31,7 @@ def cache_bytes(sizes: Sizes, B: int, N: int, k: int, text: int = M // 2) -> int
 
 
 def step(rounds: int = 7, transformers: bool = False) -> Row:
-    """G: the step at k = 32 and dense, for both models, against the roofline of weights + cache.
+    """The step at k = 32 and dense, for both models, against the roofline of weights + cache.
 
     Kernels overlap, or each runs alone (but for the attention's two), as `Sizes.overlap` says; both
     widths are timed the other way too, and k = 32 with cuBLAS's products and with every product
@@ -41,14 +39,13 @@ def step(rounds: int = 7, transformers: bool = False) -> Row:
     """
     bandwidth = read_bandwidth(5)
     rows = []
-    for sizes, shapes in ((LLAMA, ((1, 2880), (8, 16384))), (QWEN, ((1, 2880), (8, 16384)))):
+    for sizes in (LLAMA, QWEN):
         decoder = Decoder(sizes)
-        rows += [_step_row(decoder, B, N, bandwidth, rounds) for B, N in shapes]
+        rows += [_step_row(decoder, B, N, bandwidth, rounds) for B, N in ((1, 2880), (8, 16384))]
         del decoder
         torch.cuda.empty_cache()
     if transformers:
-        for row, B, N in ((rows[0], 1, 2880),):
-            row["transformers_ms"] = _transformers_ms(LLAMA, B, N)
+        rows[0]["transformers_ms"] = _transformers_ms(LLAMA, rows[0]["B"], rows[0]["N"])
     return {"read_bytes_per_s": bandwidth, "rows": rows}
 
 
@@ -75,7 +72,7 @@ def _step_row(decoder: Decoder, B: int, N: int, bandwidth: float, rounds: int) -
     ms = {name: timing.us / 1e3 for name, timing in times.items()}
     return {
         "model": sizes.name, "B": B, "N": N, "overlap": overlap, "ms": ms,
-        "spread_us": {name: asdict(timing) for name, timing in times.items()},
+        "spread_us": plain(times),
         "roofline_ms": roofline, "tokens_equal_eager": same,
         "of_roofline": {name: roofline[name.split(",")[0]] / ms[name] for name in ms},
         "off": off,
@@ -118,14 +115,14 @@ def capacity(
     models: Sequence[Sizes] = (LLAMA, QWEN),
     device: str = "cuda",
 ) -> Row:
-    """H: tokens a second at equal KV memory, whole step, for the largest batch that fits it.
+    """Tokens a second at equal KV memory, whole step, for the largest batch that fits it.
 
     Dense, k = 32, ThinK and SparK with rebuilt Keys, and 24 bytes a token and head as digits. Every
     byte that a row of the last holds counts: bases, steps, means and tables too; of the others
     Keys, Values, masks and text.
     """
-    rows = []
-    for sizes in models:
+
+    def row(sizes: Sizes) -> Row:
         decoder = Decoder(sizes, device=device)
         speeds, batches, spread = {}, {}, {}
         for name, (one, make) in _arms(decoder, N).items():
@@ -134,17 +131,16 @@ def capacity(
             token = torch.zeros(B, dtype=torch.int64, device=device)
             graph, _ = captured_step(decoder, token, caches)
             found = interleaved({name: graph}, 1, rounds, 60000)[name]
-            speeds[name], batches[name], spread[name] = B / found.us * 1e6, B, asdict(found)
+            speeds[name], batches[name], spread[name] = B / found.us * 1e6, B, found
             del caches, graph
             torch.cuda.empty_cache()
-        rows.append(
-            {"model": sizes.name, "N": N, "kv_gib": budget / GIB, "batch": batches,
-             "tokens_per_s": speeds, "gain": speeds["k=32"] / speeds["dense"],
-             "gain_digits": speeds[DIGITS] / speeds["dense"], "spread_us": spread}
-        )  # fmt: skip
-        del decoder
-        torch.cuda.empty_cache()
-    return {"rows": rows}
+        return {
+            "model": sizes.name, "N": N, "kv_gib": budget / GIB, "batch": batches,
+            "tokens_per_s": speeds, "gain": speeds["k=32"] / speeds["dense"],
+            "gain_digits": speeds[DIGITS] / speeds["dense"], "spread_us": plain(spread),
+        }  # fmt: skip
+
+    return rows_of(models, row)
 
 
 Arm = tuple[int, Callable[[int], Sequence[Cache]]]  # bytes of a row, and caches of so many
@@ -215,13 +211,6 @@ def _transformers_ms(sizes: Sizes, B: int, N: int) -> dict[str, float]:
     return found
 
 
-def _host_ms(call: Callable[[], object], repeats: int = 12) -> float:
+def _host_ms(call: Callable[[], object]) -> float:
     """Median wall time of one call, synchronised."""
-    samples = []
-    for _ in range(repeats + 5):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        samples.append((time.perf_counter() - start) * 1e3)
-    return sorted(samples[5:])[repeats // 2]
+    return in_turn({"": call}, 13, warm=5)[""]

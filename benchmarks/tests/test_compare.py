@@ -2,13 +2,13 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.kernels import __main__, compare
+from benchmarks.__main__ import main
+from benchmarks.kernels import compare
 
 SHAPE = {"Hq": 32, "Hkv": 8, "B": 32, "N": 2880, "M": 64, "k": 32}
 
@@ -155,11 +155,7 @@ def test_the_committed_results_equal_themselves(root: Path) -> None:
     assert code == 0 and "0 slower, 0 faster" in text
 
 
-def test_the_command_prints_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome(tmp_path, results(), results(99.0))
-    files = [str(tmp_path / "old.json"), str(tmp_path / "new.json")]
-    monkeypatch.setattr(sys, "argv", ["bench", "compare", *files])
-    assert __main__.main() == 1
+    assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 1
     assert "| slower |" in capsys.readouterr().out

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.kernels import goals, planes, prefill, rebuilt, step, tune
-from benchmarks.kernels.arms import Shape
+from benchmarks.kernels.arms import PACKS, Shape
 from benchmarks.kernels.cases import FP8
 from benchmarks.kernels.linear import TILES, Tile, overlaps, streamed
 from benchmarks.kernels.model import LLAMA, QWEN, ROPE_BASE, Cache, Decoder, Sizes
-from benchmarks.kernels.timing import Timing, layers_for
+from benchmarks.timing import Timing, layers_for
 from kernels.reference import Visual, attend_reference
 from kernels.solver import start_basis
 
@@ -110,10 +110,12 @@ def test_layers_together_are_rotated_as_one_by_one() -> None:
         assert float((got - one_by_one).float().norm() / one_by_one.float().norm()) <= 1e-2
 
 
-@pytest.mark.parametrize("pack", tune.PACKS)
-def test_candidates_have_names_of_their_own(pack: str) -> None:
-    names = [tune.name_of(config) for config in tune.candidates(pack)]
-    assert len(set(names)) == len(names) >= 5
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("pack", PACKS)
+def test_candidates_have_names_of_their_own(pack: str, joined: bool) -> None:
+    configs = tune.candidates(replace(Shape(), **PACKS[pack]), joined)
+    assert len({tune.name_of(config) for config in configs}) == len(configs) >= 5
+    assert all(config.joined is not None for config in configs) == joined
 
 
 def test_bytes_of_a_shape_are_the_designs() -> None:

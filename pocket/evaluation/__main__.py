@@ -28,7 +28,7 @@ from pocket.evaluation.measures import Answered, Pair, markdown, report, summary
 from pocket.evaluation.questions import SIZES, drawn, stored_items
 from pocket.generate import SPLITS, renderers_of
 
-ASSETS: Final = Path(__file__).parents[3] / "assets"
+ASSETS: Final = Path(__file__).parents[2] / "assets"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import load
 from rotatek.page import confidence
 
-RESULTS: Final = Path(__file__).parents[3] / "assets" / "results"
+RESULTS: Final = Path(__file__).parents[2] / "assets" / "results"
 USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes of their own
 COMMAND: Final = "python -m pocket.evaluation.score FILE.jsonl"
 COMPRESSION: Final = "sh pocket/evaluation/compression.sh RESULT_FOLDER 4"

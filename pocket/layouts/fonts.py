@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
-FOLDER: Final = Path(__file__).parents[3] / "assets" / "fonts"
+FOLDER: Final = Path(__file__).parents[2] / "assets" / "fonts"
 HELD_OUT: Final = frozenset(
     "carlito lato vollkorn jetbrains cabin play yrsa manrope robotoslab clearsans lobster "
     "biolinum".split()

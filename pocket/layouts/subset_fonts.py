@@ -107,7 +107,7 @@ def subset_one(source: Path, target: Path, name: str) -> None:
 def main() -> None:
     """Write every picked font and say how large they are together."""
     source = [Path(p) for p in sys.argv[1:]]
-    target = Path(__file__).parents[3] / "assets" / "fonts"
+    target = Path(__file__).parents[2] / "assets" / "fonts"
     target.mkdir(parents=True, exist_ok=True)
     total = 0
     for slug, file in PICKED.items():

@@ -26,7 +26,7 @@ from pocket.models.config import build_model, model_config
 from pocket.models.forward import Forward, colour_scale, patchify, rms
 from pocket.training.__main__ import main as train
 from pocket.training.data import BatchOptions, make_batch
-from pocket.training.optimiser import orthogonalise
+from pocket.training.optimiser import optimisers
 from pocket.training.options import arguments
 from pocket.training.packing import pack
 from pocket.training.sample_reuse import DISTANCE, distance, echoed, retouched, uses
@@ -189,11 +189,26 @@ def test_losses_fall_on_one_batch_and_gradients_reach_every_weight() -> None:
     assert seen[-1] < seen[0] - 0.3
 
 
-def test_orthogonalised_updates_have_singular_values_near_one() -> None:
-    torch.manual_seed(0)
-    for shape in ((3, 64, 32), (2, 32, 96)):
-        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
-        assert values.min() > 0.5 and values.max() < 1.4
+def test_matrices_take_orthogonalised_momentum_as_large_as_an_adam_step() -> None:
+    """Within the rounding of bfloat16, which the optimiser's products have: 1.2 % is usual."""
+    generator = torch.Generator().manual_seed(0)
+    model = torch.nn.ModuleDict({"layers": torch.nn.Linear(48, 96, bias=False)})
+    block = torch.nn.ModuleDict({"text": model})
+    (weight,) = block.parameters()
+    muon, _ = optimisers(block, torch.nn.Linear(2, 2), lr=2e-3, decay=0.1, muon=True)
+    speed = torch.zeros_like(weight)
+    for _ in range(4):
+        weight.grad = torch.randn(weight.shape, generator=generator)
+        before = weight.detach().clone()
+        speed = 0.95 * speed + weight.grad
+        left, values, right = torch.linalg.svd(weight.grad + 0.95 * speed, full_matrices=False)
+        values = values / values.norm()
+        for _ in range(5):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        update = 2e-3 * 0.2 * 96**0.5 * (left * values) @ right
+        muon.step()
+        want = before * (1 - 2e-3 * 0.1) - update
+        assert float((weight.detach() - want).norm() / update.norm()) < 0.04
 
 
 def test_an_echo_asks_other_questions_about_the_same_pictures() -> None:

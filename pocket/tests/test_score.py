@@ -80,7 +80,7 @@ def test_the_chains_name_options_that_there_are(name: str) -> None:
 def test_the_rows_of_the_handmade_table_are_those_of_the_scanned_one() -> None:
     script = (POCKET / "evaluation" / "compression.sh").read_text()
     assert "assets/handmade/settings.json" in script and "score --write-only" in script
-    assert json.loads((POCKET.parents[1] / "assets/handmade/settings.json").read_text())
+    assert json.loads((POCKET.parent / "assets/handmade/settings.json").read_text())
 
 
 def test_the_caution_is_learned_from_answers(tmp_path: Path) -> None:

@@ -1,28 +1,9 @@
-"""Scripts whose figures the documents hold: layers on a GPU, and a second run of an evaluation."""
+"""A second run of an evaluation, beside the first."""
 
-import json
-from pathlib import Path
-
-import pytest
-
-from benchmarks import layers_gpu
 from docs.again import alike
 from rotatek.evaluation.answer_archive import AnswerArchive
 from rotatek.evaluation.journal import Answer
 from rotatek.evaluation.suite import Item
-
-
-def test_layers_are_timed_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers_gpu, "PROMPTS", (12, 13))
-    layers_gpu.main(["--tiny", "--json", str(tmp_path / "layers.json")])
-    report = json.loads((tmp_path / "layers.json").read_text())
-    committed = json.loads(Path("assets/results/layers.json").read_text())
-    assert report.keys() == committed.keys()
-    for part in ("passes", "attention"):
-        assert report[part].keys() == committed[part].keys()
-        for name, row in report[part].items():
-            assert row.keys() == committed[part][name].keys()
-            assert all(ms > 0 for ms in row.values())
 
 
 def kept(said: dict[tuple[str, str], str]) -> AnswerArchive:

@@ -1,7 +1,13 @@
-"""Timing: CUDA graphs over many layers, arms interleaved, medians with their spread."""
+"""Timing: CUDA graphs over many layers, arms interleaved, medians with their spread.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+And calls outside a graph: by events on the device, or by the clock with the device waited for.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import triton
@@ -81,6 +87,73 @@ def _summary(values: list[float]) -> Timing:
     ordered = sorted(values)
     quarter = len(ordered) // 4
     return Timing(ordered[len(ordered) // 2], ordered[quarter], ordered[-1 - quarter])
+
+
+def plain(times: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
+    """Times as JSON holds them."""
+    return {name: asdict(timing) for name, timing in times.items()}
+
+
+def event_ms(call: Callable[[], object], repeats: int, warm: int = 1) -> float:
+    """Median milliseconds on the device, between two events."""
+    samples = []
+    for _ in range(warm + repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end))
+    return statistics.median(samples[warm:])
+
+
+def seconds(call: Callable[[], object], repeats: int = 1) -> float:
+    """Of one call by the clock; a GPU is waited for before and after all of them."""
+    wait()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    wait()
+    return (time.perf_counter() - started) / repeats
+
+
+def wait() -> None:
+    """For the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def in_turn(
+    arms: Mapping[str, Callable[[], object]], rounds: int, warm: int = 2
+) -> dict[str, float]:
+    """Milliseconds of every arm by the clock: the median of runs that take turns."""
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(warm + rounds):
+        for name, run in arms.items():
+            found[name].append(1e3 * seconds(run))
+    return {name: statistics.median(each[warm:]) for name, each in found.items()}
+
+
+def with_memory(work: Callable[[], Any], repeats: int = 5) -> tuple[float, float, Any]:
+    """Median milliseconds, peak extra MiB, and the last result; without a GPU, no MiB."""
+    if not torch.cuda.is_available():
+        found: list[Any] = []
+        ms = in_turn({"": lambda: found.append(work())}, repeats, 0)[""]
+        return ms, 0.0, found[-1]
+    times, result = [], None
+    for _ in range(repeats):
+        result = None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        result = work()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    extra = (torch.cuda.max_memory_allocated() - before) / 2**20
+    return statistics.median(times), extra, result
 
 
 @triton.jit
