@@ -6,6 +6,8 @@ answered at all: every later call of this process would fail too, so its owner h
 
 import gc
 import logging
+import os
+import threading
 from dataclasses import replace
 
 import torch
@@ -16,6 +18,7 @@ from rotatek.inputs.request import MIN_SIDE, Request
 log = logging.getLogger("rotatek")
 
 LEAST_TOKENS = 16  # an answer is not cut below this
+RESTART_S = 1.0  # for visitors to be told that the accelerator is lost
 
 
 def is_lost(failure: BaseException, device: torch.device) -> bool:
@@ -40,6 +43,14 @@ def probe(device: torch.device) -> None:
         RuntimeError: where the device does no work any more.
     """
     torch.zeros(1, device=device).add_(1).cpu()
+
+
+def leave_for_restart() -> None:
+    """Leave with status 1, once visitors have been told. An orderly exit may hang in CUDA."""
+    log.critical("the accelerator is lost: leaving for a restart")
+    timer = threading.Timer(RESTART_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def free(device: torch.device) -> None:

@@ -140,7 +140,7 @@ class Sequence:
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.recorder = None
+        self.recorder, self.watchers, self.first = None, (), None
         if isinstance(self.cache, RotateKCache):
             self.cache.make_growing()
         whole = self.embedded

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
+from rotatek.engine.recovery import leave_for_restart
 from rotatek.page import figures, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
@@ -104,14 +105,6 @@ def end_on_signals(service: Service) -> None:
         os._exit(0)  # an orderly exit would wait for what threads are loading
 
     signal.signal(signal.SIGTERM, leave)
-
-
-def leave_for_restart() -> None:
-    """Leave with status 1, once visitors have been told. An orderly exit may hang in CUDA."""
-    log.critical("the accelerator is lost: leaving for a restart")
-    timer = threading.Timer(FAREWELL_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
 
 
 def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:

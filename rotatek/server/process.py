@@ -1,20 +1,18 @@
 """A process that serves the door: it loads first, then listens, and ends in order."""
 
 import logging
-import os
-import threading
 from types import FrameType
 from typing import Final
 
 import uvicorn
 
+from rotatek.engine.recovery import leave_for_restart
 from rotatek.server.chat_app import ChatApp
 
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 3  # for running answers to end and be sent
 KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: who closes first must not be us
-RESTART_S: Final = 1.0  # for a client to be told that the accelerator is lost
 
 
 class Server(uvicorn.Server):
@@ -45,7 +43,7 @@ def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         UserError: where the model cannot be loaded.
     """
     door.service.engine(door.service.models[0].name)
-    door.service.on_lost = _leave_for_restart
+    door.service.on_lost = leave_for_restart
     config = uvicorn.Config(
         door.app(),
         host=host,
@@ -58,10 +56,3 @@ def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         h11_max_incomplete_event_size=65_536,
     )
     Server(config, door).run()
-
-
-def _leave_for_restart() -> None:
-    log.critical("the accelerator is lost: leaving for a restart")
-    timer = threading.Timer(RESTART_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()

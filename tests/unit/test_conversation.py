@@ -105,6 +105,8 @@ def test_the_image_is_not_read_again(
 ) -> None:
     conversation, first = _begun(engine, picture)
     before = {e.column: e for e in first if isinstance(e, Finished)}
+    for column in conversation.columns:  # what rests keeps its cache, and nothing that watched
+        assert column.logits is column.recorder is None and not column.watchers
 
     def refuse(*_: object) -> None:
         raise AssertionError("the vision tower ran")
