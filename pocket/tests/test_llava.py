@@ -31,7 +31,7 @@ from pocket.training.packing import pack
 from pocket.training.sample_reuse import retouched, uses
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inputs.request import Request
+from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models.loading import load
 
@@ -205,7 +205,7 @@ def test_answers_do_not_depend_on_their_batch(folder: Path) -> None:
 def test_the_projects_prompt_is_that_of_training(folder: Path) -> None:
     loaded = load(folder)
     document: Document = make_document(2, 224, 224)
-    prompt = loaded.prompt(Request((document.image,), "Title?"))
+    prompt = loaded.prompt(make_request(document.image, "Title?"))
     n = len(order(tiling(224, 224, SMALL)))
     wanted = (
         tokenizer.prefix()
@@ -237,7 +237,7 @@ def test_the_shipped_model_reads_through_the_projects_own_loader() -> None:
     columns = {"full": Settings.of(channels="full", keep_channels=1.0), "rotatek": Settings()}
     for name, question, expected in READ:
         image = Image.open(ASSETS / "examples" / f"{name}.png").convert("RGB")
-        events = list(engine.compare(Request((image,), question, max_new_tokens=32), columns))
+        events = list(engine.compare(make_request(image, question, 32), columns))
         done = {e.column: e for e in events if isinstance(e, Finished)}
         assert {c: e.answer for c, e in done.items()} == dict.fromkeys(columns, expected)
         assert done["rotatek"].metrics["kv_bytes"] < 0.7 * done["full"].metrics["kv_bytes"]
