@@ -22,7 +22,8 @@ from setuptools.command.editable_wheel import editable_wheel
 NESTED: Final = ("kernels", "viz")  # packages of the checkout that a wheel holds inside rotatek
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
-    "*.css", "*.js", "examples/*", "pocket/*", "pocket-llava/*", "results/*.json", "traces/*.npz",
+    "*.css", "*.js", "examples/*", "pocket/*", "pocket-llava/*", "results/*.json", "results/*.csv",
+    "traces/*.npz",
 ]  # fmt: skip
 
 

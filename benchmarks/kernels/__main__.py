@@ -4,9 +4,9 @@ Names: attention, latency, ragged, quant, solver, prefill, step, capacity, basel
 all of these (all); and candidates for `kernels.plan` (tune, small, splits, joined) and for a step's
 matrix products (products). Every arm of a table runs interleaved in one process and is refused when
 it disagrees with the reference.
-`table FILE` prints every table of a committed JSON, `goals FILE` the goals with a measured column.
-`compare OLD NEW` prints what changed between two files beyond the spread; its exit status is 1
-where a time of ours became slower, and 2 where the files do not measure the same.
+`table FILE` prints every number of a committed JSON. `compare OLD NEW` prints what changed between
+two files beyond the spread; its exit status is 1 where a time of ours became slower, and 2 where
+the files do not measure the same.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import attention, compare, efficiency, joined, planes, prefill, solver, step, tune
-from .goals import goals, table
+from .compare import table
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "attention": lambda o: attention.attention(o.full, o.rounds),
@@ -48,7 +48,7 @@ CANDIDATES = ("tune", "small", "splits", "joined", "digits", "products")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=[*RUNS, "all", "table", "goals", "compare"])
+    parser.add_argument("name", choices=[*RUNS, "all", "table", "compare"])
     parser.add_argument("file", nargs="*", type=Path, help="the JSON to read, two to compare")
     parser.add_argument("--json", type=Path, help="write (or extend) this file")
     parser.add_argument("--full", action="store_true", help="the whole grid of benchmark A")
@@ -60,11 +60,10 @@ def main() -> int:
         text, status = compare.run(options.file)
         print(text)
         return status
-    if options.name in ("table", "goals"):
+    if options.name == "table":
         if len(options.file) != 1:
-            parser.error(f"{options.name} reads one file")
-        render = table if options.name == "table" else goals
-        print(render(json.loads(options.file[0].read_text())))
+            parser.error("table reads one file")
+        print(table(json.loads(options.file[0].read_text())))
         return 0
     if options.file:
         parser.error(f"{options.name} reads no file; --json names the one to write")

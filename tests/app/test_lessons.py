@@ -11,6 +11,7 @@ import pytest
 from rotatek.inspect import trace_analysis
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.learn import events, lessons, story, widgets
+from rotatek.page.results import files
 from rotatek.service.model_list import Example
 from rotatek.service.service import Service
 from tests.app.test_inspect import figures
@@ -56,7 +57,7 @@ def test_a_story_comes_back_as_it_was_stored(made: Made) -> None:
 def test_lessons_follow_whatever_was_stored(made: Made, picture_file: Path) -> None:
     stored, _ = made
     pixels = np.zeros((224, 336, 3), dtype=np.uint8)
-    told = lessons.lessons(stored, pixels, {})
+    told = lessons.lessons(stored, pixels, files.Files())
     held = sum(stored.columns["FastV + RotateK"]["bytes"].values())
     bars = told[4].figures["Where the bytes are"].figure.data
     assert sum(trace["x"][3] for trace in bars) == pytest.approx(held, rel=5e-3)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Scene:
         return keys.scale_top(self.view.raw, self.view.rotated)
 
 
-def lessons(story: Story, pixels: np.ndarray, measured: Mapping[str, Any]) -> list[Lesson]:
+def lessons(story: Story, pixels: np.ndarray, measured: files.Files) -> list[Lesson]:
     """All lessons, drawn and worded.
 
     Args:
@@ -188,7 +188,7 @@ def _attention(scene: Scene, pixels: np.ndarray) -> Lesson:
     )
 
 
-def _budget(scene: Scene, measured: Mapping[str, Any]) -> Lesson:
+def _budget(scene: Scene, measured: files.Files) -> Lesson:
     story, named = scene.story, scene.cast
     shown = (
         UNCOMPRESSED, named.alone, named.with_pruner(named.fixed), named.with_pruner(named.ours)
