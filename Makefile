@@ -38,7 +38,7 @@ help:
 	@echo "make soak   500 mixed requests: memory and pace must hold"
 	@echo "make load   ten minutes of 200 programs at the API: nothing lost, doubled or another's"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
-	@echo "make results  every table, figure and marked region from the committed answers"
+	@echo "make results  every table, figure and block of the documents from the committed answers"
 	@echo "make clean  remove .venv and the caches"
 
 run: $(VENV)/.ready-run

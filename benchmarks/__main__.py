@@ -1,10 +1,9 @@
 """`python -m benchmarks NAME [--json FILE] [...]`: run one benchmark, print its tables.
 
 `NAME --help` says what it answers and which options it takes; README.md lists all of them. `all`
-runs every benchmark of the kernels. `table FILE` prints the tables of a JSON file, `goals FILE` the
-kernels' goals with a measured column. `compare OLD NEW` prints what changed between two files
-beyond the spread; its exit status is 1 where a time of ours became slower, and 2 where the files do
-not measure the same.
+runs every benchmark of the kernels. `table FILE` prints the tables of a JSON file. `compare OLD
+NEW` prints what changed between two files beyond the spread; its exit status is 1 where a time of
+ours became slower, and 2 where the files do not measure the same.
 """
 
 import argparse
@@ -18,12 +17,11 @@ import torch
 
 from benchmarks.catalogue import BENCHMARKS, OPTIONS
 from benchmarks.harness import SECTION, run, say, tables
-from benchmarks.kernels import compare, goals
+from benchmarks.kernels import compare
 
 ALL: Final = [n for n, one in BENCHMARKS.items() if one.layout == SECTION and not one.candidates]
 READERS: Final[dict[str, tuple[str, Callable[[list[Path]], tuple[str, int]]]]] = {
     "table": ("print a file's tables", lambda files: ("\n\n".join(tables(_read(files))), 0)),
-    "goals": ("print the kernels' goals, measured", lambda files: (goals.goals(_read(files)), 0)),
     "compare": ("print what changed from one file to another", compare.run),
 }
 

@@ -1,40 +1,37 @@
-"""Draw docs/frontier.svg from the committed results: `python -m docs.frontier`.
+"""The figure docs/frontier.svg: every method at its best, score over live bytes.
 
-One panel an evaluated model (`assets/results/results*.json`), and in it a line a method: the
-settings that none of its others beats in fewer live bytes, from the same code that opens the page's
-Results tab.
+One panel a model, and in it a line a method: the settings that none of its others beats in fewer
+live bytes, from the same records that open the page's Results tab.
 """
 
-import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor, log2
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from rotatek.page.results.opening import Best, reference
-from rotatek.page.results.opening import bests as bests
+from rotatek.evaluation.cells import Results
+from rotatek.page.results.opening import Best, bests, reference
 
 ROOT: Final = Path(__file__).resolve().parent
-RESULTS: Final = ROOT.parent / "assets" / "results"
 WIDE, HIGH, LEFT, TOP, RIGHT, BELOW = 760, 330, 52, 34, 178, 44
 INK, FAINT = "#667080", "#66708044"
 DASHES: Final = {"solid": "", "dash": "8 4", "dot": "2 4", "dashdot": "8 3 2 3", "longdash": "14 5"}
 
 
-def panel(built: dict[str, Any], top: int) -> Iterator[str]:
+def panel(results: Results, run: Mapping[str, Any], top: int) -> Iterator[str]:
     """The lines of SVG of one model's results.
 
     Args:
-        built: of a results file.
+        results: that hold it.
+        run: the model's.
         top: where the panel begins.
     """
-    lines, whole = bests(built), reference(built) or 1.0
-    rows = [row for line in lines for row in line.rows]
-    least = min((row["actual_kv"] for row in rows), default=0.5)
+    lines, whole = bests(results, run), reference(results, run) or 1.0
+    cells = [cell for line in lines for cell in line.cells]
+    least = min((cell.live for cell in cells), default=0.5)
     steps = max(1, -floor(log2(least)))
-    floor_score = floor(10 * min((row["score"] for row in rows), default=0.0)) / 10
+    floor_score = floor(10 * min((cell.score.mean for cell in cells), default=0.0)) / 10
     across, down = WIDE - LEFT - RIGHT, HIGH - TOP - BELOW
 
     def x(share: float) -> float:
@@ -43,8 +40,7 @@ def panel(built: dict[str, Any], top: int) -> Iterator[str]:
     def y(score: float) -> float:
         return top + TOP + down * (1 - (score - floor_score) / max(1 - floor_score, 0.1))
 
-    suite = built["suite"]
-    title = f"{built['model']['name']} on {suite['name']}: score over live bytes of the cache"
+    title = f"{run['model']['name']} on {run['suite']['name']}: score over live bytes of the cache"
     yield _text(LEFT, top + 18, title, size=14)
     for step in range(steps + 1):
         place = x(2.0**-step)
@@ -56,7 +52,7 @@ def panel(built: dict[str, Any], top: int) -> Iterator[str]:
         yield _text(LEFT - 8, y(tick / 100) + 4, str(tick), "end")
     yield f'<path d="M{LEFT} {y(whole):.1f}h{across}" stroke="{INK}" stroke-dasharray="2 4"/>'
     for number, line in enumerate(lines):
-        yield from _line(line, [(x(r["actual_kv"]), y(r["score"])) for r in line.rows])
+        yield from _line(line, [(x(cell.live), y(cell.score.mean)) for cell in line.cells])
         down_to = top + TOP + 10 + 17 * number
         yield _text(WIDE - RIGHT + 16, down_to, line.name, ink=line.style.colour)
 
@@ -77,26 +73,16 @@ def _text(
     return f'<text {where} fill="{ink}">{escape(said)}</text>'
 
 
-def drawn(results: Sequence[dict[str, Any]]) -> str:
-    """The whole picture of some results files."""
-    body = [part for number, one in enumerate(results) for part in panel(one, number * HIGH)]
-    size = f'width="{WIDE}" height="{HIGH * len(results)}"'
-    view = f'viewBox="0 0 {WIDE} {HIGH * len(results)}"'
+def drawn(results: Results) -> str:
+    """The whole picture."""
+    runs = results.main
+    body = [part for number, run in enumerate(runs) for part in panel(results, run, number * HIGH)]
+    size = f'width="{WIDE}" height="{HIGH * len(runs)}"'
+    view = f'viewBox="0 0 {WIDE} {HIGH * len(runs)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} font-family="sans-serif">'
     return "\n".join([head, *body, "</svg>"]) + "\n"
 
 
-def committed() -> list[dict[str, Any]]:
-    """The results of every evaluated model, the default one's first."""
-    files = sorted(RESULTS.glob("results*.json"), key=lambda path: len(path.name))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in files]
-
-
-def main() -> None:
+def draw(results: Results) -> None:
     """Write the figure."""
-    (ROOT / "frontier.svg").write_text(drawn(committed()), encoding="utf-8")
-    sys.stdout.write("docs/frontier.svg\n")
-
-
-if __name__ == "__main__":
-    main()
+    (ROOT / "frontier.svg").write_text(drawn(results), encoding="utf-8")

@@ -1,37 +1,49 @@
-"""Make every committed table again from the committed answers: `make results`.
+"""Make every committed table again from the committed answers and measurements: `make results`.
 
-For each `assets/results/answers/NAME.jsonl.xz` the tables, claims and intervals are computed anew
-and written to `assets/results/NAME.json` and `NAME.md` (`pocket` to `results`, `pocket-llava` to
-`results-pocket-llava`, which the page and the frontier draw). Results without a file of answers
-stay as they are. Then the frontier is drawn, and the documents' marked regions (`docs.regions`) and
-marked numbers (`docs.figures`) are written.
+From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv`,
+`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), from the JSON files of measurements
+`speed.csv` (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
+blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
 
+import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from docs import figures, frontier, regions
-from docs.figures import RESULTS
-from docs.regions import MAIN
-from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.evaluation import equal_bytes_table, report
+from docs import frontier
+from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
-from rotatek.evaluation.tables import Row, Table, tables
-from rotatek.methods.settings import BASELINE
+from rotatek.evaluation.cells import Cell, Results, joined, records, strongest, write
+from rotatek.evaluation.journal import weights_id
+from rotatek.evaluation.metrics import points
+from rotatek.evaluation.report import build, claim_lines, measured, table_of, type_of, unasked
+from rotatek.evaluation.speed_claims import SPEED, Speed
+from rotatek.evaluation.tables import Table, tables
+from rotatek.methods.tokens import TOKENS
+from rotatek.models import load
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TEXTS: Final = ("README.md", "DEPLOY.md", "docs/*.md", "assets/*/README.md")
+RESULTS: Final = ROOT / "assets" / "results"
+TEXTS: Final = ("README.md", "docs/*.md", "assets/*/README.md")
+BLOCK: Final = re.compile(r"(<!-- data: (\w[\w-]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+SUITES: Final = {  # in words, the main one first
+    "pocket (seed 0)": "training's own renderers, other seeds",
+    "pocket-unseen (seed 0)": "unseen renderers",
+    "questions.jsonl": "pages by other hands",
+}
+MAIN: Final = next(iter(SUITES))
 
 
-def rebuilt(kept: AnswerArchive) -> dict[str, Any]:
-    """The results that a file of answers amounts to: every table of which it has most rows."""
-    rows = [Row(UNCOMPRESSED, BASELINE), *(Row(*pair) for pair in kept.solved.items())]
-    made = [*tables().values(), equal_bytes_table.table_of(rows)]
+def rebuilt(kept: AnswerArchive) -> Results:
+    """What a file of answers amounts to: every table of which it has most rows."""
+    made = [*tables().values(), equal_bytes_table.table_of(kept.solved)]
     header = {name: value for name, value in kept.header.items() if name != "solved"}
     chosen = [table for table in made if _has(table, kept)]
-    return report.build(chosen, kept.items, kept.answers, header)
+    return build(chosen, kept.items, kept.answers, header)
 
 
 def _has(table: Table, kept: AnswerArchive) -> bool:
@@ -40,32 +52,194 @@ def _has(table: Table, kept: AnswerArchive) -> bool:
     return len(mine) > 1 and 2 * len(mine) > len(table.rows)
 
 
-def filled(text: str) -> str:
-    """A document with its regions and marked numbers as the data have them."""
-    return figures.written(regions.filled(text))
+def packed() -> list[Path]:
+    """Every committed file of answers, the main suite's first."""
+    found = sorted((RESULTS / "answers").glob(f"*{SUFFIX}"))
+    return sorted(found, key=lambda path: path.stat().st_size, reverse=True)
+
+
+def measurements() -> dict[str, Any]:
+    """The committed JSON files of measurements, by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted(RESULTS.glob("*.json"))}  # fmt: skip
+
+
+def everything(kept: Iterable[AnswerArchive]) -> tuple[Results, list[Speed]]:
+    """All tidy tables: of answers, and of the committed measurements."""
+    speeds = speed_claims.flat(measurements())
+    pairs, found = speed_claims.judged(speeds)
+    parts = [rebuilt(one) for one in kept]
+    parts.sort(key=lambda part: (part.runs[0]["suite"]["name"], part.runs[0]["model"]["name"]))
+    return joined([*parts, Results((), (), pairs, [*unasked(), *found])]), speeds
+
+
+def save(results: Results, speeds: Iterable[Speed], folder: Path) -> None:
+    """Write the tidy tables into a folder."""
+    results.save(folder)
+    write(folder / SPEED, Speed._fields, [one._asdict() for one in speeds])
+
+
+# --- Blocks -------------------------------------------------------------------------------------
+
+
+def equal_bytes(results: Results) -> str:
+    """Ours and the strongest rival at each size, and what ours loses on whole pages."""
+    heads, columns = ["times smaller"], []
+    for run in results.main:
+        name = run["model"]["name"]
+        pairs = [pair for pair in results.pairs if (pair.claim, pair.model) == ("rivals", name)]
+        heads += [f"{name}: ours", "strongest rival", "points", "ours on whole pages"]
+        columns.append(strongest(results.of(run)["rivals"], pairs))
+    body = []
+    for times in dict.fromkeys(times for found in columns for times in found):
+        line = [str(times)]
+        for found in columns:
+            ours, other, pair = found[times]
+            pages = points(ours.pages.mean, ours.pages[1:]) if ours.pages else ""
+            line += [
+                _scored(ours),
+                _scored(other),
+                points(pair.difference, (pair.low, pair.high)),
+                pages,
+            ]
+        body.append(line)
+    return table_of(heads, body)
+
+
+def _scored(cell: Cell) -> str:
+    """A score and the method's words with its bits."""
+    bits = cell.settings.get("bits") or cell.settings.get("number_bits")
+    words = cell.line.replace("(bits)", f"({bits:g} bits)") if bits else cell.line
+    pruner = TOKENS[cell.settings["tokens"]]
+    after = "" if pruner.stage == "nowhere" or pruner.label in words else f" after {pruner.label}"
+    return f"{100 * cell.score.mean:.1f}, {words}{after}"
+
+
+def runs(results: Results) -> str:
+    """What was asked of which weights, in which type, where; and whether those are shipped."""
+    heads = "model", "suite", "weights", "shipped", "type", "device", "questions", "settings"
+    body = []
+    for run in results.runs:
+        model, suite = run["model"], run["suite"]
+        mine = [cell for cells in results.of(run).values() for cell in cells]
+        same = model["weights"] == shipped(model["name"])
+        body.append((
+            model["name"], SUITES.get(suite["name"], suite["name"]), f"`{model['weights']}`",
+            "yes" if same else "no: replaced since", type_of(run), run["ran_on"]["device"],
+            f"{suite['questions']:,}", len({str(cell.settings) for cell in mine}),
+        ))  # fmt: skip
+    return table_of(heads, body)
+
+
+@lru_cache
+def shipped(name: str) -> str:
+    """The fingerprint of an embedded model's weights as they are in this checkout."""
+    return weights_id(load(name, "cpu"))
+
+
+def core(results: Results, suites: Iterable[str]) -> str:
+    """A few settings of every kind on some suites: score and live bytes, a column a model."""
+    shown = [run for suite in suites for run in results.runs if run["suite"]["name"] == suite]
+    columns = [{cell.row: cell for cell in results.of(run)["core"]} for run in shown]
+    heads = [f"{SUITES[run['suite']['name']]}: {run['model']['name']}" for run in shown]
+    body = ([row, measured(cell.nominal), *(_pair_of(cells[row]) for cells in columns)]
+            for row, cell in columns[0].items())  # fmt: skip
+    return table_of(["", "nominal", *heads], body)
+
+
+def _pair_of(cell: Cell) -> str:
+    mean, low, high = (100 * value for value in cell.score)
+    return f"{mean:.1f} ({low:.0f} to {high:.0f}) in {share(cell.live)}"
+
+
+def share(value: float, digits: int = 3) -> str:
+    """A share of one without its nought: .727; 1 as it is."""
+    return f"{value:.{digits}f}".removeprefix("0") if value < 1 else f"{value:.0f}"
+
+
+def claims(results: Results, measured: bool) -> str:
+    """Every claim of answers, or of measured values, as a line."""
+    mine = [one for one in results.found if (one.counted == "measured") == measured]
+    lines = claim_lines(mine)
+    return table_of(lines[0], (line.values() for line in lines))
+
+
+def pivot(
+    speeds: Sequence[Speed], row: Callable[[Speed], str], column: Callable[[Speed], str], head: str
+) -> str:
+    """Measured values as a table; values of one cell behind each other."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    columns = dict.fromkeys(column(one) for one in speeds)
+    for one in speeds:
+        mine = cells.setdefault(row(one), {})
+        mine.setdefault(column(one), []).append(measured(one.value))
+    body = ([words, *("; ".join(mine.get(name, [])) for name in columns)]
+            for words, mine in cells.items())  # fmt: skip
+    return table_of([head, *columns], body)
+
+
+def full_size(speeds: Sequence[Speed], models: Iterable[str], methods: Iterable[str] = ()) -> str:
+    """Whole models: MiB of the cache, a prefill, and a step, one by one and as a graph."""
+    names, only = set(models), set(methods)
+    wanted = ("kv_mib", "prefill_ms", "decode_ms", "graph_ms")
+    mine = [one for quantity in wanted for one in speeds
+            if (one.bench, one.quantity) == ("full_size", quantity)
+            and (one.model in names or not names) and (one.method in only or not only)]  # fmt: skip
+    if only:  # a line a model
+        words = {"kv_mib": "MiB", "graph_ms": "graph ms"}
+        mine = [one for one in mine if one.quantity in words]
+        return pivot(mine, lambda one: f"{one.model}, {one.tokens:,}",
+                     lambda one: f"{one.method}: {words[one.quantity]}",
+                     "model, visual tokens")  # fmt: skip
+    return pivot(mine, lambda one: one.method,
+                 lambda one: f"{one.model}, {one.tokens:,} visual tokens", "")  # fmt: skip
+
+
+def bench(speeds: Sequence[Speed], name: str) -> str:
+    """Microseconds of one benchmark, a row a shape and a column a method."""
+    mine = [one for one in speeds if (one.bench, one.quantity) == (name, "us")]
+    return pivot(mine, lambda one: f"{one.model}, {one.batch} x {one.tokens:,}",
+                 lambda one: one.method, "model, rows x visual tokens")  # fmt: skip
+
+
+def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], str]]:
+    """What draws each block, by name."""
+    kept = (speed_claims.WHOLE, speed_claims.OURS, "RotateK k=32 r=32")
+    return {
+        "equal-bytes": lambda: equal_bytes(results),
+        "runs": lambda: runs(results),
+        "core": lambda: core(results, [MAIN]),
+        "core-unseen": lambda: core(results, [name for name in SUITES if name != MAIN]),
+        "claims": lambda: claims(results, measured=False),
+        "speed-claims": lambda: claims(results, measured=True),
+        "full-size": lambda: full_size(speeds, speed_claims.MODELS.values()),
+        "families": lambda: full_size(speeds, (), kept),
+        "parts": lambda: bench(speeds, "baselines"),
+        "planes": lambda: bench(speeds, "planes"),
+    }
+
+
+def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
+    """A document with its blocks as the data have them."""
+    return BLOCK.sub(lambda found: f"{found[1]}{made[found[2]]()}\n{found[4]}", text)
 
 
 def texts() -> Iterator[Path]:
-    """Every document that may hold a figure."""
+    """Every document that may hold a block."""
     for pattern in TEXTS:
         yield from sorted(ROOT.glob(pattern))
 
 
-def packed() -> Iterator[Path]:
-    """Every committed file of answers."""
-    yield from sorted((RESULTS / "answers").glob(f"*{SUFFIX}"))
-
-
 def main() -> None:
-    """Write results, the figure and the documents' regions and numbers."""
-    for path in packed():
-        name = path.name.removesuffix(SUFFIX)
-        built, stem = rebuilt(unpack(path)), MAIN.get(name, name)
-        report.save(built, RESULTS / f"{stem}.json")
-        sys.stdout.write(f"assets/results/{stem}.json\n")
-    frontier.main()
+    """Write the tidy tables, the figure and the documents' blocks."""
+    results, speeds = everything(unpack(path) for path in packed())
+    save(results, speeds, RESULTS)
+    read_back = Results.load(RESULTS)
+    frontier.draw(read_back)
+    made = blocks(read_back, records(RESULTS / SPEED, Speed))
     for path in texts():
-        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+    sys.stdout.write(f"{len(results.cells):,} cells, {len(results.pairs):,} comparisons\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: the decoder step, the paper's loop, the goals table."""
+"""The benchmarks' own parts: the decoder step, the paper's loop, the table."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.kernels import goals, planes, prefill, rebuilt, step, tune
+from benchmarks.kernels import compare, planes, prefill, rebuilt, step, tune
 from benchmarks.kernels.arms import PACKS, Shape
 from benchmarks.kernels.cases import FP8
 from benchmarks.kernels.linear import TILES, Tile, overlaps, streamed
@@ -130,27 +130,29 @@ def test_small_layers_are_repeated_until_the_l2_is_cold() -> None:
     assert layers_for(1 << 30) == 4
 
 
-def test_goals_table_prints_what_was_measured() -> None:
+def test_a_table_prints_every_number_that_was_measured() -> None:
     timing = {"us": 4.25, "low_us": 4.0, "high_us": 4.5}
-    shape = {"Hq": 32, "Hkv": 8, "B": 1, "N": 2880, "M": 64, "k": 32}
-    row = {"shape": shape, "times": {"ours": timing}, "over_paper": 3.5, "mib": 7.0}
+    row = {"shape": {"Hq": 32, "N": 2880}, "times": {"ours": timing}, "over_paper": 3.5}
+    solver = {"matrices": 256, "ms": {"ours k=32": 0.15}, "spectra": {"misses": {"32": ["x"]}}}
     found = {
         "hardware": "a GPU",
         "attention": {"read_bytes_per_s": 4e12, "rows": [row], "refused": ["shape: cudnn: no"]},
-        "capacity": {"rows": [{"model": "m", "N": 5, "batch": {"dense": 2, "k=32": 3},
-                               "tokens_per_s": {"dense": 10.0, "k=32": 15.0}, "gain": 1.5}]},
+        "capacity": {"rows": [{"model": "m", "N": 5, "batch": {"dense": 2}, "gain": 1.5}]},
+        "solver": solver,
     }  # fmt: skip
-    text = goals.table(found)
-    assert "| 32/8 B=1 N=2880 M=64 k=32 | 7 | 4.2 | - |" in text
-    assert (
-        "3.50" in text
-        and "Refused: shape: cudnn: no" in text
-        and "| m | 5 | k=32 | 3 | 15 | 1.50 |" in text
-    )
+    lines = compare.table(found).splitlines()
+    assert [line for line in lines if line.startswith("|")][2:] == [
+        "| attention | Hq=32 N=2880 | times, ours, us | 4.25 |",
+        "| attention | Hq=32 N=2880 | over_paper | 3.5 |",
+        "| capacity | model=m N=5 | batch, dense | 2 |",
+        "| capacity | model=m N=5 | gain | 1.5 |",
+        "| solver | matrices=256 | ms, ours k=32 | 0.15 |",
+    ]
+    assert lines[-1] == "Refused: shape: cudnn: no" and "a GPU" in lines[0]
 
 
 def test_capacity_runs_every_arm_in_as_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own way at a tiny model, the timing left out: batches, real steps, and the goals."""
+    """Its own way at a tiny model, the timing left out: batches and real steps."""
     seen: list[tuple[int, int]] = []
 
     def timed(decoder: Decoder, token: Tensor, caches: list[Cache]) -> tuple[Tensor, Tensor]:
@@ -171,28 +173,6 @@ def test_capacity_runs_every_arm_in_as_much_memory(monkeypatch: pytest.MonkeyPat
     assert row["batch"]["dense"] == 2 < row["batch"][step.DIGITS] and row["gain_digits"] > 1
     assert all(weight <= 1.2 * budget for _, weight in seen)  # bases of k = 32 are not counted
     assert seen[-1][1] <= budget
-    text = goals.goals({"capacity": found})
-    assert "24 bytes a token and head, Llama3-8B: >= 6.0" in text
-
-
-def test_both_kinds_of_keys_are_judged_and_both_ways_of_a_step_shown() -> None:
-    share = {"trained: together": 0.0071, "noise: together": 0.0105, "trained: beside": 0.03}
-    ms = {"k=32": 4.0, "dense": 4.1, "k=32, overlapped": 4.25, "dense, overlapped": 4.3}
-    whole = {
-        "model": "m", "B": 1, "N": 5, "overlap": False, "ms": ms,
-        "gain": 1.02, "roofline_gain": 1.0,
-        "of_roofline": {"k=32": 0.78, "dense": 0.77}, "tokens_equal_eager": {"k=32": True},
-    }  # fmt: skip
-    found = {
-        "prefill": {"rows": [{"model": "m", "us": {"prefill": 75e3}, "share": share}]},
-        "step": {"rows": [whole]},
-    }
-    assert "| prefill overhead, m, N = 2,880: <= 1 % | 0.71 % (noise: 1.05 %) | yes |" in (
-        goals.goals(found)
-    )
-    text = goals.table(found)
-    assert "| m B=1 N=5 | 4.00 | 4.10 | 4.25 / 4.30 overlapped | 0.78 |" in text
-    assert "noise: together" in text and "| 1.05 % |" in text
 
 
 @pytest.mark.parametrize("name", planes.MIXES)
@@ -204,25 +184,6 @@ def test_a_mix_has_the_bytes_it_is_called_after(name: str) -> None:
     tokens = shape.B * shape.Hkv * shape.N
     assert sum(side.data.nbytes for side in sides) == int(name.split()[0]) * tokens
     assert all(side.widest * 16 == int(side.counts.sum(-1).max()) for side in sides)
-
-
-def test_goals_of_planes_are_judged() -> None:
-    shape = {"Hq": 32, "Hkv": 8, "B": 32, "N": 16384, "M": 64, "k": 32}
-    times = {"24": {"us": 50.0}, "dense fp8": {"us": 250.0}}
-    row = {"shape": shape, "times": times}
-    row |= {"over_best_dense": {"24": 9.3}, "over_fp8_dense": {"24": 2.4}}
-    small = {**row, "shape": {**shape, "B": 1, "N": 2880}}
-    packed = {"model": "m", "us": 800.0, "words_that_differ": 0.004}
-    found = {
-        "planes": {"rows": [row, small]},
-        "packing": {"rows": [packed]},
-        "prefill": {"rows": [{"model": "m", "us": {"prefill": 8e4}, "share": {}}]},
-    }
-    text = goals.goals({name: found[name] for name in ("planes", "packing")})
-    assert "| 9.30 | yes |" in text and "| 2.40 | no |" in text and "| 50.00 us | no |" in text
-    assert goals.table({"planes": found["planes"], "packing": found["packing"]}).count("9.30") == 2
-    judged = list(goals._judge_planes(found))
-    assert judged[-1][1:] == ("1.00 %", True)
 
 
 @pytest.mark.parametrize("method", [rebuilt.THINK, rebuilt.SPARK])

@@ -12,4 +12,4 @@ for suite in assets/handmade "$result/drawn/scanned"; do
     cat "$result/$(basename "$suite").txt"
 done
 "$python" -m pocket.evaluation.score --card assets/results/pocket-others.json \
-    --scanned "$result/scanned/results.json"
+    --scanned "$result/scanned"

@@ -25,6 +25,7 @@ from pocket.evaluation.questions import SIZES, draw_items
 from pocket.generate import SPLITS
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
+from rotatek.evaluation.cells import Results
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
@@ -35,7 +36,6 @@ RESULTS: Final = Path(__file__).parents[2] / "assets" / "results"
 USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes of their own
 COMMAND: Final = "python -m pocket.evaluation.score FILE.jsonl"
 COMPRESSION: Final = "sh pocket/evaluation/compression.sh RESULT_FOLDER 4"
-CARD_ROW: Final = ("label", "nominal_kv", "actual_kv", "score", "interval")
 LEAST: Final = 25  # answers of a bin of confidence
 LONGEST: Final = 96  # tokens of an answer; whole pages are not asked for here
 
@@ -180,11 +180,16 @@ def read_files(files: list[dict[str, Any]], device: str) -> dict[str, Any]:
     return {"command": COMMAND, "type": kind, "device": device, "files": files}
 
 
-def scanned_table(path: Path) -> dict[str, Any]:
-    """The table of a results.json of `rotatek evaluate`, as the card is drawn from it."""
-    (table,) = json.loads(path.read_text(encoding="utf-8"))["tables"]
-    rows = [{name: row[name] for name in CARD_ROW} for row in table["rows"]]
-    return {"scanned": {"command": COMPRESSION, "questions": table["questions"], "rows": rows}}
+def scanned_table(folder: Path) -> dict[str, Any]:
+    """The table of a folder of `rotatek evaluate`, as the card shows it."""
+    results = Results.load(folder)
+    rows = [
+        {"label": cell.row, "nominal_kv": cell.nominal, "actual_kv": cell.live,
+         "score": cell.score.mean, "interval": [cell.score.low, cell.score.high]}
+        for cell in results.cells
+    ]  # fmt: skip
+    questions = results.runs[0]["tables"][0]["questions"]
+    return {"scanned": {"command": COMPRESSION, "questions": questions, "rows": rows}}
 
 
 def told(given: list[Answer]) -> list[list[Any]]:
@@ -220,7 +225,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     p.add_argument("--json", type=Path, help="write all figures and answers here")
     p.add_argument("--card", type=Path, help="keep the figures here for the model's card")
-    p.add_argument("--scanned", type=Path, help="... and those of this results.json")
+    p.add_argument("--scanned", type=Path, help="... and those of this folder of `evaluate`")
     args = p.parse_args(argv)
     files = [*args.files]
     files += [write(split, args.documents, args.folder / split) for split in args.splits]

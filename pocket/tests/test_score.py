@@ -9,6 +9,7 @@ import pytest
 
 from pocket.evaluation import score
 from pocket.evaluation.score import Answer, Asked, is_right, report
+from rotatek.evaluation.cells import Cell, Results, Score
 from rotatek.evaluation.suite import FileSuite
 from rotatek.page.confidence import Bin, doubted
 
@@ -55,15 +56,21 @@ def test_a_split_is_written_as_other_tools_read_it(tmp_path: Path) -> None:
 
 
 def test_the_card_keeps_what_is_not_given(tmp_path: Path) -> None:
-    card, results = tmp_path / "card.json", tmp_path / "results.json"
-    row = dict.fromkeys(score.CARD_ROW, 1) | {"more": 2}
-    results.write_text(json.dumps({"tables": [{"questions": 7, "rows": [row]}]}))
+    card, folder = tmp_path / "card.json", tmp_path / "scanned"
+    settings = {"tokens": "none", "channels": "full"}
+    fields = ("m", "s", "t", "Whole", "", 0, settings, 1.0, 0.5, None, None, None, None)
+    run = {"model": {"name": "m"}, "tables": [{"name": "t", "questions": 7}]}
+    Results([run], [Cell(*fields, Score(0.75, 0.5, 1.0))]).save(folder)
     card.write_text("{}")
-    score.main(["--card", str(card), "--scanned", str(results)])
+    score.main(["--card", str(card), "--scanned", str(folder)])
     score.keep(card, score.read_files([{"file": "real", "right": 0.6}], "cpu"))
     kept = json.loads(card.read_text())
     assert kept["files"][0]["file"] == "real" and kept["type"] == "fp32"
-    assert kept["scanned"]["questions"] == 7 and "more" not in kept["scanned"]["rows"][0]
+    assert kept["scanned"]["questions"] == 7
+    (row,) = kept["scanned"]["rows"]
+    assert row == {
+        "label": "Whole", "nominal_kv": 1, "actual_kv": 0.5, "score": 0.75, "interval": [0.5, 1],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["training/first.sh", "training/smoke.sh", "training/chain.sh"])

@@ -18,6 +18,7 @@ from rotatek.errors import UserError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, setting_id
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
+from rotatek.evaluation.tables import Row
 from rotatek.inputs.text_files import as_lines, lines_of, parsed
 from rotatek.methods.settings import Settings
 
@@ -43,10 +44,9 @@ class AnswerArchive(NamedTuple):
     answers: Answers
 
     @property
-    def solved(self) -> dict[str, Settings]:
-        """The rows of rivals that were solved for this run, by label."""
-        rows = self.header.get("solved", {})
-        return {label: Settings.from_dict(one) for label, one in rows.items()}
+    def solved(self) -> list[Row]:
+        """The rows of rivals that were solved for this run."""
+        return equal_bytes_table.rows_from(self.header.get("solved", {}))
 
     @property
     def name(self) -> str:

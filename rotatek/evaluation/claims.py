@@ -1,116 +1,178 @@
-"""What the RotateK paper claims, and what we expect beyond it, beside what the answers say.
+"""What the RotateK paper claims of answers, and what we expect beyond it; how a claim is judged.
 
-A claim is a topic, under which the tables file pairs of rows. It is judged twice: *nominal*, the
-two rows as they stand (one nominal share, as the paper counts), and *live*, the first row against
-the second row's method at the first one's live bytes.
+A claim names pairs of rows; the tables file them under its key. Each pair speaks for it, against
+it, or does not tell, by its own paired 95 % interval. A claim is *found* if its mean over pairs is,
+and no single pair contradicts it; *mixed* if some pairs speak for it and others against; *better*
+if all that contradicts an "about" is better than it; *not found* if nothing speaks for it; else
+*open*. Intervals are not corrected for their number: of a hundred comparisons of equals, two or
+three speak against a claim by chance.
 
-Equal live bytes: a method's line is every row of the evaluation with the same pruner and method,
-whatever its shares, that answered the same questions; rows that another of the line beats in fewer
-bytes are left out. At b bytes the line's score of a question lies straight between its scores under
-the two neighbouring rows; above the heaviest row it is that row's, which b bytes would hold, too.
-Below the lightest there is nothing to compare with.
-
-A topic's difference is the mean over its pairs, question by question, so that its interval is
-paired, and resampled by picture. `rotatek.evaluation.speed_claims` judges claims of latency and
-memory.
+A claim is counted *nominal*, its two rows as they stand, or *live*, the first row against the
+second one's method at the first one's live bytes: a method's line is every row with the same pruner
+and method that answered the same questions, without those that another of the line beats in fewer
+bytes. At b bytes its score lies straight between the two neighbouring rows'; above the heaviest it
+is that row's, which b bytes would hold, too. Below the lightest there is nothing to compare with.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.evaluation.metrics import paired_interval
+from rotatek.evaluation.cells import Found, Pair, Score
+from rotatek.evaluation.metrics import Resampled
 from rotatek.evaluation.tables import Claim
-from rotatek.methods.channels.base import Relation
 from rotatek.methods.settings import Settings
 
 Floats = NDArray[np.float64]
 ABOUT: Final = 0.02  # "about as good": within two points
-MARGINAL: Final = 0.006  # what the paper calls a marginal difference
-FOUND, NOT_FOUND, OPEN = "found", "not found", "open"
+FOUND, BETTER, MIXED, NOT_FOUND, OPEN = "found", "better", "mixed", "not found", "open"
+NOMINAL, LIVE = "nominal", "live"
+BOTH: Final = (LIVE, NOMINAL)
 
 
 class Stated(NamedTuple):
-    """A claim in words, and where it stands; "" for what we expect beyond the paper."""
+    """A claim in words, where the paper states it ("" beyond the paper), and how it is counted."""
 
     text: str
     where: str
+    counts: tuple[str, ...] = (NOMINAL,)
 
+
+SOLVED: Final = ("solved",)  # rows that stand at equal live bytes already
 
 CLAIMS: Final = {
-    "cost": Stated("Dropping tokens alone costs answers", "introduction, tables 1 and 5"),
-    "joint": Stated("Dropping tokens and channels beats dropping tokens alone", "tables 1 and 5"),
-    "think": Stated("RotateK is above ThinK after the same pruner", "tables 1 and 5, figure 5"),
-    "kinds": Stated("So it is for each kind of question", "section 4.1"),
-    "gap": Stated("The gap widens as the budget shrinks", "appendix, tables 1 and 5"),
-    "frontier": Stated("At any budget, joint pruning to .25 of the channels is above", "figure 4"),
-    "less": Stated("At fixed tokens, leaving channels out costs little down to .25", "figure 4"),
-    "half": Stated("At half of the channels all methods are alike", "figure 5"),
-    "steep": Stated("ThinK falls steeply as more channels go", "figure 5"),
-    "flat": Stated("RotateK falls less steeply than ThinK", "figure 5"),
-    "eighty": Stated("At a fifth of the channels SparK (mean) is above RotateK", "figure 5"),
-    "spark": Stated("RotateK is level with SparK (mean) after the same pruner", "figure 5"),
-    "joint-long": Stated("Long answers: joint pruning beats tokens alone", "table 2"),
-    "think-long": Stated("Long answers: RotateK is above ThinK", "table 2"),
-    "level-long": Stated("Long answers: ThinK is level with tokens alone", "table 2"),
-    "solver": Stated("Five steps of subspace iteration match all eigenvectors", "table 4"),
-    "printed": Stated("So does the loop as it is printed", "table 4, algorithm 1"),
-    "weighting": Stated("Weighting by the queries is the safer default", "table 4"),
-    "think-alone": Stated("RotateK is above ThinK alone", "figure 5, extended"),
-    "spark-alone": Stated("RotateK is level with SparK (mean) alone", "figure 5, extended"),
-    "spark-other": Stated("RotateK is level with SparK (signs) after the same pruner", ""),
-    "spark-long": Stated("Long answers: RotateK is level with SparK (mean)", ""),
-    "spark-long-other": Stated("Long answers: RotateK is level with SparK (signs)", ""),
-    "widths": Stated("Adaptive widths beat uniform ones", ""),
-    "values": Stated("Rotated Values beat dropping tokens alone", ""),
+    "cost": Stated("Dropping tokens alone costs answers", "introduction, tables 1 and 4"),
+    "joint": Stated("Dropping tokens and channels beats dropping tokens alone", "tables 1 and 4",
+                    BOTH),
+    "think": Stated("RotateK is above ThinK after the same pruner, at a quarter of the channels",
+                    "tables 1 and 4", BOTH),
+    "kinds": Stated("It is above ThinK for each kind of question", "section 4.1", BOTH),
+    "gap": Stated("The gaps widen as the budget shrinks", "tables 1 and 4"),
+    "frontier": Stated("At every budget, joint pruning is above dropping tokens alone", "figure 5",
+                       BOTH),
+    "less": Stated("At fixed tokens, leaving channels out down to a quarter costs little",
+                   "figure 5"),
+    "half": Stated("At half of the channels all methods are alike", "figure 6"),
+    "think-fixed": Stated("At fewer channels RotateK is above ThinK", "figure 6", BOTH),
+    "steep": Stated("ThinK falls steeply as more channels go", "figure 6"),
+    "flat": Stated("RotateK falls less steeply than ThinK", "figure 6"),
+    "spark-fixed": Stated("At fewer channels RotateK is level with SparK (mean)", "figure 6", BOTH),
+    "eighty": Stated("At a fifth of the channels SparK (mean) is above RotateK", "figure 6"),
+    "joint-long": Stated("Long answers: joint pruning beats dropping tokens alone", "table 2",
+                         BOTH),
+    "think-long": Stated("Long answers: RotateK is above ThinK", "table 2", BOTH),
+    "level-long": Stated("Long answers: ThinK is level with dropping tokens alone", "table 2"),
+    "solver": Stated("Five steps of subspace iteration match all eigenvectors", "table 3"),
+    "printed": Stated("So does the loop as it is printed", "appendix E, algorithm 1"),
+    "weighting": Stated("Weighting by the queries is the safer choice", "table 3"),
+    "weighting-alone": Stated("It is so where no token is dropped, at 32 and 12 channels", ""),
+    "think-alone": Stated("RotateK is above ThinK where no token is dropped", "", BOTH),
+    "spark-alone": Stated("RotateK is level with SparK (mean) where no token is dropped", "", BOTH),
+    "spark": Stated("RotateK is level with SparK (mean) after the same pruner, at a quarter of the "
+                    "channels", "", BOTH),
+    "spark-other": Stated("So it is with SparK (signs)", "", BOTH),
+    "spark-long": Stated("Long answers: RotateK is level with SparK (mean)", "", BOTH),
+    "spark-long-other": Stated("Long answers: RotateK is level with SparK (signs)", "", BOTH),
+    "widths": Stated("Adaptive widths beat uniform ones", "", BOTH),
+    "values": Stated("Rotated Values beat dropping tokens alone", "", BOTH),
     "lossless": Stated("Narrow Keys and Values cost less than two points", ""),
     "bits": Stated("Channels of .5 to 2 bits cost less than two points", ""),
-    "rivals": Stated("Ours beyond the paper beats every rival of equal live bytes", ""),
-    "lot": Stated("A pruner beats tokens by lot", ""),
+    "rivals": Stated("Adaptive widths and bits beat every rival of the same live bytes", "",
+                     SOLVED),
+    "rivals-bits": Stated("Channels with bits do", "", SOLVED),
+    "control": Stated("Every token pruner beats a random choice", ""),
 }  # fmt: skip
 
-# What the paper says and no table of ours asks, with the reason.
+# What the paper says and no table here asks, with the reason.
 UNASKED: Final = {
     "InfoVQA gains more than ten points with Qwen2.5-VL-7B":
         ("section 4.1", "it needs that model's weights and lmms-eval"),
+    "Of 40 cells ThinK wins five, by less than .6 points; TextVQA and VizWiz are level or better":
+        ("section 4.1", "they need both models' weights and lmms-eval"),
     "The five benchmarks' and two open-ended ones' own figures":
-        ("tables 1, 2 and 5", "they need both models' weights, lmms-eval and a judge"),
-    "Informative channels differ from token to token":
+        ("tables 1, 2 and 4", "they need both models' weights, lmms-eval and a judge"),
+    "Informative channels differ from token to token, a few are outliers":
         ("figure 2", "the page draws the masks of any run under Look inside; no table counts them"),
     "Rotation gathers Keys in few channels":
         ("figure 3", "the page draws a run's energy and spectrum under Look inside"),
     "Bases calibrated offline serve as well":
-        ("appendix, settings", "the paper gives no figure"),
+        ("appendix B", "the paper gives no figure"),
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A setting's scores.
+def says(relation: str, low: float, high: float) -> str:
+    """What a 95 % interval of a difference says about an expectation.
+
+    "at least": for above 0, against below 0. "about": for inside two points either way, against
+    (or better) outside. Two rows that are the same speak for both.
+    """
+    if relation == "about":
+        if low >= -ABOUT and high <= ABOUT:
+            return "for"
+        return "better" if low > ABOUT else "against" if high < -ABOUT else "open"
+    if low > 0 or low == high == 0:
+        return "for"
+    return "against" if high < 0 else "open"
+
+
+def verdict(mean: str, pairs: Sequence[str]) -> str:
+    """What a claim comes to.
 
     Args:
-        settings: which.
-        scores: by question.
-        bytes: mean share of live bytes over those questions.
+        mean: what its mean over pairs says.
+        pairs: what every single pair says.
+    """
+    against = {one for one in pairs if one in ("against", "better")}
+    if against == {"better"}:
+        return BETTER
+    if against:
+        return MIXED if {"for", "better"} & set(pairs) else NOT_FOUND
+    return {"for": FOUND, "against": NOT_FOUND, "better": BETTER}.get(mean, OPEN)
+
+
+def summed_up(key: str, model: str, count: str, pairs: Sequence[Pair], mean: Score) -> Found:
+    """A claim of answers as its pairs have it, with their mean."""
+    words = [pair.says for pair in pairs]
+    whole = says(pairs[0].relation, mean.low, mean.high)
+    against = sum(one in ("against", "better") for one in words)
+    text, where, _ = CLAIMS[key]
+    return Found(
+        key,
+        text,
+        where,
+        model,
+        count,
+        verdict(whole, words),
+        len(pairs),
+        against,
+        mean.mean,
+        mean.low,
+        mean.high,
+    )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A setting's answers to every question, NaN where it was not asked.
+
+    Args:
+        score: [n] in [0, 1].
+        live: [n] shares of live bytes.
     """
 
-    settings: Settings
-    scores: Mapping[str, float]
-    bytes: float
+    score: Floats
+    live: Floats
+
+    def has(self, mask: NDArray[np.bool_]) -> bool:
+        """Whether it answered all of some questions."""
+        return not np.isnan(self.score[mask]).any()
 
 
-class Pair(NamedTuple):
-    """A claim's difference, question by question."""
-
-    relation: Relation
-    names: tuple[str, ...]
-    difference: Floats
-
-
-Line = Sequence[tuple[float, Floats]]  # (bytes, scores of the same questions), bytes rising
+Line = list[tuple[float, Floats]]  # (bytes, scores of the same questions), bytes rising
 
 
 def kind_of(settings: Settings) -> tuple[str, Any]:
@@ -121,17 +183,13 @@ def kind_of(settings: Settings) -> tuple[str, Any]:
     return settings.pruning.name, method.at(0.25) if method.drops_channels else method
 
 
-def line_of(scored: Iterable[Scored], names: Sequence[str]) -> Line:
+def line_of(answered: Iterable[Answered], mask: NDArray[np.bool_]) -> Line:
     """A method's rows that answered every one of the questions, without those that are beaten."""
-    points = [
-        (one.bytes, np.array([one.scores[name] for name in names]))
-        for one in scored
-        if all(name in one.scores for name in names)
-    ]
-    kept: list[tuple[float, Floats]] = []
-    for share, scores in sorted(points, key=lambda point: (point[0], -point[1].mean())):
-        if not kept or scores.mean() > kept[-1][1].mean():
-            kept.append((share, scores))
+    points = [(float(one.live[mask].mean()), one.score) for one in answered if one.has(mask)]
+    kept: Line = []
+    for share, score in sorted(points, key=lambda point: (point[0], -point[1][mask].mean())):
+        if not kept or score[mask].mean() > kept[-1][1][mask].mean():
+            kept.append((share, score))
     return kept
 
 
@@ -148,109 +206,88 @@ def at_bytes(line: Line, share: float) -> Floats | None:
     return (1 - weight) * below + weight * above
 
 
+@dataclass
 class Judge:
-    """Judges claims on scores.
+    """Compares settings on the questions of a run.
 
     Args:
-        scored: every setting of a run.
-        groups: the picture of each question.
+        model: whose answers.
+        answered: by setting.
+        documents: [n], the picture of each question.
+        kinds: [n], the kind of each question.
     """
 
-    def __init__(self, scored: Sequence[Scored], groups: Mapping[str, int]) -> None:
-        self.groups = groups
-        self.by_settings = {one.settings: one for one in scored}
-        self.lines: dict[tuple[str, Any], list[Scored]] = {}
-        for one in scored:
-            self.lines.setdefault(kind_of(one.settings), []).append(one)
+    model: str
+    answered: Mapping[Settings, Answered]
+    documents: NDArray[np.int64]
+    kinds: NDArray[np.str_]
+    drawn: dict[bytes, Resampled] = field(default_factory=dict)
+    lines: dict[tuple[str, Any], list[Answered]] = field(default_factory=dict)
 
-    def nominal(self, first: Settings, second: Settings, names: Sequence[str]) -> Floats:
-        """First less second, question by question."""
-        one, other = (self.by_settings[settings].scores for settings in (first, second))
-        return np.array([one[name] - other[name] for name in names])
+    def __post_init__(self) -> None:
+        for settings, one in self.answered.items():
+            self.lines.setdefault(kind_of(settings), []).append(one)
 
-    def live(self, first: Settings, second: Settings, names: Sequence[str]) -> Floats | None:
-        """First less the second's method at the first one's live bytes, if it can be so light."""
-        if second.is_baseline or kind_of(first) == kind_of(second):
-            return None
-        one = self.by_settings[first]
-        line = line_of(self.lines[kind_of(second)], names)
-        other = at_bytes(line, one.bytes)
-        return None if other is None else np.array([one.scores[name] for name in names]) - other
+    def mean(self, values: Floats, mask: NDArray[np.bool_] | None = None) -> Score:
+        """The mean of values [n] over the questions of a mask, or where they are numbers."""
+        mask = ~np.isnan(values) if mask is None else mask
+        key = mask.tobytes()
+        if key not in self.drawn:
+            self.drawn[key] = Resampled(self.documents[mask])
+        return Score(float(values[mask].mean()), *self.drawn[key].interval(values[mask]))
 
     def difference(
-        self, claim: Claim, rows: Mapping[str, Settings], names: Sequence[str], live: bool
+        self, claim: Claim, rows: Mapping[str, Settings], mask: NDArray[np.bool_], count: str
     ) -> Floats | None:
-        """A claim's, question by question; of a gap, what it exceeds the other by."""
-        margin: Callable[[Settings, Settings, Sequence[str]], Floats | None]
-        margin = self.live if live else self.nominal
-        found = margin(rows[claim.first], rows[claim.second], names)
-        if claim.over is None or found is None:
-            return found
-        first, second = claim.over
-        other = margin(rows[first], rows[second], names)
-        return None if other is None else found - other
+        """A claim's, NaN beyond the mask; of a gap, what it exceeds the other by; or None."""
+        margin = partial(self.live if count == LIVE else self.nominal, mask=mask)
+        found = margin(rows[claim.first], rows[claim.second])
+        if found is not None and claim.over is not None:
+            other = margin(*(rows[label] for label in claim.over))
+            found = None if other is None else found - other
+        return None if found is None else np.where(mask, found, np.nan)
 
-    def found(self, pair: Pair) -> dict[str, Any]:
-        """A mean difference with its interval, and what it says."""
-        groups = np.array([self.groups[name] for name in pair.names], dtype=np.int64)
-        low, high = paired_interval(pair.difference, np.zeros_like(pair.difference), groups)
-        return {
-            "difference": round(float(pair.difference.mean()), 5),
-            "interval": [round(low, 5), round(high, 5)],
-            "verdict": verdict(pair.relation, low, high),
-        }
+    def nominal(self, first: Settings, second: Settings, mask: NDArray[np.bool_]) -> Floats:
+        """First less second, question by question."""
+        return self.answered[first].score - self.answered[second].score
 
-    def pooled(self, pairs: Sequence[Pair]) -> dict[str, Any] | None:
-        """The mean over pairs of the questions that all of them share."""
-        if not pairs:
+    def live(self, first: Settings, second: Settings, mask: NDArray[np.bool_]) -> Floats | None:
+        """First less the second's method at the first one's live bytes, if it can be so light."""
+        kind = kind_of(second)
+        if second.is_baseline or kind_of(first) == kind:
             return None
-        shared = set(pairs[0].names).intersection(*(pair.names for pair in pairs))
-        names = tuple(name for name in pairs[0].names if name in shared)
-        if not names:
-            return None
-        rows = [dict(zip(pair.names, pair.difference, strict=True)) for pair in pairs]
-        mean = np.array([np.mean([row[name] for row in rows]) for name in names])
-        found = self.found(Pair(pairs[0].relation, names, mean))
-        return found | {"pairs": len(pairs), "questions": len(names)}
+        one = self.answered[first]
+        other = at_bytes(line_of(self.lines[kind], mask), float(one.live[mask].mean()))
+        return None if other is None else one.score - other
 
-    def of_kinds(self, pairs: Sequence[Pair], kinds: Mapping[str, str]) -> dict[str, Any] | None:
-        """Pooled pairs in the kind of question where they differ least; found if no kind is behind.
+    def pair(self, claim: Claim, table: str, count: str, difference: Floats) -> Pair:
+        """A comparison with its interval, and what it says."""
+        mean = self.mean(difference)
+        second = claim.second
+        if claim.over:
+            second += f", more than {' over '.join(claim.over)}"
+        questions = int((~np.isnan(difference)).sum())
+        told = says(claim.relation, mean.low, mean.high)
+        words = claim.topic, self.model, table, count, claim.first, second, claim.relation
+        return Pair(*words, questions, mean.mean, mean.low, mean.high, told)  # fmt: skip
 
-        Args:
-            pairs: of a claim.
-            kinds: of every question.
-        """
+    def by_kind(self, differences: Sequence[Floats], count: str) -> list[tuple[Pair, Floats]]:
+        """The mean of some differences for each kind of question, as pairs of their own."""
         found = []
-        for kind in dict.fromkeys(kinds.values()):
-            own = [_among(pair, {name for name in pair.names if kinds[name] == kind})
-                   for pair in pairs]  # fmt: skip
-            one = self.pooled(own)
-            found += [one] if one else []
-        if not found:
-            return None
-        behind = any(one["interval"][1] < -MARGINAL for one in found)
-        level = all(one["interval"][0] > -MARGINAL for one in found)
-        least = min(found, key=lambda one: one["difference"])
-        return least | {"verdict": NOT_FOUND if behind else FOUND if level else OPEN}
+        for kind in dict.fromkeys(self.kinds.tolist()):
+            mean = np.mean(differences, axis=0)
+            mine = np.where(self.kinds == kind, mean, np.nan)
+            if not np.isnan(mine).all():
+                claim = Claim(f"RotateK, {kind}", f"ThinK, {kind}", topic="kinds")
+                found.append((self.pair(claim, "all budgets", count, mine), mine))
+        return found
 
+    def found(self, key: str, count: str, made: Sequence[tuple[Pair, Floats]]) -> Found:
+        """A claim over its pairs: the mean is over the questions that all of them share.
 
-def _among(pair: Pair, names: set[str]) -> Pair:
-    """A pair on some of its questions."""
-    mine = np.array([name in names for name in pair.names], dtype=bool)
-    kept = tuple(name for name in pair.names if name in names)
-    return Pair(pair.relation, kept, pair.difference[mine])
-
-
-def verdict(relation: str, low: float, high: float) -> str:
-    """What a 95 % interval of a difference says about an expectation.
-
-    "at least": found above 0, not found below 0. "about": found inside two points either way, not
-    found outside. Anything else is open: the data do not tell. An identical pair is found.
-    """
-    if relation == "about":
-        if low >= -ABOUT and high <= ABOUT:
-            return FOUND
-        return f"{NOT_FOUND} (better)" if low > ABOUT else NOT_FOUND if high < -ABOUT else OPEN
-    if low > 0 or low == high == 0:
-        return FOUND
-    return NOT_FOUND if high < 0 else OPEN
+        Of kinds of questions, which share none, it is the least kind's.
+        """
+        mean = np.mean([difference for _, difference in made], axis=0)
+        if np.isnan(mean).all():
+            mean = min((difference for _, difference in made), key=np.nanmean)
+        return summed_up(key, self.model, count, [pair for pair, _ in made], self.mean(mean))

@@ -10,13 +10,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rotatek.compare.columns import QUARTER, pruners, reducers, title_of
 from rotatek.compare.equal_bytes import NEAR, Scale, rivals, settings_for_budget
-from rotatek.evaluation.claims import kind_of
 from rotatek.evaluation.suite import Suite
-from rotatek.evaluation.tables import Claim, Row, Table, from_file
+from rotatek.evaluation.tables import UNCOMPRESSED_ROW, Claim, Row, Table
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
@@ -35,35 +34,65 @@ def stored(folder: Path) -> Table | None:
     path = folder / f"{NAME}.json"
     if not path.exists():
         return None
-    return table_of(from_file(path).rows)
+    return table_of(rows_from(json.loads(path.read_text(encoding="utf-8"))))
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """Solved rows, and what is expected of ours against every rival of the same bytes."""
-    ours, claims = {kind_of(Settings(channels=one))[1] for one in adapting()}, []
+    """Solved rows, and what is expected of ours against every rival of the same size."""
+    claims = []
     for first, second in product(rows, rows):
-        same = first.label.rpartition(", ")[2] == second.label.rpartition(", ")[2]
-        mine, theirs = (kind_of(row.settings)[1] in ours for row in (first, second))
-        if same and mine and not theirs:
+        if first.times == second.times and is_ours(first.settings) > is_ours(second.settings):
             claims.append(Claim(first.label, second.label, topic=NAME))
-    return Table(NAME, TITLE, tuple(rows), tuple(claims))
+            if first.settings.channels.bits_a_number is not None:
+                claims.append(Claim(first.label, second.label, topic=f"{NAME}-bits"))
+    return Table(NAME, TITLE, (UNCOMPRESSED_ROW, *rows), tuple(claims), "all", "live")
+
+
+def is_ours(settings: Settings) -> bool:
+    """Whether a row is a form of ours whose bytes follow from what a prompt holds."""
+    return isinstance(settings.channels, CHANNELS.default) and settings.channels.adapts
+
+
+def rows_from(flat: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Rows as a file holds them: flat settings, and how many times smaller, by label."""
+    made = []
+    for label, values in flat.items():
+        given = dict(values)
+        # Files of earlier versions have the number in the label alone.
+        times = given.pop("times", None) or label.rpartition(", ")[2].removesuffix("x")
+        settings = Settings.from_dict(given)
+        made.append(Row(label, settings, line_of(settings), int(times)))
+    return made
+
+
+def flat_rows(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The inverse of `rows_from`, ready for JSON."""
+    return {
+        row.label: {"times": row.times, **row.settings.without_paths().as_dict()} for row in rows
+    }
+
+
+def line_of(settings: Settings) -> str:
+    """A method's words without the pruner it needs at some sizes, and without how many bits."""
+    method = settings.channels
+    if getattr(method, "bits", None) is not None:
+        return f"{method.label} (bits)"
+    return title_of(settings if method.stores_everything else Settings(channels=method))
 
 
 def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
     """Solve the rows for a model and a suite, and keep them in `folder`."""
-    scale = Scale(vlm, typical(vlm, suite), adapting())
-    return keep({row.label: row.settings for row in rows_of(scale)}, folder)
+    return keep(list(rows_of(Scale(vlm, typical(vlm, suite), adapting()))), folder)
 
 
-def keep(rows: Mapping[str, Settings], folder: Path) -> Table:
+def keep(rows: Sequence[Row], folder: Path) -> Table:
     """Write solved rows into a run's folder."""
-    flat = {label: settings.without_paths().as_dict() for label, settings in rows.items()}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{NAME}.json"
     draft = path.with_suffix(f".partial-{os.getpid()}")
-    draft.write_text(json.dumps(flat, indent=1) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(flat_rows(rows), indent=1) + "\n", encoding="utf-8")
     draft.replace(path)
-    return table_of(from_file(path).rows)
+    return table_of(rows)
 
 
 def adapting() -> list[ChannelMethod]:
@@ -92,7 +121,8 @@ def rows_of(scale: Scale) -> Iterator[Row]:
             settings = settings_for_budget(form, [pruner], target, scale)
             if scale(settings) <= NEAR * target and settings not in seen:
                 seen.add(settings)
-                yield Row(f"{title_of(settings)}, {times}x", settings)
+                label = f"{title_of(settings)}, {times}x"
+                yield Row(label, settings, line_of(settings), times)
 
 
 def typical(vlm: VisionLanguageModel, suite: Suite) -> Prompt:

@@ -95,7 +95,7 @@ class Evaluation:
         return self.out / (JOURNAL if parts == 1 else f"journal-{number}-of-{parts}.jsonl")
 
     def write_report(self, refused: dict[str, str] | None = None) -> Path:
-        """Write the report of the answers that there are, as JSON and as Markdown.
+        """Write the report of the answers that there are: tidy tables, and a page of Markdown.
 
         Args:
             refused: of a run that ends here, which also says where it ran.
@@ -106,7 +106,10 @@ class Evaluation:
         header, answers = self._held()
         ran = {} if refused is None else {**versions(self.device), "refused": refused}
         built = report.build(self.tables, self.suite.items, answers, {**header, **ran})
-        return report.save(built, self.out / "results.json")
+        built.save(self.out)
+        page = self.out / "results.md"
+        page.write_text(report.markdown(built), encoding="utf-8")
+        return page
 
     def pack(self, path: Path, refused: dict[str, str] | None = None) -> Path:
         """Write what there is into one small file, with where it ran.
@@ -119,7 +122,7 @@ class Evaluation:
         solved = next(
             (table.rows[1:] for table in self.tables if table.name == equal_bytes_table.NAME), ()
         )
-        rows = {row.label: row.settings.as_dict() for row in solved}
+        rows = equal_bytes_table.flat_rows(solved)
         ran = {} if refused is None else {"refused": refused}
         where = {**versions(self.device), **ran, "solved": rows}
         known = list(dict.fromkeys(settings for settings, _ in wanted(self.tables)))

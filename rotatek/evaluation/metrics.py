@@ -146,7 +146,7 @@ def interval(values: Floats, groups: NDArray[np.int64], seed: int = 0) -> tuple[
     if np.ptp(values) == 0 and values[0] in (0.0, 1.0):
         documents = len(np.unique(groups))
         return wilson(values[0] * documents, documents)
-    return _percentiles(values, groups, seed)
+    return Resampled(groups, seed).interval(values)
 
 
 def paired_interval(
@@ -155,19 +155,30 @@ def paired_interval(
     """95 % interval of mean(first - second), the same questions answered by both."""
     if first.size == 0:
         return -1.0, 1.0
-    return _percentiles(first - second, groups, seed)
+    return Resampled(groups, seed).interval(first - second)
 
 
-def _percentiles(values: Floats, groups: NDArray[np.int64], seed: int) -> tuple[float, float]:
-    """Percentile bootstrap of a mean over groups, with a private generator."""
-    _, place = np.unique(groups, return_inverse=True)
-    totals = np.bincount(place, weights=values)
-    counts = np.bincount(place)
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(counts), (RESAMPLES, len(counts)))
-    means = totals[drawn].sum(1) / counts[drawn].sum(1)
-    low, high = np.percentile(means, (2.5, 97.5))
-    return float(low), float(high)
+class Resampled:
+    """A bootstrap over documents: the same draws for every mean over the same questions.
+
+    Args:
+        groups: [n], the document of each question.
+        seed: of the draws.
+    """
+
+    def __init__(self, groups: NDArray[np.int64], seed: int = 0) -> None:
+        _, self._place = np.unique(groups, return_inverse=True)
+        counts = np.bincount(self._place)
+        drawn = np.random.default_rng(seed).integers(0, len(counts), (RESAMPLES, len(counts)))
+        times = [np.bincount(row, minlength=len(counts)) for row in drawn]
+        self._weights = np.array(times, dtype=np.float64)  # [RESAMPLES, documents]
+        self._sizes = self._weights @ counts
+
+    def interval(self, values: Floats) -> tuple[float, float]:
+        """95 % percentile interval of the mean of values [n]."""
+        totals = np.bincount(self._place, weights=values)
+        low, high = np.percentile(self._weights @ totals / self._sizes, (2.5, 97.5))
+        return float(low), float(high)
 
 
 def _plain(text: str) -> str:

@@ -1,44 +1,36 @@
-"""From a journal's answers to tables with intervals, as JSON and as Markdown."""
+"""From a run's answers to tidy tables with intervals and judged claims, and to a Markdown page."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.evaluation.claims import CLAIMS, Judge, Pair, Scored
+from rotatek.evaluation.cells import Cell, Found, Pair, Results, Score
+from rotatek.evaluation.claims import (
+    BETTER,
+    BOTH,
+    CLAIMS,
+    LIVE,
+    NOMINAL,
+    OPEN,
+    SOLVED,
+    UNASKED,
+    Answered,
+    Floats,
+    Judge,
+)
 from rotatek.evaluation.journal import Answer, setting_id
-from rotatek.evaluation.metrics import error_rate, exact_match, interval, paired_interval, points
+from rotatek.evaluation.metrics import error_rate, exact_match, interval, points
 from rotatek.evaluation.suite import Item
-from rotatek.evaluation.tables import Claim, Row, Table
+from rotatek.evaluation.tables import Row, Table
 from rotatek.evaluation.tables import asked as asked_of
-from rotatek.inputs.text_files import as_json, whole_characters
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import BASELINE, Settings
 
 TYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}  # of cached numbers
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One row's answers to the items of its table, in their order.
-
-    Args:
-        row: of the table.
-        answers: to each item.
-        score: [n] in [0, 1], by each item's own metric.
-        exact: [n], 1 where an answer is an accepted one.
-    """
-
-    row: Row
-    answers: tuple[Answer, ...]
-    score: Floats
-    exact: Floats
+Mask = NDArray[np.bool_]
+Filed = dict[tuple[str, str], list[tuple[Pair, Floats]]]  # by claim and count
 
 
 def build(
@@ -46,8 +38,8 @@ def build(
     items: Sequence[Item],
     answers: Mapping[tuple[str, str], Answer],
     header: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Everything the results file holds.
+) -> Results:
+    """Everything that the answers of one run amount to.
 
     A table compares the questions that all its rows answered; rows without any answer are left out,
     so an interrupted run reports what it has.
@@ -58,307 +50,260 @@ def build(
         answers: by setting and item.
         header: what the answers belong to, and where they were made.
     """
-    topics: dict[str, tuple[list[Pair], list[Pair]]] = {}
-    scores = {
-        (setting, item.name): item.score(answers[setting, item.name].answer)
-        for setting in {name for name, _ in answers}
-        for item in items
-        if (setting, item.name) in answers
-    }
-    known = {row.settings for table in tables for row in table.rows}
-    asked = Asked(items, answers, scores, list(known))
-    made = [_table(table, asked, topics) for table in tables]
-    if "think" in topics:
-        topics["kinds"] = topics["think"]
-    return {
-        **header,
-        "tables": [table for table in made if table["rows"]],
-        "claims": [_topic(name, *topics[name], asked) for name in CLAIMS if name in topics],
-    }
+    run = _Run(items, answers, [row.settings for table in tables for row in table.rows], header)
+    filed: Filed = {}
+    made = [(table, *run.table(table, filed)) for table in tables]
+    if ("think", NOMINAL) in filed:
+        for count in BOTH:
+            differences = [difference for _, difference in filed.get(("think", count), [])]
+            filed["kinds", count] = run.judge.by_kind(differences, count) if differences else []
+    found = [
+        run.judge.found(key, count, filed[key, count])
+        for key in CLAIMS
+        for count in BOTH
+        if filed.get((key, count))
+    ]
+    pairs = [pair for mine in filed.values() for pair, _ in mine]
+    kept = [(about, cells) for _, about, cells in made if cells]
+    about = {**header, "tables": [about for about, _ in kept]}
+    return Results([about], [cell for _, cells in kept for cell in cells], pairs, found)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Everything that was asked and answered.
-
-    Args:
-        items: the suite's questions.
-        answers: by setting and item.
-        scores: of the same.
-        known: every setting of the tables.
-    """
-
-    items: Sequence[Item]
-    answers: Mapping[tuple[str, str], Answer]
-    scores: Mapping[tuple[str, str], float]
-    known: Sequence[Settings]
-
-    def judge(self, asked: Sequence[Item]) -> Judge:
-        """Of every setting that answered all of some questions."""
-        found = []
-        for settings in self.known:
-            name = setting_id(settings)
-            if asked and all((name, item.name) in self.answers for item in asked):
-                own = {item.name: self.scores[name, item.name] for item in asked}
-                share = _mean([self.answers[name, item.name].kv_share for item in asked])
-                found.append(Scored(settings, own, share))
-        return Judge(found, {item.name: item.document for item in self.items})
+def unasked() -> list[Found]:
+    """What the paper claims and no table asks, with the reason."""
+    return [Found("", text, where, "", "", OPEN, note=reason)
+            for text, (where, reason) in UNASKED.items()]  # fmt: skip
 
 
-def _table(
-    table: Table, every: Asked, topics: dict[str, tuple[list[Pair], list[Pair]]]
-) -> dict[str, Any]:
-    asked, answers = asked_of(table.scope, every.items), every.answers
-    total = len(asked)
-    answered_by = {name for name, _ in answers}
-    owed = {setting_id(s) for s in (BASELINE, *(row.settings for row in table.rows))} & answered_by
-    asked = [item for item in asked if all((name, item.name) in answers for name in owed)]
-    groups = np.array([item.document for item in asked], dtype=np.int64)
-    rows: dict[str, Answered] = {}
-    for row in table.rows:
-        answered = _answered(row, asked, every)
-        if answered is not None:
-            rows[row.label] = answered
-    reference = _answered(Row("", BASELINE), asked, every)
-    judge = every.judge(asked) if table.claims and rows else None
-    return {
-        "name": table.name,
-        "title": table.title,
-        "questions": len(asked),
-        "of": total,
-        "documents": len(np.unique(groups)),
-        "rows": [_row(answered, asked, groups, reference) for answered in rows.values()],
-        "claims": [
-            _claim(claim, rows, asked, judge, topics)
-            for claim in table.claims
-            if judge is not None and claim.labels <= rows.keys()
-        ],
-    }
+class _Scored(NamedTuple):
+    """An answer's score, whether it is an accepted one, and its edits where it is a page."""
+
+    score: float
+    exact: float
+    edits: float
 
 
-def _claim(
-    claim: Claim,
-    rows: Mapping[str, "Answered"],
-    asked: Sequence[Item],
-    judge: Judge,
-    topics: dict[str, tuple[list[Pair], list[Pair]]],
-) -> dict[str, Any]:
-    """What was found of an expectation, as the rows stand and at equal live bytes."""
-    settings = {label: answered.row.settings for label, answered in rows.items()}
-    names = tuple(item.name for item in asked)
-    out: dict[str, Any] = {"expected": str(claim), "topic": claim.topic}
-    for live in (False, True):
-        difference = judge.difference(claim, settings, names, live)
-        found = None
-        if difference is not None:
-            pair = Pair(claim.relation, names, difference)
-            found = judge.found(pair)
-            if claim.topic in CLAIMS:
-                topics.setdefault(claim.topic, ([], []))[live].append(pair)
-        out |= {"live": found} if live else found or {}
-    return out
+class _Run:
+    """A run's answers as arrays over its questions."""
 
+    def __init__(
+        self,
+        items: Sequence[Item],
+        answers: Mapping[tuple[str, str], Answer],
+        settings: Sequence[Settings],
+        header: Mapping[str, Any],
+    ) -> None:
+        self.items, self.answers = items, answers
+        self.model, self.suite = header["model"]["name"], header["suite"]["name"]
+        self.kinds = np.array([item.category for item in items])
+        self.documents = np.array([item.document for item in items], dtype=np.int64)
+        self.long = np.array([item.long for item in items], dtype=bool)
+        self.sizes = [len(" ".join(item.accepted[0].split())) * item.long for item in items]
+        self.scored: dict[tuple[int, str], _Scored] = {}  # most settings give the same answers
+        known = {one: self._answered(one) for one in dict.fromkeys(settings)}
+        mine = {one: found for one, found in known.items() if not np.isnan(found.score).all()}
+        self.judge = Judge(self.model, mine, self.documents, self.kinds)
 
-def _topic(
-    name: str, nominal: Sequence[Pair], live: Sequence[Pair], every: Asked
-) -> dict[str, Any]:
-    """A claim as a whole: the mean of its pairs."""
-    judge = Judge((), {item.name: item.document for item in every.items})
-    text, where = CLAIMS[name]
-    pool = judge.pooled
-    if name == "kinds":
-        kinds = {item.name: item.category for item in every.items}
-        pool = partial(judge.of_kinds, kinds=kinds)
-    pooled = {"nominal": pool(nominal), "live": pool(live)}
-    return {"topic": name, "text": text, "where": where, **pooled}
+    def _score_of(self, n: int, text: str) -> "_Scored":
+        if (n, text) not in self.scored:
+            item = self.items[n]
+            score, rate = item.score(text), 0.0
+            if item.long:
+                known = item.metric == "transcription" and score > 0 and len(item.accepted) == 1
+                rate = 1 - score if known else error_rate(text, item.accepted[:1])
+            exact = exact_match(text, item.accepted)
+            self.scored[n, text] = _Scored(score, exact, rate * self.sizes[n])
+        return self.scored[n, text]
 
+    def _answered(self, settings: Settings) -> Answered:
+        name, size = setting_id(settings), len(self.items)
+        scores, live = np.full(size, np.nan), np.full(size, np.nan)
+        for n, item in enumerate(self.items):
+            answer = self.answers.get((name, item.name))
+            if answer is not None:
+                scores[n], live[n] = self._score_of(n, answer.answer).score, answer.kv_share
+        return Answered(scores, live)
 
-def _answered(row: Row, items: Sequence[Item], every: Asked) -> Answered | None:
-    """A row's answers, or None unless every item has one."""
-    name = setting_id(row.settings)
-    found = [every.answers.get((name, item.name)) for item in items]
-    given = tuple(answer for answer in found if answer is not None)
-    if not given or len(given) < len(items):
-        return None
-    pairs = list(zip(items, given, strict=True))
-    return Answered(
-        row,
-        given,
-        np.array([every.scores[name, item.name] for item in items]),
-        np.array([exact_match(answer.answer, item.accepted) for item, answer in pairs]),
-    )
+    def table(self, table: Table, filed: Filed) -> tuple[dict[str, Any], list[Cell]]:
+        """One table's cells; its comparisons are filed under their claims."""
+        mine = {item.name for item in asked_of(table.scope, self.items)}
+        wanted = np.array([item.name in mine for item in self.items], dtype=bool)
+        known = self.judge.answered
+        rows = [row for row in table.rows if row.settings in known
+                and not np.isnan(known[row.settings].score[wanted]).all()]  # fmt: skip
+        mask = wanted.copy()
+        for row in rows:
+            mask &= ~np.isnan(known[row.settings].score)
+        about = {
+            "name": table.name, "title": table.title, "across": table.across,
+            "scope": table.scope, "questions": int(mask.sum()), "of": int(wanted.sum()),
+            "documents": len(np.unique(self.documents[mask])),
+        }  # fmt: skip
+        if not mask.any():
+            return about, []
+        settings = {row.label: row.settings for row in rows}
+        for claim in table.claims:
+            counts = CLAIMS[claim.topic].counts if claim.topic in CLAIMS else (NOMINAL,)
+            for count in counts if claim.labels <= settings.keys() else ():
+                difference = self.judge.difference(claim, settings, mask, count)
+                if difference is not None:
+                    # Rows that are solved stand at equal live bytes.
+                    count = LIVE if counts == SOLVED else count
+                    pair = self.judge.pair(claim, table.name, count, difference)
+                    filed.setdefault((claim.topic, count), []).append((pair, difference))
+        return about, [self._cell(table, row, mask) for row in rows]
 
+    def _cell(self, table: Table, row: Row, mask: Mask) -> Cell:
+        """One row: score with its interval, by kind, bytes, and how it differs from the whole."""
+        found, whole = self.judge.answered[row.settings], self.judge.answered.get(BASELINE)
+        places = np.flatnonzero(mask).tolist()
+        given = self._given(row.settings, places)
+        scored = [self._score_of(n, one.answer) for n, one in zip(places, given, strict=True)]
+        size = sum(self.sizes[n] for n in places)
+        difference = pages = same = None
+        if whole is not None and whole.has(mask):
+            gap = found.score - whole.score
+            difference = self.judge.mean(gap, mask)
+            pages = self.judge.mean(gap, mask & self.long) if (mask & self.long).any() else None
+            pairs = zip(given, self._given(BASELINE, places), strict=True)
+            same = float(np.mean([one.answer == other.answer for one, other in pairs]))
+        kinds = {kind: self._score(found.score, mask & (self.kinds == kind))
+                 for kind in dict.fromkeys(self.kinds[mask].tolist())}  # fmt: skip
+        return Cell(
+            self.model, self.suite, table.name, row.label, row.line, row.times,
+            short(row.settings), row.settings.nominal_kv, float(found.live[mask].mean()), same,
+            float(np.mean([one.exact for one in scored])),
+            float(np.mean([answer.tokens for answer in given])),
+            sum(one.edits for one in scored) / size if size else None,
+            self._score(found.score, mask), difference, pages, kinds,
+        )  # fmt: skip
 
-def _row(
-    answered: Answered,
-    items: Sequence[Item],
-    groups: NDArray[np.int64],
-    reference: Answered | None,
-) -> dict[str, Any]:
-    """One line: score with its interval, by category, bytes, and how it differs from the whole."""
-    out: dict[str, Any] = {
-        "label": answered.row.label,
-        "settings": short(answered.row.settings),
-        "nominal_kv": round(answered.row.settings.nominal_kv, 6),
-        "actual_kv": _mean([answer.kv_share for answer in answered.answers]),
-        "score": _mean(answered.score),
-        "interval": _rounded(interval(answered.score, groups)),
-        "exact_match": _mean(answered.exact),
-        "by_category": _by_category(answered, items, groups),
-        "new_tokens": _mean([answer.tokens for answer in answered.answers]),
-    }
-    if any(item.long for item in items):
-        out["error_rate"] = _corpus_error(answered, items)
-    if reference is not None:
-        out |= _against(answered, reference, groups)
-    return out
+    def _given(self, settings: Settings, places: Sequence[int]) -> list[Answer]:
+        name = setting_id(settings)
+        return [self.answers[name, self.items[n].name] for n in places]
+
+    def _score(self, values: Floats, mask: Mask) -> Score:
+        """A mean score; where all are alike, with Wilson's interval."""
+        mine = values[mask]
+        if np.ptp(mine) == 0 and mine[0] in (0.0, 1.0):
+            return Score(float(mine[0]), *interval(mine, self.documents[mask]))
+        return self.judge.mean(values, mask)
 
 
 def short(settings: Settings) -> dict[str, Any]:
-    """Flat settings without what is at its default, and without the names of files of this machine;
-    `Settings.from_dict` reads them back where both methods are registered."""
+    """Flat settings: names, shares and bits, and of the other options what is not at its default.
+
+    Names of files of this machine are left out. `Settings.from_dict` reads them back where both
+    methods are registered.
+    """
     kept = settings.as_dict()
     for method in (settings.tokens, settings.channels):
         for one in options_of(method):
-            if one.kind == "path" or kept.get(one.key) == one.default:
+            default = kept.get(one.key) == one.default and one.kind != "fraction"
+            if one.kind == "path" or default or kept.get(one.key) is None:
                 kept.pop(one.key, None)
     return kept
 
 
-def _by_category(
-    answered: Answered, items: Sequence[Item], groups: NDArray[np.int64]
-) -> dict[str, Any]:
-    """Score and interval of each kind of question."""
-    categories = np.array([item.category for item in items])
-    found = {}
-    for name in dict.fromkeys(categories.tolist()):
-        own = categories == name
-        scores = answered.score[own]
-        pair = _rounded(interval(scores, groups[own]))
-        found[name] = {"score": _mean(scores), "interval": pair}
-    return found
-
-
-def _against(answered: Answered, reference: Answered, groups: NDArray[np.int64]) -> dict[str, Any]:
-    """How a row differs from the uncompressed answers to the same questions."""
-    pairs = zip(answered.answers, reference.answers, strict=True)
-    pair = paired_interval(answered.score, reference.score, groups)
-    return {
-        "agreement": _mean([float(a.answer == b.answer) for a, b in pairs]),
-        "difference": _mean(answered.score - reference.score),
-        "difference_interval": _rounded(pair),
-    }
-
-
-def _corpus_error(answered: Answered, items: Sequence[Item]) -> float:
-    """Character error rate over all transcriptions together, long ones weighing more."""
-    edits = length = 0.0
-    for item, answer in zip(items, answered.answers, strict=True):
-        if item.long:
-            size = len(" ".join(item.accepted[0].split()))
-            edits += error_rate(answer.answer, item.accepted[:1]) * size
-            length += size
-    return round(edits / max(1.0, length), 5)
-
-
-def _mean(values: Sequence[float] | Floats) -> float:
-    return round(float(np.mean(values)), 5) if len(values) else 0.0
-
-
-def _rounded(pair: tuple[float, float]) -> list[float]:
-    return [round(pair[0], 5), round(pair[1], 5)]
-
-
-def written(built: Mapping[str, Any]) -> str:
-    """A results file: a row a line."""
-    text = as_json(built)
-    return text.replace('{"label": ', '\n{"label": ').replace('{"topic": ', '\n{"topic": ') + "\n"
-
-
-def save(built: Mapping[str, Any], path: Path) -> Path:
-    """Write a report as JSON to `path`, and as a page beside it; returns the page."""
-    path.write_text(written(built), encoding="utf-8")
-    page = path.with_suffix(".md")
-    page.write_text(whole_characters(markdown(built)), encoding="utf-8")
-    return page
-
-
-def markdown(report: Mapping[str, Any]) -> str:
-    """The report as a page: one table each, scores in per cent with 95 % intervals."""
-    suite, model = report["suite"], report["model"]
+def markdown(results: Results) -> str:
+    """One run's results as a page: a table each, scores in per cent with 95 % intervals."""
+    (run,) = results.runs
+    suite, kind = run["suite"], type_of(run)
     counts = ", ".join(f"{count} {name}" for name, count in suite["categories"].items())
     metrics = ", ".join(f"{name}: {metric}" for name, metric in suite["metrics"].items())
-    kind = type_of(report)
+    where = f", on {run['ran_on']['device']}" if "ran_on" in run else ""
     lines = [
-        f"# {model['name']} on {suite['name']}",
-        "",
-        f"Weights {model['weights']}, {kind}"
-        + (f", on {report['ran_on']['device']}" if "ran_on" in report else "")
-        + f". {suite['questions']} questions over {suite['documents']} images ({counts}). "
-        f"Metrics: {metrics}. Intervals are 95 %, resampled by image; differences and agreement "
-        "are against the uncompressed answers to the same questions. Live bytes are the share of "
-        f"all bytes of a {kind} cache after prefill, text and bases included; nominal is the "
-        "paper's count.",
-    ]
-    if report.get("claims"):
-        lines += ["", "## Claims", "", *claim_lines(report)]
-    for table in report["tables"]:
-        lines += ["", f"## {table['title']}", ""]
-        if table["questions"] < table["of"]:
-            lines += [f"The {table['questions']} of {table['of']} questions answered so far.", ""]
-        lines += _markdown_rows(table, kind)
-        if table["claims"]:
-            lines += ["", "| Expected | difference | found | at equal live bytes | found |"]
-            lines += ["|" + "---|" * 5]
-            lines += [f"| {c['expected']} | {_judged(c)} | {_judged(c['live'])} |"
-                      for c in table["claims"]]  # fmt: skip
+        f"# {run['model']['name']} on {suite['name']}", "",
+        f"Weights {run['model']['weights']}, {kind}{where}. {suite['questions']} questions over "
+        f"{suite['documents']} images ({counts}). Metrics: {metrics}. Intervals are 95 %, "
+        "resampled by image; differences and same answers are against the uncompressed model. "
+        f"Live bytes are the share of all bytes of a {kind} cache after prefill, text and bases "
+        "included; nominal is the paper's count.",
+    ]  # fmt: skip
+    if results.found:
+        found = ((one.text, one.where or "beyond it", one.counted, said(one))
+                 for one in results.found)  # fmt: skip
+        heads = ["claim", "the paper", "counted", "found"]
+        lines += ["", "## Claims", "", table_of(heads, found)]
+    for about in run["tables"]:
+        lines += ["", f"## {about['title']}", ""]
+        if about["questions"] < about["of"]:
+            lines += [f"The {about['questions']} of {about['of']} questions answered so far.", ""]
+        cells = [cell for cell in results.cells if cell.table == about["name"]]
+        kinds = list(cells[0].kinds) if len(cells[0].kinds) > 1 else []
+        heads = ["Method", f"live bytes ({kind})", "nominal", "score", "difference", "same answer"]
+        heads += kinds
+        lines.append(table_of(heads, (_line(cell, kinds) for cell in cells)))
+        pairs = [pair for pair in results.pairs if pair.table == about["name"]]
+        if pairs:
+            body = ((f"{pair.first} {pair.relation} {pair.second}", pair.counted,
+                     points(pair.difference, (pair.low, pair.high)), pair.says)
+                    for pair in pairs)  # fmt: skip
+            lines += ["", table_of(("Expected", "counted", "difference", "says"), body)]
     return "\n".join(lines) + "\n"
 
 
-def type_of(report: Mapping[str, Any]) -> str:
+def _line(cell: Cell, kinds: Sequence[str]) -> Iterator[str]:
+    yield cell.row
+    yield f"{cell.live:.3f}"
+    yield f"{cell.nominal:.3f}"
+    mean, low, high = (100 * value for value in cell.score)
+    yield f"{mean:.1f} ({low:.1f} to {high:.1f})"
+    yield "" if cell.difference is None else points(cell.difference.mean, cell.difference[1:])
+    yield "" if cell.same is None else f"{100 * cell.same:.1f} %"
+    yield from (f"{100 * cell.kinds[kind].mean:.1f}" for kind in kinds)
+
+
+def type_of(run: Mapping[str, Any]) -> str:
     """The type of the cached numbers that shares of bytes are of: bf16."""
-    dtype = str(report["model"]["dtype"])
+    dtype = str(run["model"]["dtype"])
     return TYPES.get(dtype, dtype)
 
 
-def claim_lines(report: Mapping[str, Any]) -> list[str]:
-    """Every claim as a line of a table: live bytes first, then the paper's count."""
-    lines = ["| claim | the paper | at equal live bytes | found | nominal | found |"]
-    lines += ["|" + "---|" * 6]
-    for one in report["claims"]:
-        cells = [one["text"], one["where"] or "beyond it"]
-        lines.append(
-            f"| {' | '.join(cells)} | {_judged(one['live'])} | {_judged(one['nominal'])} |"
-        )
-    return lines
+def said(one: Found) -> str:
+    """A claim's verdict with what it rests on, in a few words."""
+    word = "better than that" if one.verdict == BETTER else "against it"
+    parts = [f"{one.against} of {one.pairs} pairs {word}"] if one.against else []
+    if one.difference is None or one.low is None or one.high is None:
+        parts.append(one.note)
+    elif one.counted in BOTH:
+        parts.append(points(one.difference, (one.low, one.high)))
+    else:
+        ends = dict.fromkeys(measured(value) for value in (one.low, one.high))
+        parts.append(f"{' to '.join(ends)} {one.note}")
+    return f"{one.verdict}: {'; '.join(parts)}"
 
 
-def _judged(found: Mapping[str, Any] | None) -> str:
-    """Two cells: a difference, and what it says."""
-    if found is None:
-        return " | open: nothing so light"
-    return f"{points(found['difference'], found['interval'])} | {found['verdict']}"
+def measured(value: float) -> str:
+    """A quantity or a ratio to three digits: .05, 1.54, 47.2, 302, 1,538."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".removeprefix("0")
 
 
-def _markdown_rows(table: Mapping[str, Any], kind: str) -> list[str]:
-    names = list(table["rows"][0]["by_category"])
-    shown = names if len(names) > 1 else []
-    errors = "error_rate" in table["rows"][0]
-    head = ["Method", f"live bytes ({kind})", "nominal", "score", "difference", "same answer"]
-    head += [*shown, *(["error rate"] if errors else [])]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in table["rows"]:
-        low, high = row["interval"]
-        cells = [
-            row["label"],
-            f"{row['actual_kv']:.3f}",
-            f"{row['nominal_kv']:.3f}",
-            f"{100 * row['score']:.1f} ({100 * low:.1f} to {100 * high:.1f})",
-        ]
-        difference = row.get("difference")
-        cells.append("" if difference is None else points(difference, row["difference_interval"]))
-        cells.append("" if difference is None else f"{100 * row['agreement']:.1f} %")
-        cells += [f"{100 * row['by_category'][name]['score']:.1f}" for name in shown]
-        cells += [f"{100 * row['error_rate']:.1f} %"] if errors else []
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+WORDS: Final = {NOMINAL: ", nominal", LIVE: ", at equal live bytes"}
+
+
+def claim_lines(found: Sequence[Found]) -> list[dict[str, str]]:
+    """Every claim as a line of words by its columns: a column a model and way to count.
+
+    A claim that nothing asks says why in the first of them.
+    """
+    columns = {(one.model, one.counted): f"{one.model}{WORDS.get(one.counted, '')}"
+               for one in found if one.model}  # fmt: skip
+    ordered = [columns[key] for key in sorted(columns)]
+    lines: dict[str, dict[str, str]] = {}
+    for one in found:
+        empty = {"claim": one.text, "the paper": one.where or "beyond it"}
+        line = lines.setdefault(one.text, empty | dict.fromkeys(ordered, ""))
+        column = columns.get((one.model, one.counted)) or next(iter(ordered), None)
+        if column is not None:
+            line[column] = said(one)
+    return list(lines.values())
+
+
+def table_of(heads: Iterable[object], body: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown, without a line's end at its last."""
+    top = list(heads)
+    made = [f"| {' | '.join(map(str, cells))} |" for cells in (top, *body)]
+    return "\n".join([made[0], "|" + "---|" * len(top), *made[1:]])

@@ -1,286 +1,282 @@
-"""What the RotateK paper claims of latency, memory and throughput, beside what was measured.
+"""Latency, memory and throughput as a tidy table, and what the RotateK paper claims of them.
 
-The measurements are files of `python -m benchmarks.kernels` and of `benchmarks.full_size`, as they
-lie in `assets/results`: `kernels`, `efficiency` and `full_size`. A claim is judged for each of the
-paper's two shapes; one whose measurement is not there stays open. Bytes are live, as tensors hold
-them.
+The measurements are files of `python -m benchmarks` and of `benchmarks.full_size`, as they lie in
+`assets/results`; `speed.csv` holds those that documents, claims and the page read. Each claim is a
+bound on ratios of two values and is judged for both of the paper's models, pair by pair, as claims
+of answers are (`rotatek.evaluation.claims`). Bytes are live, as tensors hold them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rotatek.evaluation.claims import FOUND, NOT_FOUND, OPEN
+from rotatek.compare.columns import pruners, reducers
+from rotatek.evaluation.cells import Found, Pair
+from rotatek.evaluation.claims import OPEN, verdict
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.full import Full
 
-Files = Mapping[str, Mapping[str, Any]]
-Row = Mapping[str, Any]
+SPEED: Final = "speed.csv"
+SOURCES: Final = ("kernels", "efficiency", "full_size", "full_size-families")
+DENSE, OURS = "dense", "RotateK k=32"
+THINK, SPARK = "ThinK k=32, rebuilt", "SparK k=32, rebuilt"
+TOGETHER: Final = "RotateK k=32, all layers together"
+WHOLE: Final = "full width, our cache"
+HEADS: Final = {(32, 8): "Llama3-8B", (28, 4): "Qwen2.5-VL-7B"}
+# The paper's models, and their names where they ran whole.
+MODELS: Final = {"Llama3-8B": "llava-next-8b", "Qwen2.5-VL-7B": "qwen2.5-vl-7b"}
 LITTLE: Final = 0.05  # of a prefill, or of the cache: "negligible"
 MOST: Final = 0.5  # of a cost or of a gain: "dominates", "largely offsets"
 MAGNITUDE: Final = 10.0
-DENSE, OURS = "dense", "RotateK k=32"
-THINK, SPARK = "ThinK k=32, rebuilt", "SparK k=32, rebuilt"
 
 
-class Shapes(NamedTuple):
-    """One of the paper's models, by the names that the files have for it."""
+class Speed(NamedTuple):
+    """One measured value.
 
-    name: str
-    heads: tuple[int, int]
-    full_size: str
+    Attributes:
+        bench: what measured it: a benchmark of `benchmarks.kernels`, or full_size.
+        model: whose shapes; "" where they are nobody's.
+        method: its words.
+        batch, tokens: questions at once, and visual tokens of each.
+        quantity: with its unit; a share is worked out: of a prefill (`prefill_share`), of what
+            attention takes beyond dense (`recovery_share`), of what channels free (`masks_share`).
+        value, low, high: the median, and the quartiles where there are any.
+        drawn: the registered method or pruner in whose colour a figure draws it, or "".
+    """
+
+    bench: str
+    model: str
+    method: str
+    batch: int
+    tokens: int
+    quantity: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    drawn: str = ""
 
 
-MODELS: Final = (
-    Shapes("Llama3-8B", (32, 8), "llava-next-8b"),
-    Shapes("Qwen2.5-VL-7B", (28, 4), "qwen2.5-vl-7b"),
-)
-Judged = tuple[bool, str] | None  # whether it was found, and the figures; None: not measured
-Judge = Callable[[Files, Shapes], Judged]
+def flat(files: Mapping[str, Mapping[str, Any]]) -> list[Speed]:
+    """The measurements as records.
+
+    Args:
+        files: of `SOURCES`, by name; those that are not there are left out.
+    """
+    found = [*_kernels(files.get("kernels", {})), *_steps(_rows(files, "efficiency"))]
+    for name in ("full_size", "full_size-families"):
+        found += _families(files.get(name, {}).get("families", []))
+    return [one._replace(drawn=drawn_as(one.method)) for one in found]
+
+
+def drawn_as(words: str) -> str:
+    """The registered method that the words of a measurement name; here, and nowhere later.
+
+    A method that leaves channels out goes before a pruner that joins it.
+    """
+    if words.lower().startswith(("uncompressed", "dense", "full width")):
+        return Full.name
+    if words.startswith(("k=", "bf16 k", "ours")):
+        return CHANNELS.default.name
+    known = [*reducers(), *pruners()]
+    return next((kind.name for kind in known if kind.label in words), "")
+
+
+def _kernels(kernels: Mapping[str, Any]) -> Iterator[Speed]:
+    """The kernels, the solver, equal memory, and what is added to a prefill."""
+    for bench in ("latency", "quant", "baselines", "planes"):
+        for row in _rows(kernels, bench):
+            shape = row["shape"]
+            place = shape["B"], shape["N"]
+            model = HEADS[shape["Hq"], shape["Hkv"]]
+            for method, time in row["times"].items():
+                quartiles = time["low_us"], time["high_us"]
+                yield Speed(bench, model, method, *place, "us", time["us"], *quartiles)
+            for method, gain in row.get("over_best_dense", {}).items():
+                yield Speed(bench, model, method, *place, "times the best dense", gain)
+    for method, ms in kernels.get("solver", {}).get("ms", {}).items():
+        yield Speed("solver", "", method, kernels["solver"]["matrices"], 0, "ms", ms)
+    for row in _rows(kernels, "capacity"):
+        for method, rate in row["tokens_per_s"].items():
+            here = "capacity", row["model"], method, row["batch"][method], row["N"]
+            yield Speed(*here, "tokens_per_s", rate)
+            yield Speed(*here, "rows", row["batch"][method])
+    for row in _rows(kernels, "prefill"):
+        share = row["share"]["trained: together"]
+        yield Speed("prefill", row["model"], TOGETHER, 1, row["N"], "prefill_share", share)
+
+
+def _steps(rows: Sequence[Mapping[str, Any]]) -> Iterator[Speed]:
+    """Whole steps of every method, over length and batch."""
+    dense = {(row["model"], row["batch"], row["visual_tokens"]): row["attention_ms"]
+             for row in rows if row["method"] == DENSE}  # fmt: skip
+    for row in rows:
+        place = row["model"], row["batch"], row["visual_tokens"]
+        here = "efficiency", row["model"], row["method"], *place[1:]
+        for quantity, value in row.items():
+            if quantity.endswith(("_ms", "_mib", "_per_s")) and value is not None:
+                yield Speed(*here, quantity, value)
+        more = row["attention_ms"] - dense.get(place, row["attention_ms"])
+        if row.get("recovery_ms") and more > 0:
+            share = (row["recovery_ms"] + row["join_ms"]) / more
+            yield Speed(*here, "recovery_share", share)
+
+
+def _families(families: Sequence[Mapping[str, Any]]) -> Iterator[Speed]:
+    """Whole models of real shapes."""
+    for family in families:
+        model, tokens = family["model"].partition(" ")[0], family["visual_tokens"]
+        held = {method: row.get("kv_mib", 0.0) for method, row in family["rows"].items()}
+        for method, row in family["rows"].items():
+            for quantity, value in row.items():
+                if quantity.endswith(("_ms", "_mib")) and value is not None:
+                    yield Speed("full_size", model, method, 1, tokens, quantity, value)
+        if {WHOLE, "ThinK k=32", "SparK k=32"} <= held.keys():
+            freed = held[WHOLE] - held["ThinK k=32"]
+            share = (held["SparK k=32"] - held["ThinK k=32"]) / freed
+            yield Speed("full_size", model, "SparK k=32", 1, tokens, "masks_share", share)
+
+
+def _rows(files: Mapping[str, Any], bench: str) -> list[Mapping[str, Any]]:
+    """A benchmark's rows; a file of one benchmark holds them under its name, too."""
+    found = files.get(bench, {})
+    return list(found.get(bench, found).get("rows", []))
+
+
+Value = tuple[str, str, str]  # benchmark, method, quantity
 
 
 class SpeedClaim(NamedTuple):
-    """A claim in words, where it stands, the benchmark that asks it, and how it is judged."""
+    """A claim of measured values.
 
+    Attributes:
+        key, text, where: as in `rotatek.evaluation.claims`.
+        first, second: the value, and what it is divided by at the same batch and length, if by
+            anything.
+        how, bound: "below" or "above" what.
+        note: what the ratio is of.
+        ends: only at the longest prompt and the largest batch, where a trend has to show.
+    """
+
+    key: str
     text: str
     where: str
-    bench: str
-    judge: Judge
+    first: Value
+    second: Value | None
+    how: str
+    bound: float
+    note: str
+    ends: bool = False
 
 
-def judged(files: Files) -> list[dict[str, Any]]:
-    """Every claim with its verdict and figures for each model, as plain values."""
-    return [
-        {
-            "text": claim.text,
-            "where": claim.where,
-            "bench": claim.bench,
-            "found": {shapes.name: _verdict(claim.judge(files, shapes)) for shapes in MODELS},
-        }
-        for claim in CLAIMS
-    ]
+def judged(speeds: Sequence[Speed]) -> tuple[list[Pair], list[Found]]:
+    """Every comparison of every claim for both models, and what came of the claims."""
+    pairs, found = list[Pair](), list[Found]()
+    for claim in CLAIMS:
+        for model, whole in MODELS.items():
+            mine = [one for one in speeds if one.model in (model, whole, "")]
+            made = list(_pairs(claim, model, mine))
+            pairs += made
+            here = claim.key, claim.text, claim.where, model, "measured"
+            if not made:
+                found.append(Found(*here, OPEN, note="not measured"))
+                continue
+            ratios = sorted(pair.difference for pair in made)
+            words = [pair.says for pair in made]
+            told = verdict("for", words), len(made), words.count("against")
+            ends = ratios[len(ratios) // 2], ratios[0], ratios[-1]
+            found.append(Found(*here, *told, *ends, claim.note))
+    return pairs, found
 
 
-def _verdict(found: Judged) -> dict[str, str]:
-    if found is None:
-        return {"verdict": OPEN, "figures": ""}
-    return {"verdict": FOUND if found[0] else NOT_FOUND, "figures": found[1]}
+def _pairs(claim: SpeedClaim, model: str, speeds: Sequence[Speed]) -> Iterator[Pair]:
+    """The claim's ratios at every batch and length."""
+    first, second = (
+        {(one.batch, one.tokens): one.value for one in speeds
+         if (one.bench, one.method, one.quantity) == value}
+        for value in (claim.first, claim.second)
+    )  # fmt: skip
+    if len(first) == len(second) == 1:  # of as much memory, the batches differ
+        second = dict.fromkeys(first, *second.values())
+    places = [place for place in first if place in second or claim.second is None]
+    if claim.ends and places:
+        most = max(places, key=lambda place: place[1]), max(places)
+        places = [place for place in places if place in most]
+    other = claim.second[1] if claim.second else ""
+    for batch, tokens in places:
+        value = first[batch, tokens] / second.get((batch, tokens), 1.0)
+        holds = value < claim.bound if claim.how == "below" else value > claim.bound
+        words = claim.key, model, claim.first[0], "measured"
+        what = f"{claim.first[1]}, {batch} x {tokens}", other, f"{claim.how} {claim.bound:g}"
+        yield Pair(*words, *what, 0, value, value, value, "for" if holds else "against")
 
 
-def _rows(files: Files, shapes: Shapes) -> list[Row]:
-    """Of the efficiency measurement, whether it stands alone or in the file of all benchmarks."""
-    found = files.get("efficiency") or files.get("kernels", {})
-    found = found.get("efficiency", found)
-    return [row for row in found.get("rows", []) if row["model"] == shapes.name]
+def _efficiency(quantity: str, method: str = OURS) -> Value:
+    return "efficiency", method, quantity
 
 
-def _by_shape(files: Files, shapes: Shapes, *methods: str) -> list[tuple[Row, ...]]:
-    """Rows of the same length and batch under each of some methods."""
-    by = {(r["method"], r["batch"], r["visual_tokens"]): r for r in _rows(files, shapes)}
-    places = dict.fromkeys((batch, tokens) for _, batch, tokens in by)
-    return [
-        tuple(by[method, *place] for method in methods)
-        for place in places
-        if all((method, *place) in by for method in methods)
-    ]
+def _us(method: str) -> Value:
+    return "baselines", method, "us"
 
 
-def _ends(pairs: Sequence[tuple[Row, ...]]) -> list[tuple[Row, ...]]:
-    """Those of the longest prompt and of the largest batch, where a trend has to show."""
-    if not pairs:
-        return []
-    longest = max(pairs, key=lambda rows: rows[0]["visual_tokens"])
-    largest = max(pairs, key=lambda rows: rows[0]["batch"])
-    return [longest, largest] if longest is not largest else [longest]
+def _whole(quantity: str, method: str = OURS) -> Value:
+    return "full_size", method, quantity
 
 
-def _span(values: Iterable[float], form: str = ".2f") -> str:
-    found = sorted(values)
-    low, high = format(found[0], form), format(found[-1], form)
-    return low if low == high else f"{low} to {high}"
+def _capacity(quantity: str, method: str = DENSE) -> Value:
+    return "capacity", method, quantity
 
 
-def _prefill(method: str) -> Judge:
-    """Adds little to a prefill at every shape; ours as it runs, all layers together, where that
-    was measured, and a layer at a time beside it, as the others are."""
-
-    def judge(files: Files, shapes: Shapes) -> Judged:
-        shares = [
-            row["compress_ms"] / row["prefill_ms"]
-            for row in _rows(files, shapes)
-            if row["method"] == method and row.get("prefill_ms") and row["compress_ms"] is not None
-        ]
-        alone = f"{_span((100 * one for one in shares), '.1f')} % more" if shares else ""
-        if method == OURS:
-            rows = files.get("kernels", {}).get("prefill", {}).get("rows", [])
-            joined = [row["share"] for row in rows if row["model"] == shapes.name]
-            mine = [share["trained: together"] for share in joined]
-            if mine:
-                beside = f" ({alone} a layer at a time)" if alone else ""
-                said = f"{_span((100 * one for one in mine), '.1f')} % more{beside}"
-                return max(mine) <= LITTLE, said
-        return (max(shares) <= LITTLE, f"{alone}, a layer at a time") if shares else None
-
-    return judge
-
-
-def _slower(method: str) -> Judge:
-    """Slower than dense at the longest prompt and the largest batch."""
-
-    def judge(files: Files, shapes: Shapes) -> Judged:
-        pairs = _by_shape(files, shapes, method, DENSE)
-        if not pairs:
-            return None
-        ratios = [one["decode_ms"] / other["decode_ms"] for one, other in pairs]
-        ends = [one["decode_ms"] > other["decode_ms"] for one, other in _ends(pairs)]
-        return all(ends), f"{_span(ratios)} times the dense step"
-
-    return judge
-
-
-def _faster(files: Files, shapes: Shapes) -> Judged:
-    """Faster than dense at the longest prompt and the largest batch."""
-    pairs = _by_shape(files, shapes, OURS, DENSE)
-    if pairs:
-        ratios = [other["decode_ms"] / one["decode_ms"] for one, other in pairs]
-        ends = [one["decode_ms"] < other["decode_ms"] for one, other in _ends(pairs)]
-        return all(ends), f"a step is {_span(ratios)} times as fast"
-    steps = files.get("kernels", {}).get("step", {}).get("rows", [])
-    gains = [(row["B"] * row["N"], row["gain"]) for row in steps if row["model"] == shapes.name]
-    if not gains:
-        return None
-    return max(gains)[1] > 1, f"a step is {_span(gain for _, gain in gains)} times as fast"
-
-
-def _over(arm: str) -> Judge:
-    """Attention is faster than another method's with rebuilt Keys at every shape."""
-
-    def judge(files: Files, shapes: Shapes) -> Judged:
-        rows = files.get("kernels", {}).get("baselines", {}).get("rows", [])
-        mine = [row["times"] for row in rows if _heads(row) == shapes.heads]
-        gains = [times[arm]["us"] / times["ours"]["us"] for times in mine]
-        return (min(gains) > 1, f"attention is {_span(gains)} times as fast") if gains else None
-
-    return judge
-
-
-def _heads(row: Row) -> tuple[int, int]:
-    return row["shape"]["Hq"], row["shape"]["Hkv"]
-
-
-def _dominates(method: str) -> Judge:
-    """Recovery and concatenation are most of what attention takes beyond the dense one's."""
-
-    def judge(files: Files, shapes: Shapes) -> Judged:
-        shares = []
-        for one, dense in _by_shape(files, shapes, method, DENSE):
-            more = one["attention_ms"] - dense["attention_ms"]
-            if "recovery_ms" in one and more > 0:
-                shares.append((one["recovery_ms"] + one["join_ms"]) / more)
-        if not shares:
-            return None
-        return min(shares) > MOST, f"{_span(shares)} of the additional time"
-
-    return judge
-
-
-def _held(files: Files, shapes: Shapes, label: str) -> float | None:
-    """MiB of a full-size model's cache under a setting."""
-    for family in files.get("full_size", {}).get("families", []):
-        if family["model"].startswith(shapes.full_size) and label in family["rows"]:
-            return float(family["rows"][label]["kv_mib"])
-    return None
-
-
-def _masks(files: Files, shapes: Shapes) -> Judged:
-    """SparK's masks take most of the bytes that leaving channels out frees."""
-    names = "full width, our cache", "ThinK k=32", "SparK k=32"
-    whole, think, spark = (_held(files, shapes, name) for name in names)
-    if whole is None or think is None or spark is None:
-        return None
-    share = (spark - think) / (whole - think)
-    return share > MOST, f"masks and signs take {share:.2f} of what channels free"
-
-
-def _overhead(files: Files, shapes: Shapes) -> Judged:
-    """RotateK holds hardly more than the channels alone, which ThinK's cache is."""
-    think, ours = (_held(files, shapes, name) for name in ("ThinK k=32", OURS))
-    if think is None or ours is None:
-        return None
-    return ours / think - 1 <= LITTLE, f"{100 * (ours / think - 1):.1f} % above ThinK's cache"
-
-
-def _peak(files: Files, shapes: Shapes) -> Judged:
-    """Less GPU memory at its peak, at every shape."""
-    pairs = _by_shape(files, shapes, OURS, DENSE)
-    if not pairs:
-        return None
-    ratios = [one["peak_mib"] / dense["peak_mib"] for one, dense in pairs]
-    return max(ratios) < 1, f"{_span(ratios)} of the dense peak"
-
-
-def _capacity(files: Files, shapes: Shapes) -> Row | None:
-    rows = files.get("kernels", {}).get("capacity", {}).get("rows", [])
-    return next((row for row in rows if row["model"] == shapes.name), None)
-
-
-def _batches(files: Files, shapes: Shapes) -> Judged:
-    """More rows in as much memory."""
-    row = _capacity(files, shapes)
-    if row is None:
-        return None
-    ours, dense = row["batch"]["k=32"], row["batch"][DENSE]
-    return ours > dense, f"{ours} rows where dense has {dense}"
-
-
-def _throughput(arm: str, above: bool) -> Judge:
-    """More (or fewer) tokens a second than dense in as much memory."""
-
-    def judge(files: Files, shapes: Shapes) -> Judged:
-        speeds = (_capacity(files, shapes) or {}).get("tokens_per_s", {})
-        if arm not in speeds:
-            return None
-        gain = speeds[arm] / speeds[DENSE]
-        return (gain > 1) == above, f"{gain:.2f} times the dense tokens a second"
-
-    return judge
-
-
-def _solver(files: Files, shapes: Shapes) -> Judged:
-    """An order of magnitude faster than all eigenvectors; the same for both models."""
-    ms = files.get("kernels", {}).get("solver", {}).get("ms", {})
-    if "torch.linalg.eigh" not in ms:
-        return None
-    gains = [ms["torch.linalg.eigh"] / ms[name] for name in ("ours k=32", "paper's loop k=32")]
-    return min(gains) >= MAGNITUDE, f"{_span(gains, ',.0f')} times as fast as torch.linalg.eigh"
-
-
+_ADDED, _STEP, _FASTER = (
+    "of the prefill, a layer at a time",
+    "times the dense step",
+    "times as fast",
+)
 CLAIMS: Final = (
-    SpeedClaim("RotateK hardly lengthens a prefill", "figure 6 a, c", "prefill", _prefill(OURS)),
-    SpeedClaim("ThinK hardly lengthens a prefill", "figure 6 a, c", "efficiency", _prefill(THINK)),
-    SpeedClaim("SparK hardly lengthens a prefill", "figure 6 a, c", "efficiency", _prefill(SPARK)),
-    SpeedClaim("RotateK shortens a step of long prompts and large batches", "figure 6 b, d",
-               "efficiency", _faster),
-    SpeedClaim("ThinK lengthens a step of long prompts and large batches", "figure 6 b, d",
-               "efficiency", _slower(THINK)),
-    SpeedClaim("SparK lengthens a step of long prompts and large batches", "figure 6 b, d",
-               "efficiency", _slower(SPARK)),
-    SpeedClaim("RotateK decodes faster than ThinK with rebuilt Keys", "abstract", "baselines",
-               _over("ThinK, rebuilt")),
-    SpeedClaim("RotateK decodes faster than SparK with rebuilt Keys", "abstract", "baselines",
-               _over("SparK, rebuilt")),
-    SpeedClaim("Recovery and concatenation dominate what ThinK adds", "figure 6 h", "efficiency",
-               _dominates(THINK)),
-    SpeedClaim("Recovery and concatenation dominate what SparK adds", "figure 6 h", "efficiency",
-               _dominates(SPARK)),
-    SpeedClaim("SparK's masks largely offset what its channels free", "figure 6 e",
-               "benchmarks.full_size", _masks),
-    SpeedClaim("RotateK's bases cost a negligible share of memory", "figure 6 e",
-               "benchmarks.full_size", _overhead),
-    SpeedClaim("RotateK lowers the peak of GPU memory", "figure 6 e, f", "efficiency", _peak),
-    SpeedClaim("RotateK fits larger batches into as much memory", "figure 6 f", "capacity",
-               _batches),
-    SpeedClaim("RotateK serves more tokens a second than full Keys", "figure 6 g", "capacity",
-               _throughput("k=32", above=True)),
-    SpeedClaim("ThinK serves fewer tokens a second than full Keys", "figure 6 g", "capacity",
-               _throughput(THINK, above=False)),
-    SpeedClaim("Subspace iteration is ten times as fast as all eigenvectors", "section 3.3",
-               "solver", _solver),
+    *(SpeedClaim(f"prefill-{key}", f"{words} hardly lengthens a prefill", "figure 7 a, c",
+                 _efficiency("compress_ms", method), _efficiency("prefill_ms", method), "below",
+                 LITTLE, _ADDED)
+      for key, words, method in (("ours", "RotateK", OURS), ("think", "ThinK", THINK),
+                                 ("spark", "SparK", SPARK))),
+    SpeedClaim("prefill-together", "RotateK with all layers together, as the library runs it, "
+               "hardly lengthens one", "", ("prefill", TOGETHER, "prefill_share"), None, "below",
+               LITTLE, "of the prefill"),
+    SpeedClaim("step-ours", "RotateK shortens a step of the longest prompts and largest batches",
+               "figure 7 b, d", _efficiency("decode_ms"), _efficiency("decode_ms", DENSE), "below",
+               1.0, _STEP, ends=True),
+    *(SpeedClaim(f"step-{key}", f"{words} lengthens it", "figure 7 b, d",
+                 _efficiency("decode_ms", method), _efficiency("decode_ms", DENSE), "above", 1.0,
+                 _STEP, ends=True)
+      for key, words, method in (("think", "ThinK", THINK), ("spark", "SparK", SPARK))),
+    *(SpeedClaim(f"over-{words}", f"RotateK's attention is faster than {words}'s with rebuilt Keys",
+                 "abstract", _us(f"{words}, rebuilt"), _us("ours"), "above", 1.0, _FASTER)
+      for words in ("ThinK", "SparK")),
+    SpeedClaim("over-gathered", "It is faster than ThinK's with a gathered query, which rebuilds "
+               "nothing", "", _us("ThinK, gathered query"), _us("ours"), "above", 1.0, _FASTER),
+    *(SpeedClaim(f"recovery-{words}", f"Recovery and concatenation dominate what {words} adds",
+                 "figure 7 h", _efficiency("recovery_share", method), None, "above", MOST,
+                 "of the additional time")
+      for words, method in (("ThinK", THINK), ("SparK", SPARK))),
+    SpeedClaim("masks", "SparK's masks largely offset what its channels free", "figure 7 e",
+               _whole("masks_share", "SparK k=32"), None, "above", MOST,
+               "of what channels free"),
+    SpeedClaim("bases", "RotateK's bases cost a negligible share of memory", "figure 7 e",
+               _whole("kv_mib"), _whole("kv_mib", "ThinK k=32"), "below", 1 + LITTLE,
+               "times ThinK's cache"),
+    SpeedClaim("peak-step", "RotateK lowers the peak of GPU memory of a decode step",
+               "figure 7 e, f", _efficiency("peak_mib"), _efficiency("peak_mib", DENSE), "below",
+               1.0, "times the dense peak"),
+    SpeedClaim("peak-prefill", "RotateK lowers the peak with the prefill counted", "figure 7 e, f",
+               _whole("prefill_extra_mib"), _whole("prefill_extra_mib", "uncompressed"), "below",
+               1.0, "times plain transformers' peak beside the weights"),
+    SpeedClaim("batches", "RotateK fits larger batches into as much memory", "figure 7 f",
+               _capacity("rows", "k=32"), _capacity("rows"), "above", 1.0, "times the dense rows"),
+    *(SpeedClaim(f"tokens-{key}", text, "figure 7 g", _capacity("tokens_per_s", method),
+                 _capacity("tokens_per_s"), how, 1.0, "times the dense tokens a second")
+      for key, text, method, how in (
+          ("ours", "RotateK serves more tokens a second than full Keys", "k=32", "above"),
+          ("think", "ThinK serves fewer tokens a second than full Keys", THINK, "below"))),
+    *(SpeedClaim(f"eigenvectors-{key}", f"{words} is ten times as fast as all eigenvectors",
+                 "section 3.3", ("solver", "torch.linalg.eigh", "ms"), ("solver", method, "ms"),
+                 "above", MAGNITUDE, _FASTER)
+      for key, words, method in (("ours", "Our subspace iteration", "ours k=32"),
+                                 ("printed", "The printed one", "paper's loop k=32"))),
 )  # fmt: skip

@@ -26,6 +26,7 @@ from rotatek.methods.shares import matched_keep_tokens
 from rotatek.methods.tokens import KeepAll, TokenPruner
 
 Scope = Literal["all", "part", "long"]
+Across = Literal["", "live", "channels", "pruners"]
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.
 PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875, 0.30))
 CHANNELS_KEPT: Final = (64, 48, 32, 24, 16, 12, 8)
@@ -40,10 +41,19 @@ DESIGN: Final = ("ablation",)  # studies that are asked a part
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table."""
+    """One line of a table.
+
+    Args:
+        label: its words; nothing is read back from them.
+        settings: what is compared.
+        line: the words of the line or group in which a figure draws it; "" for a row by itself.
+        times: how many times smaller it was solved to be, or 0.
+    """
 
     label: str
     settings: Settings
+    line: str = ""
+    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Claim:
         first: a row's label.
         second: another's.
         relation: "at least" or "about".
-        topic: the claim that this is a part of, a key of `rotatek.evaluation.claims.CLAIMS`.
+        topic: the claim that this pair belongs to, a key of `rotatek.evaluation.claims.CLAIMS`.
         over: two rows whose difference this one is to exceed; a claim about a growing gap.
     """
 
@@ -78,7 +88,8 @@ class Claim:
 class Table:
     """Rows to compare on the same questions; the first is what the others are paired with.
 
-    `scope` says which questions: all, a fixed part of them, or the whole pages alone.
+    `scope` says which questions: all, a fixed part of them, or the whole pages alone; `across` what
+    a figure draws the scores against: live bytes, Key channels, token pruners, or row by row.
     """
 
     name: str
@@ -86,13 +97,14 @@ class Table:
     rows: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()
     scope: Scope = "all"
+    across: Across = ""
 
 
-_UNCOMPRESSED: Final = Row(UNCOMPRESSED, BASELINE)
+UNCOMPRESSED_ROW: Final = Row(UNCOMPRESSED, BASELINE)
 
 
-def _row(label: str, pruner: TokenPruner, method: ChannelMethod) -> Row:
-    return Row(label, Settings(tokens=pruner, channels=method))
+def _row(label: str, pruner: TokenPruner, method: ChannelMethod, line: str = "") -> Row:
+    return Row(label, Settings(tokens=pruner, channels=method), line)
 
 
 def _alone(pruner: type[TokenPruner], nominal: float) -> Settings:
@@ -103,7 +115,7 @@ def _alone(pruner: type[TokenPruner], nominal: float) -> Settings:
 def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
     """The paper's fixed budgets: token-only against joint rows of the same nominal KV."""
     label, long = pruner.label, scope == "long"
-    rows, claims = [_UNCOMPRESSED], []
+    rows, claims = [UNCOMPRESSED_ROW], []
     topics = ("joint-long", "-long") if long else ("joint", "")
 
     def named(what: str, nominal: float) -> str:
@@ -144,67 +156,61 @@ def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
 def frontier_table(pruner: type[TokenPruner]) -> Table:
     """Accuracy against the KV budget: fewer tokens, or fewer tokens and channels."""
     label, method = pruner.label, CHANNELS.default
-    rows, claims = [_UNCOMPRESSED], []
+    rows, claims = [UNCOMPRESSED_ROW], []
     for nominal in (0.5, 0.25, 0.1875, 0.125, 0.0625):
         only = f"{label} only, KV {nominal:.4g}"
-        rows.append(Row(only, _alone(pruner, nominal)))
+        rows.append(Row(only, _alone(pruner, nominal), f"{label} only"))
         for channels in FRONTIER:
             made = method().at(channels)
             keep = matched_keep_tokens(nominal, made.nominal_share)
-            name = f"{label} + {method.label} {channels:.4g}, KV {nominal:.4g}"
-            rows.append(_row(name, pruner().at(keep), made))
+            line = f"{label} + {method.label} {channels:.4g}"
+            name = f"{line}, KV {nominal:.4g}"
+            rows.append(_row(name, pruner().at(keep), made, line))
             claims.append(Claim(name, only, topic="frontier"))
     title = f"Accuracy against the KV budget with {label}"
-    return Table(f"frontier-{pruner.name}", title, tuple(rows), tuple(claims))
+    return Table(f"frontier-{pruner.name}", title, tuple(rows), tuple(claims), "all", "live")
 
 
 def sparsity_table(pruner: type[TokenPruner]) -> Table:
     """Tokens fixed while channels vary: every method, and ours at a second share of tokens."""
     label, ours, claims = pruner.label, CHANNELS.default, list[Claim]()
-    rows = [_UNCOMPRESSED]
+    rows = [UNCOMPRESSED_ROW]
     for keep in FIXED_TOKENS:
-        whole = f"{label} {keep:.4g} + every channel, {HEAD}"
-        rows.append(_row(whole, pruner().at(keep), Full()))
+        line = f"{label} {keep:.4g} + every channel"
+        whole = f"{line}, {HEAD}"
+        rows.append(_row(whole, pruner().at(keep), Full(), line))
         methods = reducers() if keep == FIXED_TOKENS[0] else [ours]
         for kept, method in product(FEWER, methods):
             mine = f"{label} {keep:.4g} + {ours.label}, {kept}"
             for number, (form, one) in enumerate(method.papers().items()):
-                name = f"{label} {keep:.4g} + {form}, {kept}"
-                rows.append(_row(name, pruner().at(keep), one.at(kept / HEAD)))
+                line = f"{label} {keep:.4g} + {form}"
+                name = f"{line}, {kept}"
+                rows.append(_row(name, pruner().at(keep), one.at(kept / HEAD), line))
                 if method.expected is not None and number == 0:
                     half = kept == FEWER[0]
                     relation: Relation = "about" if half else method.expected
-                    claims.append(Claim(mine, name, relation, "half" if half else method.name))
-                    claims += _steepness(method, mine, name, kept)
+                    topic = "half" if half else f"{method.name}-fixed"
+                    claims.append(Claim(mine, name, relation, topic))
+                    if kept == FEWER[-1] and method.expected == "at least":
+                        ours_at, at = (f"{label} {keep:.4g} + {one}, {FEWER[0]}"
+                                       for one in (ours.label, form))  # fmt: skip
+                        claims.append(Claim(at, name, topic="steep"))
+                        claims.append(Claim(at, name, topic="flat", over=(ours_at, mine)))
+                    if kept == FIFTH and method.expected == "about":
+                        claims.append(Claim(name, mine, topic="eighty"))
             if method is ours and kept / HEAD >= min(FRONTIER):
                 claims.append(Claim(mine, whole, "about", "less"))
     title = f"Tokens fixed, channels vary, with {label}"
-    return Table(f"sparsity-{pruner.name}", title, tuple(rows), tuple(claims), "part")
-
-
-def _steepness(method: type[ChannelMethod], mine: str, name: str, kept: int) -> Iterator[Claim]:
-    """How a rival and ours fall from half of the channels to the fewest; and the fifth's exception.
-
-    Args:
-        method: the rival's.
-        mine: our row's label.
-        name: the rival's.
-        kept: channels of both.
-    """
-    if kept == FEWER[-1] and method.expected == "at least":
-        above, over = (f"{one.rpartition(', ')[0]}, {FEWER[0]}" for one in (name, mine))
-        yield Claim(above, name, topic="steep")
-        yield Claim(above, name, topic="flat", over=(over, mine))
-    if kept == FIFTH and method.expected == "about":
-        yield Claim(name, mine, topic="eighty")
+    name = f"sparsity-{pruner.name}"
+    return Table(name, title, tuple(rows), tuple(claims), "part", "channels")
 
 
 def channel_table(scope: Scope = "all") -> Table:
     """Accuracy against Key channels kept, no token dropped."""
     kinds = {label: one for method in reducers() for label, one in method.variants().items()}
-    ours, rows, claims = CHANNELS.default.label, [_UNCOMPRESSED], []
+    ours, rows, claims = CHANNELS.default.label, [UNCOMPRESSED_ROW], []
     for kept, (label, method) in product(CHANNELS_KEPT, kinds.items()):
-        rows.append(_row(f"{label}, {kept}", KeepAll(), method.at(kept / HEAD)))
+        rows.append(_row(f"{label}, {kept}", KeepAll(), method.at(kept / HEAD), label))
     for kept in CHANNELS_KEPT:
         for rival in reducers():
             if rival.expected is not None:
@@ -219,38 +225,42 @@ def channel_table(scope: Scope = "all") -> Table:
         tuple(rows),
         () if long else tuple(claims),
         scope,
+        "channels",
     )
 
 
 def pruner_table() -> Table:
     """Every pruner, alone and joined with every channel method; the control is what to beat."""
-    rows, claims = [_UNCOMPRESSED], []
+    rows, claims = [UNCOMPRESSED_ROW], []
     control = next((pruner for pruner in pruners() if pruner.control), None)
     forms = {label: one.at(0.25) for m in reducers() for label, one in m.papers().items()}
-    lighter = {_form_title(one): one for one in (*_light_presets(), *rivals().values())}
+    light = [one for one in _presets_beyond() if one.bits_a_number is not None]
+    lighter = {_form_title(one): one for one in (*light, *rivals().values())}
     for number, (nominal, keep) in enumerate(PAPER_BUDGETS[1::2]):
         tag = f"({nominal:.2f})"
         for pruner in pruners():
-            rows.append(Row(f"{pruner.label} only {tag}", _alone(pruner, nominal)))
+            alone = Row(f"{pruner.label} only {tag}", _alone(pruner, nominal), f"tokens only {tag}")
+            rows.append(alone)
             for form, one in forms.items():
-                rows.append(_row(f"{pruner.label} + {form} {tag}", pruner().at(keep), one))
+                words = f"{form} {tag}"
+                rows.append(_row(f"{pruner.label} + {words}", pruner().at(keep), one, words))
             if number == 0:
                 for form, one in lighter.items():
                     label = f"{pruner.label} {keep:.4g} + {form}"
-                    rows.append(_row(label, pruner().at(keep), one))
+                    rows.append(_row(label, pruner().at(keep), one, f"{keep:.4g} + {form}"))
             if control is not None and not pruner.control:
                 ours = CHANNELS.default.label
                 for what in (f"only {tag}", f"+ {ours} {tag}"):
                     first, second = (f"{one.label} {what}" for one in (pruner, control))
-                    claims.append(Claim(first, second, topic="lot"))
-    title = "Every token pruner, against one by lot"
-    return Table("pruners", title, tuple(rows), tuple(claims), "part")
+                    claims.append(Claim(first, second, topic="control"))
+    title = "Every token pruner, against a random choice"
+    return Table("pruners", title, tuple(rows), tuple(claims), "part", "pruners")
 
 
 def core_table() -> Table:
     """A few settings of every kind, for suites beside the main one: all are in other tables."""
     nominal, keep = PAPER_BUDGETS[1]
-    rows = [_UNCOMPRESSED]
+    rows = [UNCOMPRESSED_ROW]
     for pruner in pruners():
         if pruner.of_paper:
             rows.append(Row(f"{pruner.label} only ({nominal:.2f})", _alone(pruner, nominal)))
@@ -271,11 +281,6 @@ def _presets_beyond() -> list[ChannelMethod]:
     return [one for one in CHANNELS.default.presets().values() if one.beyond]
 
 
-def _light_presets() -> list[ChannelMethod]:
-    """Those of them that count bits."""
-    return [one for one in _presets_beyond() if one.bits_a_number is not None]
-
-
 def _form_title(method: ChannelMethod) -> str:
     return title_of(Settings(KeepAll(), method))
 
@@ -285,7 +290,7 @@ def study_tables() -> list[Table]:
     pruner, made = default_pruner(), []
     for method in CHANNELS.values():
         for study in method.studies():
-            rows = [_UNCOMPRESSED]
+            rows = [UNCOMPRESSED_ROW]
             for label, (dropped, one) in study.rows.items():
                 tokens = Settings.from_dict(dropped).tokens
                 rows.append(_row(label, tokens, one))
@@ -339,7 +344,7 @@ def from_file(path: Path) -> Table:
             'The settings file is not JSON of the form {"label": {"keep_channels": 0.25}, ...}.'
         ) from error
     made = [Row(label, Settings.from_dict(values)) for label, values in pairs]
-    return Table(path.stem, path.stem, (_UNCOMPRESSED, *made))
+    return Table(path.stem, path.stem, (UNCOMPRESSED_ROW, *made))
 
 
 def with_options(table: Table, options: Mapping[str, Any]) -> Table:

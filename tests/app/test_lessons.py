@@ -14,6 +14,7 @@ from rotatek.page.form import settings_of, values_of
 from rotatek.page.inspect.drawings import parts_of
 from rotatek.page.learn import __main__ as making
 from rotatek.page.learn import events, lessons, widgets
+from rotatek.page.results import files
 from rotatek.service.model_list import Example
 from rotatek.service.service import Service
 from tests.app.test_inspect import figures
@@ -42,7 +43,7 @@ def test_the_committed_lessons_are_small_and_shown_without_a_model() -> None:
 def made(service: Service, picture_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("assets")
     one = making.asked(service, Example(picture_file, "A square", ("Which colour?",)))
-    told = making.lessons(one, {})
+    told = making.lessons(one, files.Files())
     making.save(told, one.run.pixels, folder / "traces" / lessons.NAME)
     return one, told, folder
 

@@ -1,72 +1,80 @@
-"""The results tab: what the committed files say, and calm where they say nothing."""
+"""The results tab: what the committed tables say, and calm where they say nothing."""
 
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import pytest
 
+from rotatek.evaluation.cells import Cell, Results, Score
+from rotatek.evaluation.speed_claims import Speed
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
-from rotatek.page.results import (
-    answers,
-    events,
-    files,
-    measurements,
-    opening,
-    styles,
-    widgets,
-)
+from rotatek.page.results import answers, events, files, measurements, opening, styles, widgets
 from tests.app.test_inspect import figures
 from viz import theme
 
 COMMITTED = Path(__file__).resolve().parents[2] / "assets" / "results"
-ROW = {"label": "Uncompressed", "actual_kv": 1.0, "score": 0.9, "interval": [0.8, 0.95]}
-EVALUATION = {
-    "suite": {"categories": {"charts": 10, "signs": 5}},
-    "tables": [
-        {
-            "name": "channels",
-            "title": "Key channels kept of 128",
-            "questions": 15,
-            "rows": [
-                ROW
-                | {
-                    "agreement": 1.0,
-                    "by_category": {"charts": {"score": 0.7}, "signs": {"score": 0.9}},
-                },
-                ROW
-                | {
-                    "label": "RotateK, 32",
-                    "actual_kv": 0.7,
-                    "score": 0.85,
-                    "agreement": 0.93,
-                    "by_category": {"charts": {"score": 0.6, "interval": [0.5, 0.7]}},
-                },
-            ],
-        }
-    ],
-}
+WHOLE = {"tokens": "none", "channels": "full"}
+OURS = {"tokens": "none", "channels": "rotatek", "keep_channels": 0.25}
 
 
-@pytest.fixture
-def committed() -> dict:
+def cell(row: str, score: float, settings: dict[str, Any], **more: Any) -> Cell:
+    """One of a table `channels` of 15 questions."""
+    fields: dict[str, Any] = {
+        "model": "m", "suite": "s", "table": "channels", "row": row, "line": "", "times": 0,
+        "settings": settings, "nominal": 1.0, "live": 0.7, "same": 0.93, "exact": None,
+        "new_tokens": None, "error_rate": None, "score": Score(score, score - 0.1, score + 0.05),
+        "kinds": {"charts": Score(0.6, 0.5, 0.7), "signs": Score(0.9, 0.9, 0.9)},
+    }  # fmt: skip
+    return Cell(**(fields | more))
+
+
+def evaluated(cells: list[Cell], across: str = "channels", **more: Any) -> files.Files:
+    """A model's results: those cells, in a table of their name."""
+    names = dict.fromkeys(one.table for one in cells)
+    tables = [
+        {"name": name, "title": "T", "across": across, "scope": "all", "questions": 15, "of": 15}
+        for name in names
+    ]
+    hidden = {"name": "pages-long", "title": "P", "across": "", "scope": "long"}
+    run = {
+        "model": {"name": "m", "weights": "0123456789abcdef", "dtype": "bfloat16"},
+        "suite": {"name": "s", "categories": {"charts": 10, "signs": 5}},
+        "tables": [*tables, hidden | {"questions": 3, "of": 3}],
+    }  # fmt: skip
+    return files.Files(Results([run | more], cells))
+
+
+PAIR = [
+    cell("Uncompressed", 0.9, WHOLE, live=1.0, same=1.0),
+    cell("RotateK, 32", 0.85, OURS, line="RotateK"),
+]
+
+
+@pytest.fixture(scope="module")
+def committed() -> files.Files:
     return files.load(COMMITTED)
 
 
-def test_every_committed_measurement_is_drawn(committed: dict) -> None:
+def test_every_committed_measurement_is_drawn(committed: files.Files) -> None:
     drawn = figures(events.draw(committed, None, None))
-    for end, built in files.evaluations(committed).items():
-        assert {f"{table['name']}{end}" for table in files.tables_of(built)} <= drawn.keys()
+    assert len(committed.results.main) == 2
+    for run in committed.results.main:
+        end = "" if run is committed.results.main[0] else f"-{run['model']['name']}"
+        shown = {one["name"] + end for one in run["tables"] if one["scope"] != "long"}
+        assert shown <= drawn.keys() and len(shown) > 10
     assert all(drawing["reading"] != events.UNCOUNTED for drawing in drawn.values())
-    assert {"quant", "latency", "capacity", "solver"} <= drawn.keys()
+    assert {"quant", "latency", "capacity", "solver", "step-qwen25", "held-llava"} <= drawn.keys()
     assert all(drawing["data"] and drawing["summary"] for drawing in drawn.values())
 
 
-def test_figures_hold_the_files_numbers(committed: dict) -> None:
-    for row in committed["kernels"]["capacity"]["rows"]:
-        (_, drawing) = measurements.kernels(committed)["capacity"]
-        assert f"{row['tokens_per_s']['k=32']:,.0f}" in drawing.summary
-    (_, frontier) = answers.answers({"results": EVALUATION}, files.Asked("score"))["channels"]
+def test_figures_hold_the_tables_numbers(committed: files.Files) -> None:
+    (_, drawing) = measurements.kernels(committed)["capacity"]
+    wanted = ("capacity", "k=32", "tokens_per_s")
+    rates = [o for o in committed.speeds if (o.bench, o.method, o.quantity) == wanted]
+    assert len(rates) == 2 and all(f"{one.value:,.0f}" in drawing.summary for one in rates)
+    (_, frontier) = answers.answers(evaluated(PAIR), files.Asked("score"))["channels"]
     line = frontier.figure.data[1]
     assert (line["x"].tolist(), line["y"].tolist()) == ([25.0], [85.0])
 
@@ -76,70 +84,57 @@ def test_figures_hold_the_files_numbers(committed: dict) -> None:
     [("score", "all", 85), ("agreement", "all", 93), ("score", "charts", 60)],
 )
 def test_answers_can_be_counted_otherwise(measure: str, category: str, value: float) -> None:
-    sent = events.draw({"results": EVALUATION}, measure, category)
+    found = evaluated(PAIR)
+    sent = events.draw(found, measure, category)
     assert f"{value} %" in figures(sent)["channels"]["summary"]
-    assert files.categories({"results": EVALUATION}) == ["charts", "signs"]
+    assert files.categories(found) == ["charts", "signs"]
     counted = {"all": "15 questions of charts, signs. ", "charts": "10 questions of charts. "}
     assert figures(sent)["channels"]["reading"].startswith(counted[category])
 
 
-def test_tables_of_any_name_are_drawn() -> None:
-    """Tokens fixed and channels varied as lines; a table of a name that is new comes last."""
-    kept: dict = EVALUATION
-    (table,) = kept["tables"]
-    rows = [
-        row | {"label": row["label"].replace("RotateK", "FastV 0.4 + RotateK")}
-        for row in table["rows"]
+def test_a_kind_that_a_table_did_not_ask_is_said() -> None:
+    sent = events.draw(evaluated(PAIR), "score", "pages")
+    assert figures(sent)["channels"]["reading"] == events.UNCOUNTED
+
+
+def test_tables_of_any_name_are_drawn_and_solved_budgets_come_first() -> None:
+    cells = [
+        cell(one.row, one.score.mean, dict(one.settings), line=one.line, table=name)
+        for name in ("newest", "rivals")
+        for one in PAIR
     ]
-    more = [table | {"name": name, "rows": rows} for name in ("newest", "sparsity-x", "rivals")]
-    drawn = answers.answers({"results": kept | {"tables": more}}, files.Asked("score"))
-    assert list(drawn) == ["rivals", "sparsity-x", "newest"]
+    drawn = answers.answers(evaluated(cells), files.Asked("score"))
+    assert list(drawn) == ["rivals", "newest"]  # and none for the pages alone
 
 
 def test_the_opening_names_the_weights_that_it_is_of() -> None:
-    model = {"name": "m", "weights": "0123456789abcdef", "dtype": "bfloat16"}
-    found = {"results": EVALUATION | {"model": model, "ran_on": {"device": "a GPU"}}}
+    found = evaluated(PAIR, ran_on={"device": "a GPU"})
     (_, drawing) = opening.opening(found)[1]["opening"]
     assert drawing.reading.endswith(" Up to 15 questions; weights 01234567, bfloat16, on a GPU.")
 
 
-def test_whole_pages_are_a_kind_of_question() -> None:
-    kept: dict = EVALUATION
-    (table,) = kept["tables"]
-    kinds = {"charts": {"score": 0.9}, "transcription": {"score": 0.4}}
-    rows = [row | {"by_category": kinds} for row in table["rows"]]
-    both = [table | {"rows": rows}, table | {"name": "channels-long", "rows": rows}]
-    found = {
-        "results": kept
-        | {"tables": both, "suite": {"categories": {"charts": 1, "transcription": 3}}}
-    }
-    assert files.categories(found) == list(kinds)
-    whole, pages = (figures(events.draw(found, "score", c)) for c in ("all", "transcription"))
-    assert whole.keys() == pages.keys() == {"opening", "channels"}
-    assert whole["channels"]["summary"] != pages["channels"]["summary"]
-
-
-def test_rivals_are_a_line_a_method_and_the_better_pruner_of_a_budget() -> None:
-    kept: dict = EVALUATION
-    labels = {
-        "FastV + KIVI (2 bits), 8x": 0.5, "VisionZip + KIVI (2 bits), 8x": 0.6,
-        "KIVI (4 bits), 4x": 0.8, "RotateK (K + V, adaptive), 4x": 0.7,
-    }  # fmt: skip
-    rows = [ROW, *(ROW | {"label": label, "score": score} for label, score in labels.items())]
-    one = kept["tables"][0] | {"name": "rivals", "rows": rows}
-    found = {"results": kept | {"tables": [one]}}
-    (_, drawing) = answers.answers(found, files.Asked("score"))["rivals"]
+def test_rivals_are_a_line_a_method_and_the_better_pruner_of_a_size() -> None:
+    kivi = {"tokens": "none", "channels": "kivi"}
+    cells = [
+        PAIR[0],
+        cell("a", 0.5, kivi | {"tokens": "fastv"}, line="KIVI (bits)", times=8),
+        cell("b", 0.6, kivi | {"tokens": "visionzip"}, line="KIVI (bits)", times=8),
+        cell("c", 0.8, kivi, line="KIVI (bits)", times=4, live=0.8),
+        cell("d", 0.7, OURS, line="RotateK (K + V, adaptive)", times=4),
+    ]
+    (_, drawing) = answers.answers(evaluated(cells, "live"), files.Asked("score"))["channels"]
     lines = {line["name"]: line["y"].tolist() for line in drawing.figure.data if line.get("name")}
     assert lines == {"KIVI (bits)": [60.0, 80.0], "RotateK (K + V, adaptive)": [70.0]}
 
 
 def test_pruners_share_a_row_for_what_joins_them() -> None:
-    kept: dict = EVALUATION
-    labels = "FastV only (0.25)", "Random only (0.25)", "Random + ThinK (0.25)"
-    rows = [ROW, *(ROW | {"label": label} for label in labels)]
-    one = kept["tables"][0] | {"name": "pruners", "rows": rows}
-    found = {"results": kept | {"tables": [one]}}
-    (_, drawing) = answers.answers(found, files.Asked("score"))["pruners"]
+    cells = [
+        PAIR[0],
+        cell("a", 0.5, WHOLE | {"tokens": "fastv"}, line="tokens only (0.25)"),
+        cell("b", 0.5, WHOLE | {"tokens": "random"}, line="tokens only (0.25)"),
+        cell("c", 0.5, {"tokens": "random", "channels": "think"}, line="ThinK (0.25)"),
+    ]
+    (_, drawing) = answers.answers(evaluated(cells, "pruners"), files.Asked("score"))["channels"]
     axis = drawing.figure.layout["yaxis"]
     assert list(axis["ticktext"]) == ["tokens only (0.25)", "ThinK (0.25)"]
     assert [(line["name"], list(line["y"])) for line in drawing.figure.data] == [
@@ -148,30 +143,33 @@ def test_pruners_share_a_row_for_what_joins_them() -> None:
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "kernels.json").write_text("{")
-    assert files.load(tmp_path) == {} == figures(events.draw({}, "score", "nothing"))
+    for damage in ("{", "[]"):
+        (tmp_path / "runs.json").write_text(damage)
+        (tmp_path / "speed.csv").write_text("bench,value\nx,y\n")
+        (tmp_path / "cells.csv").write_text("model\nm\n")
+        assert files.load(tmp_path) == files.Files()
+    assert figures(events.draw(files.Files(), "score", "nothing")) == {}
     with gr.Blocks() as page:
         widgets.results_part(tmp_path)
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(widgets.MISSING in str(value) for value in words)
 
 
-def test_efficiency_becomes_a_figure_a_column_and_a_table() -> None:
-    rows = [
-        {"method": name, "batch": 1, "visual_tokens": 2880, "decode_ms": ms, "prefill_ms": None}
+def test_efficiency_becomes_a_figure_a_quantity_and_a_table() -> None:
+    speeds = tuple(
+        Speed("efficiency", "M-1", name, 1, 2880, "decode_ms", ms)
         for name, ms in (("dense", 9.5), ("<k>", 1.23456))
-    ]
-    for found in ({"efficiency": {"rows": rows}}, {"efficiency": {"efficiency": {"rows": rows}}}):
-        drawn = figures(events.draw(found, None, None))
-        assert drawn.keys() == {"eff-decode-ms"}
-        assert "1 x 2,880 tokens: 9.50 ms, dense" in drawn["eff-decode-ms"]["summary"]
-        html = widgets.table(files.efficiency_rows(found), "t", "l")
+    )
+    found = files.Files(speeds=speeds)
+    drawn = figures(events.draw(found, None, None))
+    assert drawn.keys() == {"eff-decode-ms-m-1"}
+    assert "1 x 2,880 tokens: 9.50 ms, dense" in drawn["eff-decode-ms-m-1"]["summary"]
+    html = widgets.table(measurements.efficiency_rows(found), "t", "l")
     assert "&lt;k&gt;" in html and "<k>" not in html and "1.235" in html
     assert html.count("<th ") == 5 and "decode ms" in html
-    assert measurements.efficiency({"efficiency": {"rows": ["?"]}}) == {}
 
 
-def test_efficiency_is_drawn_for_each_model_and_a_prefill_once(committed: dict) -> None:
+def test_efficiency_is_drawn_for_each_model_and_a_prefill_once(committed: files.Files) -> None:
     drawn = measurements.efficiency(committed)
     for column, title in (("decode-ms", "A whole decode step"), ("prefill-ms", "A prefill")):
         for model in ("Llama3-8B", "Qwen2.5-VL-7B"):
@@ -181,49 +179,53 @@ def test_efficiency_is_drawn_for_each_model_and_a_prefill_once(committed: dict) 
             assert many == {""} if column == "prefill-ms" else len(many) == 5
 
 
-def test_rows_are_drawn_as_the_methods_that_the_data_names() -> None:
-    both = {"tokens": "fastv", "channels": "think"}
-    assert styles.style_of("anything", both) is CHANNELS["think"]
-    alone = styles.style_of("anything", {"tokens": "fastv", "channels": "full"})
+def test_rows_are_drawn_as_the_methods_that_the_record_names() -> None:
+    def style(**settings: Any) -> theme.Style:
+        return styles.style_of(cell("anything", 0.5, settings))
+
+    assert style(tokens="fastv", channels="think") is CHANNELS["think"]
+    alone = style(tokens="fastv", channels="full")
     assert (alone.label, alone.colour) == ("FastV", TOKENS["fastv"].colour)
-    assert styles.style_of("SparK (mean)") is CHANNELS["spark"]
-    assert styles.style_of("VisionZip .35 + RotateK k=32") is CHANNELS["rotatek"]
-    for label in ("Uncompressed", "full width, our cache", "dense"):
-        assert styles.style_of(label) is theme.UNCOMPRESSED
-    assert styles.style_of("x", {"tokens": "none", "channels": "full"}) is theme.UNCOMPRESSED
-    for unknown in ({"tokens": "none", "channels": "gone"}, {"tokens": "gone", "channels": "full"}):
-        assert styles.style_of("x", unknown).colour == styles.style_of("?").colour == theme.INK
+    assert style(**WHOLE) is theme.UNCOMPRESSED
+    assert style(**WHOLE, cache_dtype="fp8") is CHANNELS["full"]
+    assert styles.style_named("rotatek") is CHANNELS["rotatek"]
+    assert styles.style_named("full") is theme.UNCOMPRESSED
+    for unknown in (style(tokens="none", channels="gone"), style(tokens="gone", channels="full")):
+        assert unknown.colour == styles.style_named("?").colour == theme.INK
 
 
-def test_the_opening_says_what_every_method_needs() -> None:
-    built = files.load(COMMITTED)["results"]
-    said, drawn = opening.opening({"results": built})
-    whole = opening.reference(built)
+def test_the_opening_says_what_every_method_needs(committed: files.Files) -> None:
+    run = committed.results.main[0]
+    said, drawn = opening.opening(committed)
+    whole = opening.reference(committed.results, run)
     assert whole is not None
-    assert said.startswith(f"Within two points of the uncompressed {100 * whole:.1f} %, ")
-    for best in opening.bests(built):
-        row = best.nearest(whole - opening.NEAR)
-        held = "" if row is None else f" {100 * row['actual_kv']:.0f} %"
-        assert f"{best.name}{held}" in said.replace(" needs", "")
+    first = said.splitlines()[0]
+    assert first.startswith(f"pocket: Within two points of the uncompressed {100 * whole:.1f} %, ")
+    for best in opening.bests(committed.results, run):
+        one = best.nearest(whole - opening.NEAR)
+        held = "" if one is None else f" {100 * one.live:.0f} %"
+        assert f"{best.name}{held}" in first.replace(" needs", "")
     assert "RotateK" in drawn["opening"][1].summary
-    assert opening.opening({}) == ("", {})
+    assert opening.opening(files.Files()) == ("", {})
 
 
-def test_both_models_stand_in_every_figure_and_claim(committed: dict) -> None:
-    models = [built["model"]["name"] for built in files.evaluations(committed).values()]
-    assert models[0] == "pocket" and len(models) > 1
+def test_both_models_stand_in_every_figure_and_claim(committed: files.Files) -> None:
+    models = [run["model"]["name"] for run in committed.results.main]
+    assert models == ["pocket", "pocket-llava"]
     said, first = opening.opening(committed)
     assert all(f"{name}: Within" in said for name in models) and len(first) == len(models)
     drawn = answers.answers(committed, files.Asked())
-    for end, built in files.evaluations(committed).items():
-        for table in files.tables_of(built):
-            title, drawing = drawn[f"{table['name']}{end}"]
-            assert title.endswith(f": {built['model']['name']}")
-            others = [one for one in models if one != built["model"]["name"]]
-            for other in others:
-                stands = any(table["name"] in name and title.endswith(f": {other}")
-                             for name, (title, _) in drawn.items())  # fmt: skip
-                assert stands or f"{other}: not measured yet" in drawing.reading
+    for run, other in zip(committed.results.main, reversed(models), strict=True):
+        for table in run["tables"]:
+            name = answers.name_of(table["name"], committed, run)
+            if table["scope"] == "long":
+                assert name not in drawn
+                continue
+            title, drawing = drawn[name]
+            assert title.endswith(f": {run['model']['name']}")
+            stands = any(one["name"] == table["name"] for run in committed.results.main
+                         if run["model"]["name"] == other for one in run["tables"])  # fmt: skip
+            assert stands or f"{other}: not measured yet" in drawing.reading
     for lines in widgets.claims(committed).values():
         assert all(len(line) == len(lines[0]) for line in lines)
     (about, speeds) = widgets.claims(committed).values()
@@ -231,10 +233,10 @@ def test_both_models_stand_in_every_figure_and_claim(committed: dict) -> None:
     assert {"Llama3-8B", "Qwen2.5-VL-7B"} <= speeds[0].keys()
 
 
-def test_the_opening_s_lines_only_rise() -> None:
-    built = files.evaluations(files.load(COMMITTED)).values()
-    for best in (best for one in built for best in opening.bests(one)):
-        shares = [row["actual_kv"] for row in best.rows]
-        scores = [row["score"] for row in best.rows]
+def test_the_opening_s_lines_only_rise(committed: files.Files) -> None:
+    results = committed.results
+    for best in (best for run in results.main for best in opening.bests(results, run)):
+        shares = [one.live for one in best.cells]
+        scores = [one.score.mean for one in best.cells]
         assert shares == sorted(shares) and scores == sorted(scores)
         assert len(set(scores)) == len(scores)

@@ -185,19 +185,21 @@ def test_the_example_of_a_method_works() -> None:
 def test_the_frontier_is_drawn_from_the_committed_results() -> None:
     """A panel a model, a line a method, every point inside; the committed picture is this one."""
     from docs import frontier
+    from rotatek.evaluation.cells import Results
+    from rotatek.page.results.opening import bests
 
-    results = frontier.committed()
+    results = Results.load(ROOT / "assets" / "results")
     picture = frontier.drawn(results)
     root = ElementTree.fromstring(picture)
     said = [node.text or "" for node in root.iter() if node.tag.endswith("text")]
-    for built in results:
-        assert any(text.startswith(f"{built['model']['name']} on") for text in said)
-        for line in frontier.bests(built):
+    for run in results.main:
+        assert any(text.startswith(f"{run['model']['name']} on") for text in said)
+        for line in bests(results, run):
             assert line.name in said
     for node in root.iter():
         if node.tag.endswith("circle"):
             assert (
                 frontier.LEFT - 1 <= float(node.attrib["cx"]) <= frontier.WIDE - frontier.RIGHT + 1
             )
-            assert 0 < float(node.attrib["cy"]) < frontier.HIGH * len(results)
+            assert 0 < float(node.attrib["cy"]) < frontier.HIGH * len(results.main)
     assert (ROOT / "docs" / "frontier.svg").read_text(encoding="utf-8") == picture

@@ -20,6 +20,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import suite as suites
+from rotatek.evaluation.cells import Results
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import (
@@ -400,10 +401,13 @@ def test_the_command_stops_and_goes_on(
     assert command(*words) == 0
     assert command(*words) == 0  # nothing left to do
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "out" / "results.md")] * 3
-    built = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [row["label"] for row in built["tables"][0]["rows"]] == ["Uncompressed", *rows]
-    assert built["suite"]["questions"] == 5 and built["ran_on"]["torch"] == torch.__version__
-    assert str(folder.parent) not in json.dumps(built)
+    built = Results.load(tmp_path / "out")
+    (ran,) = built.runs
+    assert [cell.row for cell in built.cells] == ["Uncompressed", *rows]
+    assert ran["suite"]["questions"] == 5 and ran["ran_on"]["torch"] == torch.__version__
+    for path in (tmp_path / "out").glob("*.csv"):
+        assert str(folder.parent) not in path.read_text()
+    assert str(folder.parent) not in (tmp_path / "out" / "runs.json").read_text()
 
 
 def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,17 +3,28 @@
 import numpy as np
 import pytest
 
-from rotatek.evaluation.claims import CLAIMS, Judge, Pair, Scored, at_bytes, kind_of, line_of
+from rotatek.evaluation.claims import (
+    CLAIMS,
+    LIVE,
+    NOMINAL,
+    Answered,
+    Floats,
+    Judge,
+    at_bytes,
+    kind_of,
+    line_of,
+)
 from rotatek.evaluation.tables import Claim, tables
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import FastV
 
-NAMES = tuple(f"q{n}" for n in range(40))
+SIZE = 40
+ALL = np.ones(SIZE, dtype=bool)
 
 
-def scored(settings: Settings, share: float, right: int) -> Scored:
+def scored(share: float, right: int) -> Answered:
     """So many of the questions right."""
-    return Scored(settings, {name: float(n < right) for n, name in enumerate(NAMES)}, share)
+    return Answered((np.arange(SIZE) < right).astype(float), np.full(SIZE, share))
 
 
 def think(keep: float) -> Settings:
@@ -21,65 +32,76 @@ def think(keep: float) -> Settings:
 
 
 OURS = Settings.of(keep_channels=0.25)
-ROWS = [
-    scored(BASELINE, 1.0, 40),
-    scored(OURS, 0.6, 30),
-    scored(think(0.25), 0.5, 20),
-    scored(think(0.30), 0.55, 10),  # beaten by the lighter one: no part of the line
-    scored(think(0.50), 0.7, 36),
-]
-JUDGE = Judge(ROWS, {name: n for n, name in enumerate(NAMES)})
+ROWS = {
+    BASELINE: scored(1.0, 40),
+    OURS: scored(0.6, 30),
+    think(0.25): scored(0.5, 20),
+    think(0.30): scored(0.55, 10),  # beaten by the lighter one: no part of the line
+    think(0.50): scored(0.7, 36),
+}
+KINDS = np.where(np.arange(SIZE) < 20, "pages", "signs")
+JUDGE = Judge("m", ROWS, np.arange(SIZE), KINDS)
 
 
 def test_a_line_lies_straight_between_its_rows() -> None:
-    line = line_of(ROWS[2:], NAMES)
+    rows = list(ROWS.values())[2:]
+    line = line_of(rows, ALL)
     assert [share for share, _ in line] == [0.5, 0.7]
     for share, right in ((0.5, 20), (0.6, 28), (0.65, 32), (0.7, 36), (0.9, 36)):
         found = at_bytes(line, share)
         assert found is not None and found.sum() == pytest.approx(right)
     assert at_bytes(line, 0.49) is None and at_bytes([], 1.0) is None
-    assert line_of(ROWS[2:], (*NAMES, "unanswered")) == []
+    rows[0] = Answered(np.where(np.arange(SIZE) < 1, np.nan, 0.5), np.full(SIZE, 0.5))
+    assert [share for share, _ in line_of(rows, ALL)] == [0.55, 0.7]  # one did not answer all
 
 
 def test_a_claim_is_judged_as_it_stands_and_at_equal_live_bytes() -> None:
     claim, rows = Claim("ours", "theirs"), {"ours": OURS, "theirs": think(0.25)}
-    nominal, live = (JUDGE.difference(claim, rows, NAMES, how) for how in (False, True))
+    nominal, live = (JUDGE.difference(claim, rows, ALL, how) for how in (NOMINAL, LIVE))
     assert nominal is not None and nominal.sum() == pytest.approx(10)
     assert live is not None and live.sum() == pytest.approx(2)
-    assert JUDGE.live(OURS, BASELINE, NAMES) is None
-    assert JUDGE.live(think(0.25), OURS, NAMES) is None  # ours was never so light
+    assert JUDGE.live(OURS, BASELINE, ALL) is None
+    assert JUDGE.live(think(0.25), OURS, ALL) is None  # ours was never so light
+    some = np.arange(SIZE) < 25
+    part = JUDGE.difference(claim, rows, some, NOMINAL)
+    assert part is not None and np.isnan(part[25:]).all() and part[:25].sum() == pytest.approx(5)
 
 
 def test_a_growing_gap() -> None:
     rows = {"a": OURS, "b": think(0.25), "c": think(0.50), "d": think(0.30)}
-    found = JUDGE.difference(Claim("a", "b", over=("c", "a")), rows, NAMES, False)
+    found = JUDGE.difference(Claim("a", "b", over=("c", "a")), rows, ALL, NOMINAL)
     assert found is not None and found.sum() == pytest.approx(10 - 6)
 
 
-def test_pairs_are_pooled_over_the_questions_they_share() -> None:
-    one = Pair("at least", NAMES, np.ones(40))
-    other = Pair("at least", NAMES[:20], np.zeros(20))
-    found = JUDGE.pooled([one, other])
-    assert found == {
-        "difference": 0.5, "interval": [0.5, 0.5], "verdict": "found", "pairs": 2, "questions": 20,
-    }  # fmt: skip
-    assert JUDGE.pooled([]) is None
+def made(*differences: Floats) -> list:
+    claim = Claim("a", "b", topic="think")
+    return [(JUDGE.pair(claim, "t", NOMINAL, one), one) for one in differences]
 
 
-def test_a_claim_of_every_kind_of_question_is_its_worst_kinds() -> None:
-    kinds = {name: "pages" if n < 20 else "signs" for n, name in enumerate(NAMES)}
-    difference = np.where(np.arange(40) < 20, 0.5, -0.3)
-    pair = Pair("at least", NAMES, difference)
-    found = JUDGE.of_kinds([pair], kinds)
-    assert found is not None and found["difference"] == -0.3 and found["questions"] == 20
-    assert found["verdict"] == "not found"
-    level = JUDGE.of_kinds([Pair("at least", NAMES, np.full(40, -0.005))], kinds)
-    assert level is not None and level["verdict"] == "found"
-    assert JUDGE.of_kinds([], kinds) is None
+def test_a_claim_is_the_mean_of_its_pairs_over_the_questions_they_share() -> None:
+    other = np.where(np.arange(SIZE) < 20, 0.0, np.nan)
+    found = JUDGE.found("think", NOMINAL, made(np.ones(SIZE), other))
+    assert (found.verdict, found.pairs, found.against) == ("found", 2, 0)
+    assert (found.difference, found.low, found.high) == (0.5, 0.5, 0.5)
+
+
+def test_one_pair_that_contradicts_a_claim_is_enough() -> None:
+    found = JUDGE.found("think", NOMINAL, made(np.ones(SIZE), np.ones(SIZE), np.full(SIZE, -0.1)))
+    assert (found.verdict, found.pairs, found.against) == ("mixed", 3, 1)
+    assert found.difference is not None and found.low is not None and found.low > 0.5
+
+
+def test_a_claim_of_every_kind_of_question_is_judged_kind_by_kind() -> None:
+    difference = np.where(np.arange(SIZE) < 20, 0.5, -0.3)
+    pairs = JUDGE.by_kind([difference, difference], NOMINAL)
+    assert [(pair.questions, pair.says) for pair, _ in pairs] == [(20, "for"), (20, "against")]
+    found = JUDGE.found("kinds", NOMINAL, pairs)
+    assert (found.verdict, found.against) == ("mixed", 1)
+    assert found.difference == pytest.approx(-0.3)
 
 
 def test_a_method_is_not_compared_with_itself_at_equal_bytes() -> None:
-    assert JUDGE.live(think(0.50), think(0.25), NAMES) is None
+    assert JUDGE.live(think(0.50), think(0.25), ALL) is None
 
 
 def test_a_methods_line_is_its_own() -> None:
@@ -93,6 +115,7 @@ def test_a_methods_line_is_its_own() -> None:
 
 def test_every_expectation_belongs_to_a_claim() -> None:
     topics = {claim.topic for table in tables().values() for claim in table.claims}
-    assert topics | {"rivals", "kinds"} == set(CLAIMS)
+    assert topics | {"rivals", "rivals-bits", "kinds"} == set(CLAIMS)
     papers = [one for one in CLAIMS.values() if one.where]
     assert len(papers) >= 14
+    assert len({one.text for one in CLAIMS.values()}) == len(CLAIMS)

@@ -1,10 +1,11 @@
 """The evaluation's report: tables by hand, verdicts."""
 
-import json
+from pathlib import Path
 
 import pytest
 
 from rotatek.evaluation import claims, report
+from rotatek.evaluation.cells import Cell, Found, Pair, Results, Score
 from rotatek.evaluation.journal import Answer, setting_id
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Claim, Row, Table
@@ -37,34 +38,73 @@ def test_a_report_by_hand() -> None:
         "suite": {**suite, "metrics": {"a": "exact_match"}},
     }
     built = report.build([table], items, answers, header)
-    made = built["tables"][0]
-    assert [row["label"] for row in made["rows"]] == ["base", "ours", "theirs"]
-    ours = made["rows"][1]
-    assert ours["score"] == ours["agreement"] == 0.95 and ours["difference"] == -0.05
-    assert ours["by_category"]["a"]["score"] == ours["by_category"]["b"]["score"] == 0.95
-    assert ours["nominal_kv"] == 0.625 and ours["actual_kv"] == 0.5
-    assert [claim["verdict"] for claim in made["claims"]] == ["found", "not found"]
+    assert [cell.row for cell in built.cells] == ["base", "ours", "theirs"]
+    ours = built.cells[1]
+    assert ours.score.mean == ours.same == ours.exact == 0.95 and ours.error_rate is None
+    assert ours.difference is not None and ours.difference.mean == pytest.approx(-0.05)
+    assert ours.kinds["a"].mean == ours.kinds["b"].mean == 0.95
+    assert ours.nominal == 0.625 and ours.live == 0.5 and ours.settings["keep_channels"] == 0.25
+    assert [pair.says for pair in built.pairs] == ["for", "against"]
     page = report.markdown(built)
-    assert (
-        "| ours | 0.500 | 0.625 | 95.0 (" in page
-        and "ours at least theirs" in page
-        and "live bytes (bf16)" in page
-    )
-    assert json.loads(json.dumps(built)) == built
+    assert "| ours | 0.500 | 0.625 | 95.0 (" in page and "| theirs at least ours | nominal" in page
+    assert "live bytes (bf16)" in page
+
+
+def test_a_folder_of_results_is_read_as_it_was_written(tmp_path: Path) -> None:
+    rows = {"a": Score(0.5, 0.25, 0.75), "pages": Score(0.125, 0.0, 0.25)}
+    settings = {"tokens": "fastv", "keep_tokens": 0.5, "channels": "gone", "depth": "deep"}
+    fields = ("m", "s", "t", "one, two", "one", 8, settings, 0.25, 0.5, None, 0.5, 3.0, 0.125)
+    cell = Cell(*fields, Score(0.5, 0.25, 0.75), None, Score(-0.5, -0.75, -0.25), rows)
+    pair = Pair("think", "m", "t", "live", "a", "b", "at least", 3, 0.5, 0.25, 0.75, "for")
+    found = Found("think", "A claim", "", "m", "live", "found", 1, 0, 0.5, 0.25, 0.75)
+    unasked = Found("", "Another", "figure 2", "", "", "open", note="a reason")
+    kept = Results([{"model": {"name": "m"}, "tables": []}], [cell], [pair], [found, unasked])
+    kept.save(tmp_path)
+    assert Results.load(tmp_path) == kept
+
+
+def test_a_claim_is_a_line_of_words_on_every_model() -> None:
+    found = [
+        Found("think", "A claim", "figure 6", "m", "nominal", "mixed", 4, 1, 0.05, 0.01, 0.09),
+        Found("think", "A claim", "figure 6", "n", "live", "better", 4, 2, 0.05, 0.01, 0.09),
+        Found("", "Another", "figure 2", "", "", "open", note="a reason"),
+    ]
+    first, second = report.claim_lines(found)
+    assert first["m, nominal"] == "mixed: 1 of 4 pairs against it; +5.0 (+1.0 to +9.0)"
+    assert first["n, at equal live bytes"].startswith("better: 2 of 4 pairs better than that; ")
+    assert second.keys() == first.keys() and "open: a reason" in second.values()
+    ratio = Found("x", "Speed", "", "m", "measured", "found", 2, 0, 2.0, 0.95, 1234.0, "times")
+    assert report.said(ratio) == "found: .95 to 1,234 times"
 
 
 @pytest.mark.parametrize(
     ("relation", "low", "high", "expected"),
     [
-        ("at least", 0.01, 0.1, "found"),
-        ("at least", 0.0, 0.0, "found"),
+        ("at least", 0.01, 0.1, "for"),
+        ("at least", 0.0, 0.0, "for"),
         ("at least", -0.1, 0.1, "open"),
-        ("at least", -0.1, -0.01, "not found"),
-        ("about", -0.01, 0.01, "found"),
+        ("at least", -0.1, -0.01, "against"),
+        ("about", -0.01, 0.01, "for"),
         ("about", -0.1, 0.1, "open"),
-        ("about", -0.1, -0.03, "not found"),
-        ("about", 0.03, 0.1, "not found (better)"),
+        ("about", -0.1, -0.03, "against"),
+        ("about", 0.03, 0.1, "better"),
     ],
 )
-def test_verdicts(relation: str, low: float, high: float, expected: str) -> None:
-    assert claims.verdict(relation, low, high) == expected
+def test_what_an_interval_says(relation: str, low: float, high: float, expected: str) -> None:
+    assert claims.says(relation, low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("mean", "pairs", "expected"),
+    [
+        ("for", ["for", "open"], "found"),
+        ("for", ["for", "for", "against"], "mixed"),  # a single pair contradicts it
+        ("for", ["open", "against"], "not found"),
+        ("open", ["for", "open"], "open"),
+        ("against", ["open", "open"], "not found"),
+        ("better", ["for", "better"], "better"),
+        ("for", ["against", "better"], "mixed"),
+    ],
+)
+def test_verdicts(mean: str, pairs: list[str], expected: str) -> None:
+    assert claims.verdict(mean, pairs) == expected

@@ -44,7 +44,8 @@ def _ablation(made: Made) -> Study:
         found = f"{place}: subspace, paper"
         claims.append((found, f"{place}: eigh, paper", "about", "solver"))
         claims.append((f"{place}: as printed", f"{place}: eigh, paper", "about", "printed"))
-        claims.append((found, f"{place}: subspace, none", "at least", "weighting"))
+        topic = "weighting" if pruner else "weighting-alone"  # the paper always drops tokens
+        claims.append((found, f"{place}: subspace, none", "at least", topic))
     return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class Head:
         return ", ".join(said)
 
 
-def lessons(one: Head, measured: Mapping[str, Any]) -> list[Drawn]:
+def lessons(one: Head, measured: files.Files) -> list[Drawn]:
     """All seven, drawn and worded.
 
     Args:
@@ -234,7 +234,7 @@ def _attention(one: Head) -> Drawn:
     )
 
 
-def _budget(one: Head, measured: Mapping[str, Any]) -> Drawn:
+def _budget(one: Head, measured: files.Files) -> Drawn:
     shown = (UNCOMPRESSED, "FastV alone", "FastV + ThinK", "FastV + RotateK")
     drawn = {"Where the bytes are": one.bytes(*shown)}
     found = answers.answers(measured, files.Asked()).get("frontier-fastv")

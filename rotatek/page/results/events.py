@@ -9,7 +9,7 @@ from rotatek.page.binding import AT_ONCE, listen
 from rotatek.page.refusals import refusing
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import EVERY, MEASURES, Asked, Drawings, Files
-from rotatek.page.results.measurements import efficiency, kernels, models
+from rotatek.page.results.measurements import measurements
 from rotatek.page.results.opening import opening
 from rotatek.page.results.widgets import ResultsWidgets
 from viz import Drawing
@@ -31,14 +31,9 @@ def draw(files: Files, measure: str | None, category: str | None) -> str:
     asked = Asked(measure or "score", category or EVERY)
     blank = Drawing(compose([], 120, x={"visible": False}, y={"visible": False}), UNCOUNTED, "")
     empty = {name: (title, blank) for name, (title, _) in every(files).items()}
-    found = (
-        empty
-        | opening(files)[1]
-        | answers(files, asked)
-        | kernels(files)
-        | models(files)
-        | efficiency(files)
-    )
+    found = empty | opening(files)[1] | answers(files, asked)
+    for drawn in measurements(files).values():
+        found |= drawn
     return figures.payload({name: drawing for name, (_, drawing) in found.items()})
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.page.results.files import Drawings, Files, evaluations, model_of, tables_of
+from rotatek.evaluation.cells import Cell, Results, unbeaten
+from rotatek.page.results.answers import name_of, points_of
+from rotatek.page.results.files import Drawings, Files
 from rotatek.page.results.styles import style_of
 from viz import frontier
 from viz.theme import UNCOMPRESSED as WHOLE
@@ -28,101 +28,82 @@ class Best(NamedTuple):
     Attributes:
         name: of the line.
         style: the method's.
-        rows: of the tables, by rising share of live bytes.
+        cells: of the tables, by rising share of live bytes.
     """
 
     name: str
     style: Style
-    rows: tuple[Mapping[str, Any], ...]
+    cells: Sequence[Cell]
 
-    def nearest(self, score: float) -> Mapping[str, Any] | None:
-        """The row with the fewest bytes whose score is at least `score`."""
-        return next((row for row in self.rows if row["score"] >= score), None)
+    def nearest(self, score: float) -> Cell | None:
+        """The cell with the fewest bytes whose score is at least `score`."""
+        return next((cell for cell in self.cells if cell.score.mean >= score), None)
 
 
 def opening(files: Files) -> tuple[str, Drawings]:
     """A sentence and a figure for every model; none where nothing was measured."""
-    said, drawn, models = [], Drawings(), evaluations(files)
-    for end, built in models.items():
-        found, whole = bests(built), reference(built)
+    told, drawn, models = [], Drawings(), files.results.main
+    for run in models:
+        found, whole = bests(files.results, run), reference(files.results, run)
         if not found or whole is None:
             continue
-        name = model_of(built) if len(models) > 1 else ""
-        lines = [frontier.Line(best.name, best.style, _points(best.rows)) for best in found]
+        name = run["model"]["name"] if len(models) > 1 else ""
+        lines = [
+            frontier.Line(best.name, best.style, points_of(
+                [cell.live for cell in best.cells], [cell.score for cell in best.cells]))
+            for best in found
+        ]  # fmt: skip
         axes = frontier.Axes("of the cache's live bytes", "score")
-        drawing = frontier.draw(lines, whole, axes)._replace(reading=READING + _measured(built))
-        said.append(f"{name}: {sentence(found, whole)}" if name else sentence(found, whole))
-        drawn[f"{OPENING}{end}"] = f"{TITLE}: {name}" if name else TITLE, drawing
-    return "\n".join(said), drawn
+        drawing = frontier.draw(lines, whole, axes)._replace(reading=READING + _measured(run))
+        told.append(f"{name}: {sentence(found, whole)}" if name else sentence(found, whole))
+        title = f"{TITLE}: {name}" if name else TITLE
+        drawn[name_of(OPENING, files, run)] = title, drawing
+    return "\n".join(told), drawn
 
 
-def _measured(built: Mapping[str, Any]) -> str:
+def _measured(run: Mapping[str, Any]) -> str:
     """On how many questions, with which weights, in what type and where."""
-    model, ran = built.get("model", {}), built.get("ran_on", {})
-    if "weights" not in model:
-        return ""
-    most = max(table["questions"] for table in tables_of(built))
-    where = f", on {ran['device']}" if "device" in ran else ""
+    model, most = run["model"], max(table["questions"] for table in run["tables"])
+    where = f", on {run['ran_on']['device']}" if "ran_on" in run else ""
     return f" Up to {most:,} questions; weights {model['weights'][:8]}, {model['dtype']}{where}."
 
 
-def reference(built: Mapping[str, Any]) -> float | None:
+def _large(results: Results, run: Mapping[str, Any]) -> list[Cell]:
+    """Cells of the tables that asked the most questions, or nearly as many."""
+    cells = results.of(run)
+    most = max((table["questions"] for table in run["tables"]), default=0)
+    names = [table["name"] for table in run["tables"] if table["questions"] >= NEARLY * most]
+    return [cell for name in names for cell in cells[name]]
+
+
+def reference(results: Results, run: Mapping[str, Any]) -> float | None:
     """The uncompressed model's score, on the questions that most tables ask."""
-    rows = (row for table in _large(built) for row in table["rows"])
-    return next((row["score"] for row in rows if row["label"] == UNCOMPRESSED), None)
+    cells = _large(results, run)
+    return next((cell.score.mean for cell in cells if cell.row == UNCOMPRESSED), None)
 
 
-def _large(built: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tables that asked the most questions, or nearly as many."""
-    tables = tables_of(built)
-    most = max((table["questions"] for table in tables), default=0)
-    return [table for table in tables if table["questions"] >= NEARLY * most]
-
-
-def bests(built: Mapping[str, Any]) -> list[Best]:
+def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
     """A line a method, over the tables that asked the most questions, or nearly as many."""
-    rows: dict[str, list[Mapping[str, Any]]] = {}
+    cells: dict[str, list[Cell]] = {}
     styles: dict[str, Style] = {}
-    for table in _large(built):
-        for row in table["rows"]:
-            style = style_of(row["label"], row.get("settings"))
-            if style is not WHOLE:
-                styles[style.label] = style
-                rows.setdefault(style.label, []).append(row)
+    for cell in _large(results, run):
+        style = style_of(cell)
+        if style is not WHOLE:
+            styles[style.label] = style
+            cells.setdefault(style.label, []).append(cell)
     names = {label: label if isinstance(style, type) else f"{label} alone"
              for label, style in styles.items()}  # fmt: skip
-    return [Best(names[label], styles[label], unbeaten(mine)) for label, mine in rows.items()]
-
-
-def unbeaten(rows: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """By rising bytes, those with a higher score than all that take fewer."""
-    kept: list[Mapping[str, Any]] = []
-    for row in sorted(rows, key=lambda row: (row["actual_kv"], -row["score"])):
-        if not kept or row["score"] > kept[-1]["score"]:
-            kept.append(row)
-    return tuple(kept)
+    return [Best(names[label], styles[label], unbeaten(mine)) for label, mine in cells.items()]
 
 
 def sentence(found: Sequence[Best], whole: float) -> str:
     """What each method needs to stay within `NEAR` of the uncompressed score."""
     near = {best.name: best.nearest(whole - NEAR) for best in found}
-    reached = sorted(
-        ((row["actual_kv"], name, row["label"]) for name, row in near.items() if row is not None),
-    )
-    missed = [name for name, row in near.items() if row is None]
+    reached = sorted((cell.live, name, cell.row) for name, cell in near.items() if cell)
+    missed = [name for name, cell in near.items() if cell is None]
     parts = [f"{name} {percent(share)}" for share, name, _ in reached]
     if reached:
-        share, name, label = reached[0]
-        parts[0] = f"{name} needs {percent(share)} of the live bytes ({label})"
-    said = f"Within two points of the uncompressed {100 * whole:.1f} %, {', '.join(parts)}"
-    return said + (f"; {' and '.join(missed)} do not get there." if missed else ".")
-
-
-def _points(rows: Sequence[Mapping[str, Any]]) -> frontier.Points:
-    low, high = zip(*(row.get("interval", (row["score"],) * 2) for row in rows), strict=True)
-    return frontier.Points(
-        np.array([row["actual_kv"] for row in rows]),
-        np.array([row["score"] for row in rows]),
-        np.array(low),
-        np.array(high),
-    )
+        share, name, words = reached[0]
+        parts[0] = f"{name} needs {percent(share)} of the live bytes ({words})"
+    told = f"Within two points of the uncompressed {100 * whole:.1f} %, {', '.join(parts)}"
+    return told + (f"; {' and '.join(missed)} do not get there." if missed else ".")

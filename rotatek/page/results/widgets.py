@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.evaluation import claim_rows
+from rotatek.evaluation.report import claim_lines
 from rotatek.page import figures, markup
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
@@ -18,17 +18,16 @@ from rotatek.page.results.files import (
     Drawings,
     Files,
     categories,
-    efficiency_rows,
-    evaluations,
     load,
 )
-from rotatek.page.results.measurements import efficiency, kernels, models
+from rotatek.page.results.measurements import efficiency_rows, measurements
 from rotatek.page.results.opening import opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
-                "What each embedded model answers under each method, on questions it was not "
-                "trained on. Bytes are those of live tensors: text, bases and masks included."),
+                "What each embedded model answers under each method, on documents of training's "
+                "own renderers with other seeds. Bytes are those of live tensors: text, bases and "
+                "masks included."),
     "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
                 "there is, and what the saved memory is worth."),
     "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "
@@ -38,8 +37,10 @@ HEADINGS: Final = {
 }  # fmt: skip
 CLAIMS_TITLE: Final = "Claims, one by one"
 CLAIMS_TEXT: Final = (
-    "What the paper claims, and what is expected beyond it, beside what was found: differences in "
-    "points with 95 % intervals. Open is what was not measured, or what the data do not tell."
+    "What the paper claims, and what is expected beyond it, beside what was found: the mean over "
+    "all pairs of rows in points with its 95 % interval. A claim is found only if no pair "
+    "contradicts it, and mixed if some do. Open is what was not measured, or what the data do not "
+    "tell. Of a hundred pairs of equals two or three contradict by chance."
 )
 MISSING: Final = (
     "There are no measurements in this copy of the repository; python -m rotatek evaluate makes "
@@ -71,12 +72,7 @@ def results_part(folder: Path) -> ResultsWidgets:
         folder: of the committed files.
     """
     files = load(folder)
-    drawn = {
-        "answers": answers(files, Asked()),
-        "kernels": kernels(files),
-        "models": models(files),
-        "efficiency": efficiency(files),
-    }
+    drawn = {"answers": answers(files, Asked())} | measurements(files)
     said, first = opening(files)
     said = said or ("" if any(drawn.values()) else MISSING)
     gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
@@ -98,7 +94,7 @@ def results_part(folder: Path) -> ResultsWidgets:
                 if name == "efficiency":
                     rows = table(efficiency_rows(files), "The same as a table", "Efficiency")
                     gr.HTML(rows, js_on_load=None)
-        if files:
+        if files.results.found:
             with gr.Accordion(CLAIMS_TITLE, open=False, elem_id="claims-group"):
                 gr.HTML(markup.aside(CLAIMS_TEXT), js_on_load=None)
                 for name, lines in claims(files).items():
@@ -109,7 +105,7 @@ def results_part(folder: Path) -> ResultsWidgets:
 
 def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:
     """How answers are counted, and which; unseen where none were."""
-    with gr.Row(visible=bool(evaluations(files)), elem_id="measures"):
+    with gr.Row(visible=bool(files.results.main), elem_id="measures"):
         measure = gr.Radio(
             [(label.capitalize(), name) for name, label in MEASURES.items()],
             value="score",
@@ -138,25 +134,15 @@ def _pairs(found: Drawings) -> list[list[str]]:
     return rows
 
 
-def claims(files: Files) -> dict[str, list[Mapping[str, Any]]]:
+def claims(files: Files) -> dict[str, list[dict[str, str]]]:
     """What the paper claims and what was found of it, by what a table of claims is about."""
-    models = list(evaluations(files).values())
-    made = {
-        "Of answers, at equal live bytes and nominal": claim_rows.of_answers(models),
-        "Of latency, memory and throughput": claim_rows.of_speed(files),
-    }
-    return {name: [_line(lines.heads, row) for row in lines.rows]
-            for name, lines in made.items()}  # fmt: skip
-
-
-def _line(heads: Sequence[str], row: Sequence[str]) -> dict[str, str]:
-    """A line by its columns; of columns with one heading each belongs to the model before it."""
-    named: dict[str, str] = {}
-    last = ""
-    for head, cell in zip(heads, row, strict=True):
-        last = head.partition(",")[0] if "," in head else last
-        named[f"{last}, {head}" if head in named or head == "nominal" else head] = cell
-    return named
+    found = files.results.found
+    return {
+        "Of answers, at equal live bytes and nominal":
+            claim_lines([one for one in found if one.counted != "measured"]),
+        "Of latency, memory and throughput":
+            claim_lines([one for one in found if one.counted == "measured"]),
+    }  # fmt: skip
 
 
 def table(rows: Sequence[Mapping[str, Any]], title: str, label: str, opened: bool = False) -> str:

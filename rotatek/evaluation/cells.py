@@ -1,0 +1,312 @@
+"""The results of evaluations as tidy tables: a record for each measurement, with named fields.
+
+A folder of results holds `runs.json` (what each run asked of which weights, and its tables),
+`cells.csv` (a record for each setting in each table), `pairs.csv` (each comparison that a claim
+makes) and `claims.csv` (what came of each claim). Documents and the page read fields; words in
+`row`, `first` and `second` are shown, and never taken apart.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+Record = TypeVar("Record")
+RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv", "pairs.csv", "claims.csv"
+NUMBERS: Final = ("nominal", "live", "same", "exact", "new_tokens", "error_rate")
+SCORES: Final = ("score", "difference", "pages")  # each with its interval
+KIND: Final = "kind "  # how the columns of a kind of question begin
+
+
+class Score(NamedTuple):
+    """A mean score in [0, 1], or a difference of two, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting in a table: what it is, and how its answers scored; shares are in [0, 1].
+
+    Args:
+        model: its name.
+        suite: of the questions.
+        table: in which it stands.
+        row: its words there.
+        line: the words of the line or group in which a figure draws it, or "".
+        times: how many times smaller it was solved to be, or 0.
+        settings: flat: both methods' names, their shares and bits, and what is not at its default.
+        nominal: share of the visual cache as the paper counts it.
+        live: share of the bytes of an uncompressed cache of the same prompts, text included.
+        same: share of answers that are the uncompressed model's; None where it was not asked.
+        exact: share of answers that are accepted ones.
+        new_tokens: of an answer, in the mean.
+        error_rate: of the characters of whole pages; None where none was asked.
+        score: by each question's own metric.
+        difference: from the uncompressed model, paired; None where it was not asked.
+        pages: the same on whole pages alone.
+        kinds: score by kind of question.
+    """
+
+    model: str
+    suite: str
+    table: str
+    row: str
+    line: str
+    times: int
+    settings: Mapping[str, Any]
+    nominal: float
+    live: float
+    same: float | None
+    exact: float | None
+    new_tokens: float | None
+    error_rate: float | None
+    score: Score
+    difference: Score | None = None
+    pages: Score | None = None
+    kinds: Mapping[str, Score] = field(default_factory=dict)
+
+    def flat(self) -> dict[str, Any]:
+        """Every field as a column."""
+        words = {name: getattr(self, name) for name in WORDS}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        scores = {name: getattr(self, name) for name in SCORES}
+        scores |= {KIND + name: score for name, score in self.kinds.items()}
+        found = words | dict(self.settings) | numbers
+        for name, score in scores.items():
+            low, mean, high = _columns(name)
+            mine = score or (None, None, None)
+            found |= {mean: mine[0], low: mine[1], high: mine[2]}
+        return found
+
+    @classmethod
+    def of(cls, flat: Mapping[str, str]) -> "Cell":
+        """The inverse of `flat`, from text."""
+        given = {name: _value(text) for name, text in flat.items() if text != ""}
+        kinds = [name for name in flat if name.startswith(KIND) and _columns(name)[0] in flat]
+        scores: dict[str, Any] = {name: _score(given, name) for name in SCORES}
+        made = {name.removeprefix(KIND): _score(given, name) for name in kinds}
+        named = (column for name in (*SCORES, *kinds) for column in _columns(name))
+        used = {*WORDS, *NUMBERS, *named}
+        words: dict[str, Any] = {name: flat[name] for name in WORDS} | {"times": int(flat["times"])}
+        words |= {name: given.get(name) for name in NUMBERS}
+        return cls(
+            settings={name: value for name, value in given.items() if name not in used},
+            kinds={name: score for name, score in made.items() if score},
+            **words,
+            **scores,
+        )
+
+
+WORDS: Final = ("model", "suite", "table", "row", "line", "times")
+
+
+class Pair(NamedTuple):
+    """One comparison that a claim makes.
+
+    Attributes:
+        claim: its key.
+        model, table: where; for a measurement of speed the benchmark.
+        counted: "nominal" (the rows as they stand), "live" (the second row's method at the first
+            one's live bytes) or "measured" (a ratio of measured values).
+        first, second: the rows' words.
+        relation: what is claimed: "at least", "about", or a bound on a ratio.
+        questions: that both answered; 0 for a measurement.
+        difference, low, high: first less second in [-1, 1] with its interval, or the ratio.
+        says: "for", "against", "better" (than "about") or "open".
+    """
+
+    claim: str
+    model: str
+    table: str
+    counted: str
+    first: str
+    second: str
+    relation: str
+    questions: int
+    difference: float
+    low: float
+    high: float
+    says: str
+
+
+class Found(NamedTuple):
+    """What came of a claim on one model.
+
+    Attributes:
+        claim: its key.
+        text: in words.
+        where: in the paper; "" for what we expect beyond it.
+        model: on which; "" for a claim that nothing here asks.
+        counted: as in `Pair`.
+        verdict: found, better, mixed, not found or open.
+        pairs: compared.
+        against: those of them that contradict it.
+        difference, low, high: mean over pairs with its interval; of ratios the least and the most.
+        note: why it is open, or what the ratio is of.
+    """
+
+    claim: str
+    text: str
+    where: str
+    model: str
+    counted: str
+    verdict: str
+    pairs: int = 0
+    against: int = 0
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Some runs' results.
+
+    Args:
+        runs: headers: model, suite, where it ran, and `tables`, a record for each table.
+        cells: every setting in every table.
+        pairs: every comparison of a claim.
+        found: every claim.
+    """
+
+    runs: Sequence[Mapping[str, Any]] = ()
+    cells: Sequence[Cell] = ()
+    pairs: Sequence[Pair] = ()
+    found: Sequence[Found] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write the four files of a folder of results."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.runs, indent=1, ensure_ascii=False) + "\n"
+        (folder / RUNS).write_text(text, encoding="utf-8")
+        flat = [cell.flat() for cell in self.cells]
+        kinds = {name: None for cell in self.cells for name in _kind_columns(cell)}
+        ends = [*NUMBERS, *(c for name in SCORES for c in _columns(name)), *kinds]
+        options = sorted({name for row in flat for name in row} - {*WORDS, *ends})
+        write(folder / CELLS, [*WORDS, *options, *ends], flat)
+        for name, records, kind in ((PAIRS, self.pairs, Pair), (CLAIMS, self.found, Found)):
+            write(folder / name, kind._fields, [one._asdict() for one in records])
+
+    @classmethod
+    def load(cls, folder: Path) -> "Results":
+        """Read a folder of results.
+
+        Raises:
+            OSError: if a file is missing.
+            ValueError: if one is damaged.
+        """
+        runs = json.loads((folder / RUNS).read_text(encoding="utf-8"))
+        try:
+            cells = [Cell.of(row) for row in rows(folder / CELLS)]
+            pairs = records(folder / PAIRS, Pair)
+            return cls(runs, cells, pairs, records(folder / CLAIMS, Found))
+        except (KeyError, TypeError) as error:
+            raise ValueError("The files of results are damaged. Run `make results`.") from error
+
+    def of(self, run: Mapping[str, Any]) -> dict[str, list[Cell]]:
+        """A run's cells, by table."""
+        found: dict[str, list[Cell]] = {table["name"]: [] for table in run["tables"]}
+        for cell in self.cells:
+            if (cell.model, cell.suite) == (run["model"]["name"], run["suite"]["name"]):
+                found[cell.table].append(cell)
+        return found
+
+    @property
+    def main(self) -> list[Mapping[str, Any]]:
+        """The runs of more than one table, which claims are judged on."""
+        return [run for run in self.runs if len(run["tables"]) > 1]
+
+
+def joined(parts: Iterable[Results]) -> Results:
+    """Several results as one."""
+    every = list(parts)
+    fields = ([one for part in every for one in getattr(part, name)]
+              for name in ("runs", "cells", "pairs", "found"))  # fmt: skip
+    return Results(*fields)
+
+
+def unbeaten(cells: Iterable[Cell]) -> list[Cell]:
+    """By rising live bytes, those with a higher score than all that take fewer."""
+    kept: list[Cell] = []
+    for cell in sorted(cells, key=lambda cell: (cell.live, -cell.score.mean)):
+        if not kept or cell.score.mean > kept[-1].score.mean:
+            kept.append(cell)
+    return kept
+
+
+def strongest(cells: Sequence[Cell], pairs: Sequence[Pair]) -> dict[int, tuple[Cell, Cell, Pair]]:
+    """The best row of ours and the best of the others' at each size, with their difference.
+
+    Args:
+        cells: of a model's table of rivals.
+        pairs: of the claim about rivals, on that model.
+    """
+    by_words = {cell.row: cell for cell in cells}
+    found: dict[int, tuple[Cell, Cell, Pair]] = {}
+    for pair in pairs:
+        ours, other = by_words[pair.first], by_words[pair.second]
+        best = found.get(ours.times)
+        key = (ours.score.mean, other.score.mean)
+        if best is None or key > (best[0].score.mean, best[1].score.mean):
+            found[ours.times] = ours, other, pair
+    return dict(sorted(found.items()))
+
+
+def records(path: Path, kind: type[Record]) -> list[Record]:
+    """The records of a CSV file, each field of its type."""
+    types = kind.__annotations__
+    return [kind(**{name: _typed(text, types[name]) for name, text in row.items()})
+            for row in rows(path)]  # fmt: skip
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file by its columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, columns: Sequence[str], flat: Iterable[Mapping[str, Any]]) -> None:
+    """Write records to a CSV file; numbers to five digits."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _text(value) for name, value in row.items()} for row in flat)
+
+
+def _columns(name: str) -> tuple[str, str, str]:
+    """Low end, mean and high end."""
+    return f"{name} low", name, f"{name} high"
+
+
+def _kind_columns(cell: Cell) -> list[str]:
+    return [column for kind in cell.kinds for column in _columns(KIND + kind)]
+
+
+def _score(given: Mapping[str, Any], name: str) -> Score | None:
+    low, mean, high = _columns(name)
+    return Score(given[mean], given[low], given[high]) if mean in given else None
+
+
+def _text(value: Any) -> str:
+    """A value as a file has it; None is an empty field."""
+    return f"{value + 0.0:.5g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _value(text: str) -> Any:
+    """A number where it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _typed(text: str, kind: Any) -> Any:
+    if kind is str:
+        return text
+    return int(text) if kind is int else float(text) if text else None

@@ -1,0 +1,82 @@
+"""Tables and documents that are committed are those of the committed answers and measurements."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs import results
+from rotatek.evaluation import speed_claims
+from rotatek.evaluation.answer_archive import unpack
+from rotatek.evaluation.cells import Results, records
+from rotatek.evaluation.speed_claims import SPEED, Speed
+
+
+@pytest.fixture(scope="module")
+def committed() -> Results:
+    return Results.load(results.RESULTS)
+
+
+@pytest.mark.parametrize("path", results.packed(), ids=lambda path: str(path.name)[:-9])
+def test_committed_tables_are_those_of_the_committed_answers(
+    path: Path, committed: Results, tmp_path: Path
+) -> None:
+    assert path.stat().st_size < 1_500_000
+    results.rebuilt(unpack(path)).save(tmp_path)
+    made = Results.load(tmp_path)
+    (run,) = made.runs
+    model, whose = run["model"]["name"], (run["model"]["name"], run["suite"]["name"])
+    assert run in committed.runs
+    assert made.cells == [cell for cell in committed.cells if (cell.model, cell.suite) == whose]
+    if len(run["tables"]) > 1:  # claims are judged on
+        assert made.pairs == [pair for pair in committed.pairs if pair.model == model]
+        assert made.found == [one for one in committed.found if one.model == model]
+    else:
+        assert not made.pairs
+
+
+def test_committed_speeds_are_those_of_the_committed_measurements(
+    committed: Results, tmp_path: Path
+) -> None:
+    speeds = speed_claims.flat(results.measurements())
+    pairs, found = speed_claims.judged(speeds)
+    results.save(Results((), (), pairs, found), speeds, tmp_path)
+    made = Results.load(tmp_path)
+    assert (tmp_path / SPEED).read_text() == (results.RESULTS / SPEED).read_text()
+    assert made.pairs == [pair for pair in committed.pairs if pair.counted == "measured"]
+    assert made.found == [one for one in committed.found if one.counted == "measured"]
+
+
+def test_documents_are_as_make_results_writes_them(committed: Results) -> None:
+    made = results.blocks(committed, records(results.RESULTS / SPEED, Speed))
+    used: set[str] = set()
+    for path in results.texts():
+        text = path.read_text()
+        assert results.filled(text, made) == text, f"{path.name}: run make results"
+        assert "<!--=" not in text
+        used |= {found[2] for found in results.BLOCK.finditer(text)}
+    assert used == made.keys()
+
+
+def test_results_are_a_page_that_a_person_reads() -> None:
+    text = (results.ROOT / "docs" / "results.md").read_text()
+    assert text.count("\n") <= 250
+    for name in ("cells.csv", "pairs.csv", "claims.csv", "speed.csv", "runs.json"):
+        assert f"(../assets/results/{name})" in text
+    assert not re.search(r"never saw|unheld", text)
+
+
+def test_a_claim_that_a_pair_contradicts_is_not_found(committed: Results) -> None:
+    """The one that matters most here: not every rival is beaten at equal live bytes."""
+    against: dict[tuple[str, str, str], int] = {}
+    for pair in committed.pairs:
+        key = pair.claim, pair.model, pair.counted
+        against[key] = against.get(key, 0) + (pair.says in ("against", "better"))
+    for one in committed.found:
+        if one.claim:
+            assert one.against == against.get((one.claim, one.model, one.counted), 0)
+            assert not (one.verdict == "found" and one.against)
+    rivals = {one.model: one for one in committed.found if one.claim == "rivals"}
+    assert {name: (one.verdict, one.against, one.pairs) for name, one in rivals.items()} == {
+        "pocket": ("mixed", 29, 127), "pocket-llava": ("mixed", 34, 136),
+    }  # fmt: skip
