@@ -108,7 +108,7 @@ class Evaluation:
         built = report.build(self.tables, self.suite.items, answers, {**header, **ran})
         built.save(self.out)
         page = self.out / "results.md"
-        page.write_text(report.markdown(built), encoding="utf-8")
+        page.write_text(whole_characters(report.markdown(built)), encoding="utf-8")
         return page
 
     def pack(self, path: Path, refused: dict[str, str] | None = None) -> Path:
