@@ -123,6 +123,44 @@ class ClipsNotInstalled(UserError):
     sentence = "Videos cannot be read here. Install rotatek[video], or ask about a picture."
 
 
+class PdfNotInstalled(UserError):
+    code = "pdf_not_installed"
+    sentence = "PDF files cannot be read here. Install rotatek[pdf], or save the pages as PNG."
+
+
+class PdfTooLarge(UserError):
+    code = "pdf_too_large"
+    sentence = "The PDF file is larger than 100 MB. Split it and try again."
+
+
+class PdfEncrypted(UserError):
+    code = "pdf_encrypted"
+    sentence = "The PDF is protected by a password. Save it without one and try again."
+
+
+class PdfDamaged(UserError):
+    code = "pdf_damaged"
+    sentence = "The PDF is damaged, or has no pages. Save or download it again and retry."
+
+
+class PdfTooManyPages(UserError):
+    code = "pdf_too_many_pages"
+    sentence = "The PDF has more than 2,000 pages. Split it and try again."
+
+
+class PdfPageTooLong(UserError):
+    code = "pdf_page_too_long"
+    sentence = "A page of the PDF takes too long to draw. Save that page as PNG and try again."
+
+
+class PdfManyPages(UserError):
+    code = "pdf_many_pages"
+    sentence = (
+        "The PDF has more than 8 pages, too many for one question. Store its pages with "
+        "`rotatek index`, and ask all of them with `rotatek ask --store`."
+    )
+
+
 class QuestionEmpty(UserError):
     code = "question_empty"
     sentence = "The question is empty. Type one and ask again."
@@ -146,6 +184,14 @@ class HistoryInvalid(UserError):
 class ControlTokens(UserError):
     code = "control_tokens"
     sentence = "The question contains the model's own control tokens. Rephrase it and ask again."
+
+
+class TextBeforePicture(UserError):
+    code = "text_before_picture"
+    sentence = (
+        "This model's chat template writes the question before the picture, so a picture cannot be "
+        "read without a question. Ask about it afresh each time, or use another model."
+    )
 
 
 class RequestTooLong(UserError):
@@ -261,6 +307,82 @@ class CompressorMissing(UserError):
     sentence = (
         "Stored caches need the package zstandard. Install it with `pip install 'rotatek[store]'`."
     )
+
+
+class PictureGone(UserError):
+    code = "picture_gone"
+    sentence = (
+        "This picture is not held any more: it made room for others, or was forgotten. Add it again."
+    )
+
+
+class PictureDamaged(UserError):
+    code = "picture_damaged"
+    sentence = (
+        "The stored page is damaged. Run `rotatek store DIR --check`, and index its file again."
+    )
+
+
+class QuestionNeeded(UserError):
+    code = "question_needed"
+    sentence = (
+        "This token pruner chooses by the question, so a picture cannot be read without one. "
+        "Choose another pruner, or none."
+    )
+
+
+class StoreForeign(UserError):
+    code = "store_foreign"
+    sentence = (
+        "There is no store of pictures in that folder. Make one with "
+        "`rotatek index FILE... --store DIR`."
+    )
+
+
+class StoreFolderTaken(UserError):
+    code = "store_folder_taken"
+    sentence = "That folder holds other files and no store. Name a new or an empty folder."
+
+
+class StoreVersion(UserError):
+    code = "store_version"
+    sentence = (
+        "The store was made by another version of RotateK. Index its files again into a new folder."
+    )
+
+
+class StoreOfAnotherModel(UserError):
+    code = "store_of_another_model"
+    sentence = (
+        "The store belongs to another model, or to other weights of it. Load that model, or index "
+        "into a new folder."
+    )
+
+
+class StoreOfOtherSettings(UserError):
+    code = "store_of_other_settings"
+    sentence = (
+        "The store was made with other settings. Leave the settings out, or index into a new "
+        "folder."
+    )
+
+
+class StoreDamaged(UserError):
+    code = "store_damaged"
+    sentence = (
+        "The store's own description, store.json, is damaged. Index its files again into a new "
+        "folder."
+    )
+
+
+class StoreUnwritable(UserError):
+    code = "store_unwritable"
+    sentence = "The store cannot be written. Check the folder and its permissions, and try again."
+
+
+class PageNameUnknown(UserError):
+    code = "page_name_unknown"
+    sentence = "No page, or more than one, of the store has that name. `rotatek store DIR` lists them."
 
 
 class ModelUnsupported(UserError):

@@ -5,7 +5,7 @@ from typing import Final
 
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import ControlTokens
+from rotatek.errors import ControlTokens, TextBeforePicture
 from rotatek.inputs.request import Request
 
 _MARK: Final = (
@@ -95,6 +95,41 @@ def encode_follow_up(
         *_encode(tokenizer, question, split=True),
         *_encode(tokenizer, after, split=False),
     ]
+
+
+def encode_cut(
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    template: str | None,
+    pictures: Sequence[str],
+    placeholder: str,
+) -> tuple[list[int], list[int]]:
+    """A chat of one question, cut behind its pictures: together, the ids of `encode_chat`.
+
+    Args:
+        tokenizer: the model's.
+        question: clean text.
+        template: a Jinja chat template; None for the tokenizer's own.
+        pictures: what stands for each picture, as for `encode_chat`.
+        placeholder: what the template says where a picture goes.
+
+    Returns:
+        token ids up to the question, which are the same for every question, and those from there on
+        to where the answer begins.
+
+    Raises:
+        TextBeforePicture: where the template writes the question before a picture.
+        ControlTokens: where the template leaves out the question or a picture.
+    """
+    rendered, _ = _render(tokenizer, [(question, None)], template, (len(pictures),))
+    before, asked, after = rendered.partition(_MARK.format(0))
+    if not asked:
+        raise ControlTokens
+    if placeholder in after:
+        raise TextBeforePicture
+    head = _encode(tokenizer, _place(before, placeholder, pictures), split=False)
+    tail = _encode(tokenizer, question, split=True) + _encode(tokenizer, after, split=False)
+    return _first(tokenizer, head or tail) + head, tail
 
 
 def _render(

@@ -1,0 +1,157 @@
+"""One question about many stored pictures: each page's own follow-up, answered as one batch."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rotatek.bridge.attention import Flag
+from rotatek.cache.rotatek_cache import RotateKCache, release
+from rotatek.engine.decode import feed
+from rotatek.engine.engine import Engine
+from rotatek.engine.sequences import Seat
+from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
+from rotatek.models.memory import is_out_of_memory
+from rotatek.pictures.reading import PictureNotes, cut
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one picture says to a question.
+
+    picture: its name; text: the answer; confidence: the geometric mean of the probabilities of the
+    answer's tokens, in (0, 1]; tokens: of the answer; error: why there is none, or nothing.
+    """
+
+    picture: str
+    text: str
+    confidence: float
+    tokens: int
+    error: str = ""
+
+
+class Asker:
+    """Asks caches of pictures. Any number of threads may ask the same picture at once.
+
+    Args:
+        engine: whose model, memory and running batch serve.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.vlm = engine, engine.vlm
+
+    def ids_of(self, question: str) -> list[int]:
+        """A question's tokens, up to where an answer begins; question: clean text."""
+        return cut(self.vlm, question, [self.vlm.placeholder])[1]
+
+    def check_room(self, notes: PictureNotes, ids: Sequence[int], max_new_tokens: int) -> None:
+        """Refuse a chat that the model's context does not hold.
+
+        Raises:
+            RequestTooLong: in a sentence that says what to do.
+        """
+        room = self.vlm.context(self.engine.limits.max_prompt_tokens)
+        if room is not None and notes.tokens + len(ids) + max_new_tokens > room:
+            raise RequestTooLong
+
+    def batch(
+        self,
+        held: Sequence[tuple[str, RotateKCache]],
+        ids: Sequence[int],
+        max_new_tokens: int,
+        stop: Flag | None = None,
+    ) -> list[Answer]:
+        """Answers of pictures, in their order, decoded in the same steps.
+
+        Args:
+            held: names, and caches that stay as they are.
+            ids: of `ids_of`.
+            max_new_tokens: the longest answer.
+            stop: ends answers early once it is set.
+
+        Raises:
+            Stopped: where `stop` is set before every picture has read the question.
+        """
+        sizes = [cache.bytes().total for _, cache in held]
+        text = self.vlm.full_bytes(len(ids) + max_new_tokens)
+        lease = self.engine.admission.ask(sum(sizes) + len(held) * text)
+        seats: dict[int, Seat] = {}
+        failed: dict[int, str] = {}
+        try:
+            while not lease.admitted:
+                if not lease.wait(stop) and stop is not None and stop.is_set():
+                    raise Stopped
+            number = self.engine.scheduler.request()
+            for place, (_, cache) in enumerate(held):
+                try:
+                    self.check_room(cache.notes, ids, max_new_tokens)
+                    seats[place] = self._fed(cache, ids, max_new_tokens, number, stop)
+                except Stopped:
+                    raise
+                except Exception as error:
+                    failed[place] = _said(error)
+            if seats:
+                self._join(seats, failed)
+            return [
+                self._answer(name, seats.get(place), failed.get(place, ""))
+                for place, (name, _) in enumerate(held)
+            ]
+        finally:
+            self.engine.scheduler.leave(list(seats.values()))
+            for seat in seats.values():
+                release(seat.cache)
+            lease.release()
+
+    def _fed(
+        self,
+        cache: RotateKCache,
+        ids: Sequence[int],
+        max_new_tokens: int,
+        number: int,
+        stop: Flag | None,
+    ) -> Seat:
+        """A copy of a cache that has read the question, ready to answer."""
+        own, notes = cache.fork(), cache.notes
+        tokens = torch.tensor([list(ids)], device=self.vlm.device)
+        with self.engine.scheduler.prefill(stop):
+            logits, _ = feed(self.vlm, tokens, notes.next_position, own)
+        own.make_growing()
+        position = int(notes.next_position[0]) + len(ids)
+        return Seat(own, position, logits, max_new_tokens, stop, number)
+
+    def _join(self, seats: dict[int, Seat], failed: dict[int, str]) -> None:
+        """Let rows answer; where memory runs out, none of them does."""
+        try:
+            self.engine.scheduler.join(list(seats.values()))
+        except Exception as error:
+            failed |= dict.fromkeys(seats, _said(error))
+
+    def _answer(self, name: str, seat: Seat | None, error: str) -> Answer:
+        """One row's answer, awaited."""
+        tokens, total = [], 0.0
+        try:
+            for pick in _picks(self.engine, seat) if seat is not None and not error else ():
+                tokens.append(pick.token)
+                total += math.log(max(pick.probability, 1e-30))
+        except Exception as failure:
+            error = _said(failure)
+        if error:
+            return Answer(name, "", 0.0, 0, error)
+        text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        return Answer(name, text, math.exp(total / max(len(tokens), 1)), len(tokens))
+
+
+def _picks(engine: Engine, seat: Seat) -> Iterator:
+    """A row's tokens before its end."""
+    while (pick := engine.scheduler.next(seat)) is not None:
+        if pick.token in engine.vlm.stop_ids:
+            return
+        yield pick
+
+
+def _said(failure: Exception) -> str:
+    """What may be read of it."""
+    if isinstance(failure, UserError):
+        return failure.message
+    return OutOfMemory.sentence if is_out_of_memory(failure) else public_message(failure)
