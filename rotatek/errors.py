@@ -189,8 +189,8 @@ class ControlTokens(UserError):
 class TextBeforePicture(UserError):
     code = "text_before_picture"
     sentence = (
-        "This model's chat template writes the question before the picture, so a picture cannot be "
-        "read without a question. Ask about it afresh each time, or use another model."
+        "This model's chat template writes the question before the picture, so no picture can be "
+        "read without one. Ask afresh each time, or use another model."
     )
 
 
@@ -312,7 +312,8 @@ class CompressorMissing(UserError):
 class PictureGone(UserError):
     code = "picture_gone"
     sentence = (
-        "This picture is not held any more: it made room for others, or was forgotten. Add it again."
+        "This picture is not held any more: it made room for others, or was forgotten. Add it "
+        "again."
     )
 
 
@@ -382,7 +383,9 @@ class StoreUnwritable(UserError):
 
 class PageNameUnknown(UserError):
     code = "page_name_unknown"
-    sentence = "No page, or more than one, of the store has that name. `rotatek store DIR` lists them."
+    sentence = (
+        "No page of the store has that name, or several have. `rotatek store DIR` lists them."
+    )
 
 
 class ModelUnsupported(UserError):

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_settings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rotatek.pictures.indexing import IndexedPage
     from rotatek.pictures.pictures import Picture
 
-INCOMPLETE = 1  # exit status where a file could not be read
+INCOMPLETE: Final = 1  # exit status where a file could not be read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

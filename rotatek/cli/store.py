@@ -1,12 +1,16 @@
 """`rotatek store`: what a store of pictures holds; check it, or forget pages."""
 
 import argparse
+from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import aligned
 from rotatek.cli.store_arguments import sized
 from rotatek.errors import UserError
 
-DAMAGED = 1  # exit status where a page is not what was written
+if TYPE_CHECKING:
+    from rotatek.pictures.store import PictureStore
+
+DAMAGED: Final = 1  # exit status where a page is not what was written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(store: "PictureStore") -> None:  # type: ignore[name-defined]  # noqa: F821
+def _describe(store: "PictureStore") -> None:
+    """A line a page, and the sum."""
     from rotatek.pictures.indexing import labels_of  # noqa: PLC0415
 
     rows, full, kept = [("page", "name", "size", "visual tokens", "full", "stored")], 0, 0
@@ -67,8 +72,22 @@ def _describe(store: "PictureStore") -> None:  # type: ignore[name-defined]  # n
     for own in facts.values():
         full, kept = full + own.get("full_bytes", 0), kept + own.get("file_bytes", 0)
     told = store.described
-    settings = " ".join(f"{key}={value}" for key, value in told["settings"].items() if value)
+    settings = " ".join(_told(told["settings"]))
     print(aligned(rows))
     share = f", 1/{full / kept:.1f}" if kept else ""
     print(f"{len(facts)} pages: {sized(full)} -> {sized(kept)}{share}")
     print(f"model {told.get('model_name', '?')}; {settings}; weighed by {told['weigh_by']}")
+
+
+def _told(settings: dict[str, Any]) -> list[str]:
+    """A store's settings, without options at their defaults; all of them where a method is not
+    installed here."""
+    from rotatek.methods.settings import Settings  # noqa: PLC0415
+
+    names = {key: settings[key] for key in ("tokens", "channels")}
+    try:
+        usual = Settings.from_dict(names).as_dict()
+    except UserError:
+        usual = {}
+    own = {key: value for key, value in settings.items() if usual.get(key, ()) != value}
+    return [f"{key}={value}" for key, value in (names | own).items()]

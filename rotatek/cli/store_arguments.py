@@ -1,4 +1,4 @@
-"""What `index`, `ask --store` and `store` share: a store of pictures and the model it belongs to."""
+"""What `index`, `ask --store` and `store` share: a store of pictures, and its model."""
 
 import argparse
 import csv

@@ -82,7 +82,7 @@ def answer(source: Source, suite: SentSuite, owed: Sequence[Any]) -> tuple[list[
     return list(notes.answers.values()), runner.refused
 
 
-Prompt = tuple[Image.Image | Clip, str]  # a picture or clip, and a question
+Prompt = tuple[Image.Image | list[Image.Image] | Clip, str]  # what is shown, and a question
 
 
 def sums(source: Source, prompts: Sequence[Prompt]) -> tuple[Calibrator, str]:

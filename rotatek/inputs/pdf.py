@@ -26,7 +26,8 @@ MAX_PDF_BYTES: Final = 100 * 1000 * 1000
 MAX_PAGES: Final = 2_000
 DOTS: Final = 150  # an inch
 LONGEST_SIDE: Final = 2_000  # pixels of a drawn page
-PAGE_S: Final = 20.0  # to draw one page, or to open the file
+PAGE_S: Final = 20.0  # to draw one page
+OPEN_S: Final = 60.0  # to start the process and open the file
 MOST_MEMORY: Final = 4 << 30  # bytes of addresses that the drawing process may have
 RESTARTS: Final = 3  # of a process that had to be ended, in one file
 _SIGN: Final = b"%PDF-"
@@ -136,7 +137,7 @@ class PdfFile:
             env={**os.environ, "PYTHONPATH": paths},
         )
         assert process.stdin is not None
-        with _watched(process):
+        with _watched(process, OPEN_S):
             with contextlib.suppress(OSError), process.stdin as pipe:  # it may be gone already
                 pipe.write(self._data)
             head = _line(process)
@@ -149,7 +150,7 @@ class PdfFile:
         """The next page as the process says it, or None where it was ended or has died."""
         process = self._process
         assert process.stdout is not None
-        with _watched(process):
+        with _watched(process, PAGE_S):
             head = _line(process)
             size = 0 if head is None else int(head.get("bytes", 0))
             data = process.stdout.read(size) if size else b""
@@ -201,9 +202,9 @@ def _line(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End a process that takes longer than `PAGE_S`."""
-    watch = threading.Timer(PAGE_S, process.kill)
+def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
+    """End a process that takes longer than so many seconds."""
+    watch = threading.Timer(seconds, process.kill)
     watch.daemon = True
     watch.start()
     try:

@@ -12,9 +12,9 @@ from rotatek.bridge.attention import Flag
 from rotatek.errors import (
     FileUnreadable,
     NotAnImage,
+    Stopped,
     StorageFull,
     StoreUnwritable,
-    Stopped,
     UserError,
 )
 from rotatek.inputs.pdf import PdfFile, is_pdf
@@ -130,9 +130,7 @@ def index(
                 _forget_left(pictures, store, set(before["pages"]) - set(names))
 
 
-def _known(
-    pictures: Pictures, noted: dict, info: os.stat_result
-) -> list[Picture] | None:
+def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
     """The pages of a file that has not changed, if all of them are there."""
     if (noted.get("size"), noted.get("time_ns")) != (info.st_size, info.st_mtime_ns):
         return None

@@ -6,7 +6,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from PIL import Image
@@ -41,7 +40,7 @@ class Picture:
 
     name: a digest of its pixels, the model, its image processor and the method; size: of the first
     page in pixels; tokens: of the chat before a question; cache_bytes: of the compressed cache;
-    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, 0 without a folder.
+    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, or 0.
     """
 
     name: str
@@ -120,9 +119,7 @@ class Pictures:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def add(
-        self, image: Image.Image | Sequence[Image.Image], stop: Flag | None = None
-    ) -> Picture:
+    def add(self, image: Image.Image | Sequence[Image.Image], stop: Flag | None = None) -> Picture:
         """Read a picture, unless it has been read before: by anybody, where there is a folder.
 
         Args:
@@ -153,10 +150,8 @@ class Pictures:
         if self.store is None:
             with self._guard:
                 return self._told.get(name)
-        facts = self.store.facts(name)
-        if facts is None or not self.store.path(name).exists():
-            return None
-        return Picture.of(facts)
+        facts, path = self.store.facts(name), self.store.path(name)
+        return None if facts is None or path is None or not path.exists() else Picture.of(facts)
 
     def names(self) -> list[str]:
         """Every picture's name."""
@@ -241,7 +236,7 @@ class Pictures:
         if self.store is None:
             raise PictureGone
         path = self.store.path(name)
-        if not path.exists():
+        if path is None:
             raise PictureGone
         try:
             load = partial(RotateKCache.load, path, self.engine.vlm.model, PictureNotes)

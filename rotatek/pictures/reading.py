@@ -174,7 +174,9 @@ class PictureReader:
         return cache
 
 
-def cut(vlm: VisionLanguageModel, question: str, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+def cut(
+    vlm: VisionLanguageModel, question: str, texts: Sequence[str]
+) -> tuple[list[int], list[int]]:
     """`encode_cut` for a model; texts: what stands for each picture."""
     template = vlm.tokenizer.chat_template or vlm.template
     return encode_cut(vlm.tokenizer, question, template, texts, vlm.placeholder)
@@ -207,5 +209,3 @@ def _digest_of(path: str) -> str:
         return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         raise CalibrationUnusable from error
-
-

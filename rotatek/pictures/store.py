@@ -1,12 +1,13 @@
 """Stored pictures in a folder: one file a picture, its figures beside it, each written whole.
 
     store.json              the model, the settings and the version that all pages share
-    pages/NAME.cache        one picture's compressed cache
-    pages/NAME.json         its figures; a page is there once this file is
+    pages/NAME.DIGEST.cache one picture's compressed cache
+    pages/NAME.json         its figures and the name of that file; a page is there once this is
     sources/DIGEST.json     one indexed file: its size, its time, and the names of its pages
 
 Every file is written beside its place and renamed, so readers never see half a file, and several
-processes may share a folder. A process that dies leaves at most a draft, which `sweep` removes.
+processes may share a folder: where two write the same page, its figures name the file that they
+belong to. What a process that dies has left, `sweep` removes.
 """
 
 import errno
@@ -86,9 +87,11 @@ class PictureStore:
         versions = {"store": VERSION, "cache": cache_file.VERSION}
         _write_json(own, {"versions": versions} | dict(described), first=True)
 
-    def path(self, name: str) -> Path:
-        """The file of a picture's cache."""
-        return self.pages / f"{name}.cache"
+    def path(self, name: str) -> Path | None:
+        """The file of a page's cache, or None where there is no such page."""
+        facts = self.facts(name)
+        file = None if facts is None else facts.get("file")
+        return self.pages / file if isinstance(file, str) else None
 
     def names(self) -> list[str]:
         """Every page, in the order of their names. No page is opened."""
@@ -112,7 +115,7 @@ class PictureStore:
             facts: its figures, plain values.
 
         Returns:
-            the figures, with `file_bytes` and `digest`.
+            the figures, with `file`, `file_bytes` and `digest`.
 
         Raises:
             StorageFull, StoreUnwritable: and nothing is left.
@@ -123,7 +126,8 @@ class PictureStore:
                 save(draft)
                 content = draft.read_bytes()
                 told = facts | {"file_bytes": len(content), "digest": _digest(content)}
-                os.replace(draft, self.path(name))
+                told["file"] = f"{name}.{told['digest'][:8]}.cache"
+                os.replace(draft, self.pages / told["file"])
             _write_json(self.pages / f"{name}.json", told)
         finally:
             with suppress(OSError):
@@ -132,8 +136,10 @@ class PictureStore:
 
     def touch(self, name: str) -> None:
         """Note that a page was used; where that cannot be written, nothing is noted."""
-        with suppress(OSError):
-            os.utime(self.path(name))
+        path = self.path(name)
+        if path is not None:
+            with suppress(OSError):
+                os.utime(path)
 
     def make_room(self, most: int, but: str) -> list[str]:
         """Forget the pages used least recently until `most` bytes are left; never the page `but`.
@@ -142,10 +148,11 @@ class PictureStore:
             the names that went.
         """
         held = []
-        for name in self.names():
-            with suppress(OSError):
-                info = self.path(name).stat()
-                held.append((info.st_mtime_ns, name, info.st_size))
+        with suppress(OSError), os.scandir(self.pages) as entries:
+            for one in entries:
+                if one.name.endswith(".cache"):
+                    info = one.stat()
+                    held.append((info.st_mtime_ns, one.name.split(".")[0], info.st_size))
         total, gone = sum(size for *_, size in held), []
         for _, name, size in sorted(held):
             if total <= most:
@@ -164,8 +171,10 @@ class PictureStore:
         """
         with writing():
             for name in names:
+                path = self.path(name)
                 (self.pages / f"{name}.json").unlink(missing_ok=True)
-                self.path(name).unlink(missing_ok=True)
+                if path is not None:
+                    path.unlink(missing_ok=True)
 
     def find(self, given: str) -> list[str]:
         """The pages that a name, the beginning of one, or an indexed file stands for.
@@ -192,20 +201,19 @@ class PictureStore:
             its name, and whether it is what was written.
         """
         for name in self.names():
-            facts, good = self.facts(name), False
-            with suppress(OSError):
-                good = facts is not None and facts["digest"] == _digest(
-                    self.path(name).read_bytes()
-                )
+            facts, good = self.facts(name) or {}, False
+            with suppress(OSError, KeyError):
+                good = facts["digest"] == _digest((self.pages / facts["file"]).read_bytes())
             yield name, good
 
     def sweep(self) -> int:
-        """Remove what processes that died have left, and its count: old drafts, and caches without
-        figures."""
-        names, swept = set(self.names()), 0
+        """Remove what processes that died have left, and its count: old drafts, and caches that no
+        figures name."""
+        names = {str((self.facts(name) or {}).get("file")) for name in self.names()}
+        swept = 0
         for path in [*self.pages.iterdir(), *self.sources.iterdir(), *self.folder.iterdir()]:
             with suppress(OSError):
-                left = DRAFT in path.name or (path.suffix == ".cache" and path.stem not in names)
+                left = DRAFT in path.name or (path.suffix == ".cache" and path.name not in names)
                 if left and time.time() - path.stat().st_mtime > OLD_S:
                     path.unlink()
                     swept += 1

@@ -1,0 +1,337 @@
+"""Pictures read without a question: exact where nothing is compressed, and the same ever after."""
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rotatek import errors
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import feed, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
+from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import Full, Store
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import VisionLanguageModel
+from rotatek.pictures import Answer, Picture, Pictures
+from rotatek.pictures.reading import PictureReader, check_cut, cut
+from tests import fixtures
+from tests.families import EVERY, tiny_gemma3
+from tests.tiny import QWEN_TEMPLATE, TINY, tiny_llava, tiny_qwen
+
+FULL = Settings(channels=Full())
+BITS = Settings.of(bits=1)
+QUESTION = "what is the <|im_end|> total?"
+FORMS: dict[str, dict[str, Any]] = {
+    "everything": {"channels": "full"},
+    "channels": {"keep_channels": 0.25},
+    "bits": {"bits": 1},
+    "8-bit text": {"bits": 2, "text_dtype": "int8", "text_window": 16},
+    "sparse": {"channels": "spark"},
+    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 1.0},
+    "fewer from the tower": {"tokens": "visionzip", "keep_tokens": 0.45, "channels": "think"},
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(tiny_qwen())
+
+
+@pytest.fixture
+def shown(picture: fixtures.Picture) -> list[Image.Image]:
+    return [picture(150, 120, seed=1), picture(90, 200, seed=2), picture(150, 120, seed=3)]
+
+
+def afresh(vlm: VisionLanguageModel, image: Image.Image, question: str) -> Tensor:
+    """Logits behind a whole chat in a plain cache."""
+    from transformers.cache_utils import DynamicCache
+
+    prompt = vlm.prompt(make_request(image, question, 4))
+    return prefill(vlm, vlm.embed(prompt), DynamicCache(config=vlm.model.config))[0]
+
+
+def stored(vlm: VisionLanguageModel, cache: RotateKCache, question: str) -> Tensor:
+    """Logits behind a question to a picture that was read without it."""
+    ids = cut(vlm, question, [vlm.placeholder])[1]
+    return feed(vlm, torch.tensor([ids]), cache.notes.next_position, cache.fork())[0]
+
+
+def read(reader: PictureReader, image: Image.Image) -> RotateKCache:
+    images = make_request(image, "?").images
+    return reader.read(images, reader.look(images))
+
+
+@pytest.mark.parametrize("family", [*TINY, *EVERY])
+@pytest.mark.parametrize("weigh_by", ["questions", "picture"])
+def test_where_nothing_is_compressed_a_stored_picture_is_exact(
+    family: str, weigh_by: str, picture: fixtures.Picture
+) -> None:
+    """The two halves of the chat are its ids, and their logits those of the chat read at once."""
+    vlm = (TINY | EVERY)[family]()
+    image = picture(150, 120, seed=4)
+    request = make_request(image, QUESTION, 4)
+    pixels = vlm.look(request)
+    head, tail = cut(vlm, request.question, pixels.texts)
+    ids = vlm.prompt(request, pixels=pixels).ids[0].tolist()
+    assert ids[-len(tail) :] == tail and [i for i in ids if i not in vlm.visual_ids] == [
+        i for i in head + tail if i not in vlm.visual_ids
+    ]
+    cache = read(PictureReader(vlm, FULL, weigh_by), image)
+    assert cache.get_seq_length() == cache.notes.tokens == len(ids) - len(tail)
+    for question in (request.question, "why?"):
+        wanted = afresh(vlm, image, question)
+        got = stored(vlm, cache, question)
+        torch.testing.assert_close(got, wanted, atol=2e-4, rtol=2e-4)
+        assert int(got.argmax()) == int(wanted.argmax())
+
+
+def test_a_window_forgets_the_general_questions_too(picture: fixtures.Picture) -> None:
+    """What was read behind the picture has no place in a layer that holds its last tokens only."""
+    vlm = tiny_gemma3(window=64)
+    image = picture(150, 120, seed=4)
+    cache = read(PictureReader(vlm, FULL), image)
+    torch.testing.assert_close(
+        stored(vlm, cache, "why?"), afresh(vlm, image, "why?"), atol=2e-4, rtol=2e-4
+    )
+
+
+def test_answers_are_those_of_the_uncompressed_model(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    pictures = Pictures(engine, FULL)
+    names = [pictures.add(image) for image in shown]
+    found = pictures.ask(names, "what?", 8)
+    for image, answer in zip(shown, found, strict=True):
+        events = engine.answer(make_request(image, "what?", 8), BASELINE)
+        (done,) = [event for event in events if isinstance(event, Finished)]
+        assert (answer.text, answer.tokens) == (done.answer, done.new_tokens)
+        assert math.isclose(answer.confidence, done.metrics["confidence"], rel_tol=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_question_changes_nothing_and_a_batch_is_as_each_alone(
+    form: str, engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    settings = Settings.of(**FORMS[form])
+    pictures = Pictures(engine, settings, tmp_path)
+    names = [pictures.add(image).name for image in shown]
+    first = pictures.ask(names, "what?", 8)
+    alone = [pictures.ask(name, "what?", 8)[0] for name in names]
+    assert [a.text for a in first] == [a.text for a in alone]
+    pictures.ask(names, "and something longer, to fill the buffers of text?", 24)
+    assert pictures.ask(names, "what?", 8) == first
+    again = Pictures(engine, settings, tmp_path)  # from the files
+    assert [a.text for a in again.ask(names, "what?", 8)] == [a.text for a in first]
+    assert again.counts == {"loaded": 3}
+
+
+def test_general_questions_weigh_and_leave_nothing(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    """The same tokens are held whatever weighs them; what is kept of them differs."""
+    caches = [
+        read(PictureReader(engine.vlm, settings, weigh_by), shown[0])
+        for settings in (FULL, BITS)
+        for weigh_by in ("questions", "picture")
+    ]
+    assert caches[0].bytes().total == caches[1].bytes().total
+    assert len({cache.get_seq_length() for cache in caches}) == 1
+    for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
+        torch.testing.assert_close(a.text.opened()[0], b.text.opened()[0])
+    states = [cache.layers[0].store.read().key_planes for cache in caches[2:]]
+    assert not torch.equal(states[0].counts, states[1].counts) or not torch.equal(
+        states[0].data, states[1].data
+    )
+
+
+def test_the_same_picture_again_costs_nothing(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    pictures = Pictures(engine, BITS, tmp_path)
+    first, done = pictures.add(shown[0]), engine.scheduler.counters.steps
+    again = pictures.add(shown[0].copy())
+    other = Pictures(engine, BITS, tmp_path).add(shown[0])
+    assert first == again == other and pictures.counts["read"] == 1
+    assert engine.scheduler.counters.steps == done
+    assert first.cache_bytes < first.full_bytes and 0 < first.file_bytes < first.full_bytes
+
+
+def test_a_name_is_of_pixels_model_and_method(engine: Engine, shown: list[Image.Image]) -> None:
+    images = tuple(shown[:1])
+    own = PictureReader(engine.vlm, BITS).name_of(images)
+    assert PictureReader(engine.vlm, BITS).name_of(images) == own
+    assert own != PictureReader(engine.vlm, BITS).name_of(tuple(shown[1:2]))
+    assert own != PictureReader(engine.vlm, Settings.of(bits=2)).name_of(images)
+    assert own != PictureReader(engine.vlm, BITS, "picture").name_of(images)
+    assert own != PictureReader(tiny_qwen(seed=1), BITS).name_of(images)
+    smaller = tiny_qwen()
+    smaller.images.size = {"shortest_edge": 56 * 56, "longest_edge": 112 * 112}
+    assert own != PictureReader(smaller, BITS).name_of(images)
+    assert own != PictureReader(engine.vlm, BITS, limit=500).name_of(images)
+
+
+def test_a_few_pages_are_one_picture(engine: Engine, shown: list[Image.Image]) -> None:
+    """In one prompt, with the positions of one prompt: exact as such."""
+    pictures = Pictures(engine, FULL)
+    page = pictures.add(shown)
+    (answer,) = pictures.ask(page, "what?", 8)
+    events = engine.answer(make_request(shown, "what?", 8), BASELINE)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert page.pages == 3 and answer.text == done.answer
+
+
+def test_joining_caches_would_lose_the_order_of_pages(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    """Why pages are asked one by one: each was read at position 0, as if no other came before it.
+
+    Joined, they answer the same whichever comes first, and not as the pages in one prompt do.
+    """
+    vlm = engine.vlm
+    caches = [read(PictureReader(vlm, FULL), image) for image in shown[::2]]
+    ids = torch.tensor([cut(vlm, "which is first?", [vlm.placeholder])[1]])
+
+    def joined(order: list[RotateKCache]) -> Tensor:
+        cache = caches[0].fork()  # the text around a picture is the same
+        for number, layer in enumerate(cache.layers):
+            parts = [one.layers[number].store.read() for one in order]
+            keys, values = (torch.cat([part[i] for part in parts], 2) for i in (0, 1))
+            lengths = torch.tensor([keys.shape[2]], dtype=torch.int32)
+            layer.store = Store(parts[0]._replace(keys=keys, values=values, lengths=lengths))
+        return feed(vlm, ids, caches[0].notes.next_position, cache)[0].softmax(-1)
+
+    one_way, other_way = joined(caches), joined(caches[::-1])
+    torch.testing.assert_close(one_way, other_way, atol=1e-4, rtol=1e-3)
+    truly = []
+    for order in (shown[::2], shown[:-3:-2]):
+        images = make_request(order, "?").images
+        reader = PictureReader(vlm, FULL)
+        cache = reader.read(images, reader.look(images))
+        truly.append(feed(vlm, ids, cache.notes.next_position, cache.fork())[0].softmax(-1))
+    apart = float((truly[0] - truly[1]).abs().sum())
+    assert apart > 0.05 > 50 * float((one_way - other_way).abs().sum())
+    assert float((one_way - truly[0]).abs().sum()) > 0.05
+
+
+def test_a_template_that_begins_with_the_question_is_refused() -> None:
+    vlm = tiny_qwen()
+    vlm.tokenizer.chat_template = QWEN_TEMPLATE.replace("m['content']", "m['content'] | reverse")
+    with pytest.raises(errors.TextBeforePicture):
+        Pictures(vlm, BITS)
+    vlm.tokenizer.chat_template = QWEN_TEMPLATE.replace(
+        "{%- for m in messages -%}", "{{ messages | length }}{%- for m in messages -%}"
+    )
+    check_cut(vlm)  # what does not depend on the question may stand before the picture
+
+
+def test_a_pruner_that_asks_is_refused(engine: Engine) -> None:
+    with pytest.raises(errors.QuestionNeeded):
+        Pictures(engine, Settings.of(tokens="cdpruner", keep_tokens=0.5))
+
+
+def test_memory_is_bounded_and_says_so(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    room = Pictures(engine, BITS)
+    sizes = [room.add(image).cache_bytes for image in shown]
+    room.close()
+    tight = Pictures(engine, BITS, tmp_path, memory=sum(sizes[:2]) + 1)
+    names = [tight.add(image).name for image in shown]
+    assert tight.held_bytes <= sum(sizes[:2]) + 1
+    assert tight.counts["left_memory"] >= 1
+    assert [a.error for a in tight.answers(names, "what?", 4, batch=1)] == [""] * 3
+    assert tight.counts["loaded"] >= 1 and tight.held_bytes <= sum(sizes[:2]) + 1
+    nowhere = Pictures(engine, BITS, memory=max(sizes))
+    gone, *_, here = [nowhere.add(image) for image in shown]
+    with pytest.raises(errors.UserError, match="not held any more"):
+        nowhere.ask(gone, "what?")
+    assert nowhere.ask(here, "what?", 4) and nowhere.add(shown[0]) == gone
+    before = engine.admission.held
+    nowhere.close()
+    assert engine.admission.held < before
+
+
+def test_the_folder_is_bounded_too(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    pictures = Pictures(engine, BITS, tmp_path)
+    first, second = (pictures.add(image) for image in shown[:2])
+    two = first.file_bytes + second.file_bytes
+    bound = Pictures(
+        engine, BITS, tmp_path, disk=two + min(first.file_bytes, second.file_bytes) // 2
+    )
+    os.utime(bound.store.path(first.name), (10**9, 10**9))  # type: ignore[union-attr]
+    bound.ask(first, "what?", 2)  # used since: the other one goes
+    os.utime(bound.store.path(second.name), (10**9, 10**9))  # type: ignore[union-attr]
+    third = bound.add(shown[2])
+    assert set(bound.names()) == {first.name, third.name}
+    assert bound.counts["left_folder"] == 1 and bound.find(second.name) is None
+
+
+def test_threads_ask_the_same_picture(
+    engine: Engine, shown: list[Image.Image], together: fixtures.Together
+) -> None:
+    pictures = Pictures(engine, BITS)
+    names = [pictures.add(image) for image in shown]
+    wanted = {q: pictures.ask(names, q, 8) for q in ("what?", "how many are there?")}
+    found: dict[tuple[str, int], list[Answer]] = {}
+
+    def asker(question: str, number: int) -> Callable[[], None]:
+        return lambda: found.update({(question, number): pictures.ask(names, question, 8)})
+
+    together([asker(q, n) for q in wanted for n in range(2)])
+    assert all(
+        [a.text for a in got] == [a.text for a in wanted[q]] for (q, _), got in found.items()
+    )
+    assert len(found) == 4 and engine.scheduler.running == 0
+
+
+def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
+    small = Engine(engine.vlm, limits=Limits(max_prompt_tokens=400))
+    pictures = Pictures(small, BITS)
+    page = pictures.add(shown[0])
+    (answer,) = pictures.answers(page, "x" * 390, 8)
+    assert answer.error == errors.RequestTooLong.sentence and not answer.text
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(errors.Stopped):
+        list(pictures.answers(page, "what?", stop=stop))
+    with pytest.raises(errors.Stopped):
+        pictures.add(shown[1], stop)
+    for wrong in ("", "\x00"):
+        with pytest.raises(errors.QuestionEmpty):
+            pictures.ask(page, wrong)
+    with pytest.raises(errors.UserError, match="not held"):
+        pictures.ask("0" * 40, "what?")
+    assert small.scheduler.running == 0 and small.admission.running == 0
+
+
+@pytest.mark.parametrize("given", [0, -1, "many", "2XB", "", "infGB", float("nan")])
+def test_bytes_that_are_none_are_refused(engine: Engine, given: Any) -> None:
+    with pytest.raises(errors.SettingError):
+        Pictures(engine, BITS, memory=given)
+
+
+def test_bytes_may_be_said_in_units(engine: Engine) -> None:
+    assert Pictures(engine, BITS, memory="1.5 gb", disk="20MB").memory == 1_500_000_000
+    assert isinstance(Pictures(tiny_llava(), BITS).engine, Engine)
+
+
+def test_forgotten_is_gone(engine: Engine, shown: list[Image.Image], tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        pictures = Pictures(engine, BITS, folder)
+        page: Picture = pictures.add(shown[0])
+        pictures.forget(page)
+        assert pictures.names() == [] and pictures.find(page.name) is None
+        with pytest.raises(errors.UserError, match="Add it again"):
+            pictures.ask(page, "what?")
