@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rotatek.methods.settings import BASELINE, Settings
     from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
     from rotatek.models import load
+    from rotatek.pictures import Pictures
 
 install()
 
@@ -36,6 +37,7 @@ __all__ = [
     "FastV",
     "Full",
     "KeepAll",
+    "Pictures",
     "RotateK",
     "RotateKCache",
     "Settings",
@@ -56,6 +58,7 @@ _HOMES: Final = {
     "FastV": "rotatek.methods.tokens",
     "Full": "rotatek.methods.channels",
     "KeepAll": "rotatek.methods.tokens",
+    "Pictures": "rotatek.pictures",
     "RotateK": "rotatek.methods.channels",
     "RotateKCache": "rotatek.cache.rotatek_cache",
     "Settings": "rotatek.methods.settings",

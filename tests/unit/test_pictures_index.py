@@ -61,7 +61,7 @@ def test_a_folder_is_read_once_and_asked(folder: Path, tmp_path: Path, capsys: C
     words = ("ask", "--store", store, "what?", "--json", "--csv", table, "--max-new-tokens", "4")
     assert run(*words) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [row["page"] for row in rows] == [one["page"] for one in told]
     assert [row["answer"] for row in rows] == [one["answer"] for one in told]
     assert set(told[0]) == {"page", "answer", "confidence"}
