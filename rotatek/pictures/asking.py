@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.reference import Visual, expanded
 from rotatek.bridge.attention import Flag
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.sequences import Seat
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
+from rotatek.methods.channels.store import Store
 from rotatek.models.memory import is_out_of_memory
 from rotatek.pictures.reading import PictureNotes, cut
 
@@ -40,6 +42,7 @@ class Asker:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.vlm = engine, engine.vlm
+        self.opens = self.vlm.device.type == "cpu"  # where no kernel reads packed digits
 
     def ids_of(self, question: str) -> list[int]:
         """A question's tokens, up to where an answer begins; question: clean text."""
@@ -73,7 +76,7 @@ class Asker:
         Raises:
             Stopped: where `stop` is set before every picture has read the question.
         """
-        sizes = [cache.bytes().total for _, cache in held]
+        sizes = [self._bytes(cache) for _, cache in held]
         text = self.vlm.full_bytes(len(ids) + max_new_tokens)
         lease = self.engine.admission.ask(sum(sizes) + len(held) * text)
         seats: dict[int, Seat] = {}
@@ -103,6 +106,11 @@ class Asker:
                 release(seat.cache)
             lease.release()
 
+    def _bytes(self, cache: RotateKCache) -> int:
+        """About what a page takes while it answers."""
+        own = cache.bytes().total
+        return max(own, self.vlm.full_bytes(cache.notes.tokens)) if self.opens else own
+
     def _fed(
         self,
         cache: RotateKCache,
@@ -113,6 +121,8 @@ class Asker:
     ) -> Seat:
         """A copy of a cache that has read the question, ready to answer."""
         own, notes = cache.fork(), cache.notes
+        if self.opens:
+            open_stores(own)
         tokens = torch.tensor([list(ids)], device=self.vlm.device)
         with self.engine.scheduler.prefill(stop):
             logits, _ = feed(self.vlm, tokens, notes.next_position, own)
@@ -140,6 +150,16 @@ class Asker:
             return Answer(name, "", 0.0, 0, error)
         text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
         return Answer(name, text, math.exp(total / max(len(tokens), 1)), len(tokens))
+
+
+def open_stores(cache: RotateKCache) -> None:
+    """Rebuild Keys and Values once, where every step would do it anew, page by page: in one form
+    all pages share an attention call. What attention reads is the same but for rounding."""
+    for layer in cache.layers:
+        if layer.store is not None:
+            visual, like = layer.store.read(), layer.text.keys
+            keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))
+            layer.store = Store(Visual(keys, values, visual.lengths))
 
 
 def _picks(engine: Engine, seat: Seat) -> Iterator:

@@ -271,12 +271,19 @@ def test_the_folder_is_bounded_too(
     bound = Pictures(
         engine, BITS, tmp_path, disk=two + min(first.file_bytes, second.file_bytes) // 2
     )
-    os.utime(bound.store.path(first.name), (10**9, 10**9))  # type: ignore[union-attr]
+    _age(bound, first)
     bound.ask(first, "what?", 2)  # used since: the other one goes
-    os.utime(bound.store.path(second.name), (10**9, 10**9))  # type: ignore[union-attr]
+    _age(bound, second)
     third = bound.add(shown[2])
     assert set(bound.names()) == {first.name, third.name}
     assert bound.counts["left_folder"] == 1 and bound.find(second.name) is None
+
+
+def _age(pictures: Pictures, page: Picture) -> None:
+    """As if it had not been used for years."""
+    path = None if pictures.store is None else pictures.store.path(page.name)
+    assert path is not None
+    os.utime(path, (10**9, 10**9))
 
 
 def test_threads_ask_the_same_picture(
