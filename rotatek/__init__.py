@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rotatek.methods.settings import BASELINE, Settings
     from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
     from rotatek.models import load
+    from rotatek.pictures import Pictures
 
 install()
 
@@ -38,6 +39,7 @@ __all__ = [
     "Full",
     "KeepAll",
     "PICTURE",
+    "Pictures",
     "RotateK",
     "RotateKCache",
     "Settings",
@@ -59,6 +61,7 @@ _HOMES: Final = {
     "Full": "rotatek.methods.channels",
     "KeepAll": "rotatek.methods.tokens",
     "PICTURE": "rotatek.inputs.messages",
+    "Pictures": "rotatek.pictures",
     "RotateK": "rotatek.methods.channels",
     "RotateKCache": "rotatek.cache.rotatek_cache",
     "Settings": "rotatek.methods.settings",

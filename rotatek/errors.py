@@ -216,6 +216,53 @@ ConversationGone = _refusal(400, "conversation_gone",
     "again.")
 Restarting = _refusal(503, "restarting",
     "The accelerator failed and the service is restarting. Ask again in a minute.")
+PdfNotInstalled = _refusal(400, "pdf_not_installed",
+    "PDF files cannot be read here. Install rotatek[pdf], or save the pages as PNG.")
+PdfTooLarge = _refusal(400, "pdf_too_large",
+    "The PDF file is larger than 100 MB. Split it and try again.")
+PdfEncrypted = _refusal(400, "pdf_encrypted",
+    "The PDF is protected by a password. Save it without one and try again.")
+PdfDamaged = _refusal(400, "pdf_damaged",
+    "The PDF is damaged, or has no pages. Save or download it again and retry.")
+PdfTooManyPages = _refusal(400, "pdf_too_many_pages",
+    "The PDF has more than 2,000 pages. Split it and try again.")
+PdfPageTooLong = _refusal(400, "pdf_page_too_long",
+    "A page of the PDF takes too long to draw. Save that page as PNG and try again.")
+PdfManyPages = _refusal(400, "pdf_many_pages",
+    "The PDF has more than 8 pages, too many for one question. Store its pages with `rotatek "
+    "index`, and ask all of them with `rotatek ask --store`.")
+TextBeforePicture = _refusal(400, "text_before_picture",
+    "This model's chat template writes the question before the picture, so no picture can be "
+    "read without one. Ask afresh each time, or use another model.")
+PictureGone = _refusal(400, "picture_gone",
+    "This picture is not held any more: it made room for others, or was forgotten. Add it "
+    "again.")
+PictureDamaged = _refusal(400, "picture_damaged",
+    "The stored page is damaged. Run `rotatek store DIR --check`, and index its file again.")
+QuestionNeeded = _refusal(400, "question_needed",
+    "This token pruner chooses by the question, so a picture cannot be read without one. "
+    "Choose another pruner, or none.")
+StoreForeign = _refusal(400, "store_foreign",
+    "There is no store of pictures in that folder. Make one with `rotatek index FILE... "
+    "--store DIR`.")
+StoreFolderTaken = _refusal(400, "store_folder_taken",
+    "That folder holds other files and no store. Name a new or an empty folder.")
+StoreVersion = _refusal(400, "store_version",
+    "The store was made by another version of RotateK. Index its files again into a new "
+    "folder.")
+StoreOfAnotherModel = _refusal(400, "store_of_another_model",
+    "The store belongs to another model, or to other weights of it. Load that model, or index "
+    "into a new folder.")
+StoreOfOtherSettings = _refusal(400, "store_of_other_settings",
+    "The store was made with other settings. Leave the settings out, or index into a new "
+    "folder.")
+StoreDamaged = _refusal(400, "store_damaged",
+    "The store's own description, store.json, is damaged. Index its files again into a new "
+    "folder.")
+StoreUnwritable = _refusal(400, "store_unwritable",
+    "The store cannot be written. Check the folder and its permissions, and try again.")
+PageNameUnknown = _refusal(400, "page_name_unknown",
+    "No page of the store has that name, or several have. `rotatek store DIR` lists them.")
 # fmt: on
 
 

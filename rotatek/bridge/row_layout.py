@@ -63,11 +63,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """The tokens of one prefill. visual, valid: [B, L] bool (valid: not padding)."""
+    """The tokens of one prefill. visual, valid: [B, L] bool (valid: not padding).
+
+    window: how many of the last tokens weigh; aside: [B, L] bool, text at the end that is read and
+    may weigh, and is then forgotten; None where there is none.
+    """
 
     visual: Tensor
     valid: Tensor
     window: int
+    aside: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -83,7 +88,7 @@ class Layout:
         last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
         return (
             Rows.where(self.visual & self.valid),
-            Rows.where(~self.visual & self.valid).padded(TEXT_STEP),
+            Rows.where(~self.visual & self.stays).padded(TEXT_STEP),
             Rows.where(last & self.valid),
         )
 
@@ -91,7 +96,18 @@ class Layout:
         """The same on another device."""
         if self.visual.device == device:
             return self
-        return Layout(self.visual.to(device), self.valid.to(device), self.window)
+        aside = None if self.aside is None else self.aside.to(device)
+        return Layout(self.visual.to(device), self.valid.to(device), self.window, aside)
+
+    @property
+    def stays(self) -> Tensor:
+        """[B, L] bool: the tokens that a cache keeps, or may keep."""
+        return self.valid if self.aside is None else self.valid & ~self.aside
+
+    @cached_property
+    def read_text(self) -> Rows:
+        """The text that the last tokens see: what is forgotten is among it."""
+        return Rows.where(~self.visual & self.valid).padded(TEXT_STEP)
 
     def take(self, kept: Tensor) -> tuple["Layout", Tensor]:
         """Keep only rows where `kept` [B, L]; samples are padded on the left to one length.
@@ -103,6 +119,9 @@ class Layout:
         source = order[:, -int(lengths.max()) :]
         alive = kept.gather(1, source)
         layout = Layout(
-            self.visual.gather(1, source) & alive, self.valid.gather(1, source) & alive, self.window
+            self.visual.gather(1, source) & alive,
+            self.valid.gather(1, source) & alive,
+            self.window,
+            None if self.aside is None else self.aside.gather(1, source) & alive,
         )
         return layout, source

@@ -65,7 +65,7 @@ class PlannedLayer(CompressedLayer):
     """A cache layer that runs its own attention: full at prefill, compressed afterwards."""
 
     def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
-        super().__init__(index, plan.length)
+        super().__init__(index, plan.logical)
         self.plan, self.filling = plan, filling
         self.turning = False  # whether `plan` is that of a later turn, which comes next
 
@@ -174,6 +174,10 @@ class PlannedLayer(CompressedLayer):
             self.store = None
         if visual.index.shape[1] == 0:
             return None
+        read = self.plan.read_text()
+        if read is not None:
+            read = read.to(key.device)
+            said = Text(read.gather(key), read.gather(value), read.lengths)
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
             if pool is None and self.store is not None:

@@ -307,6 +307,26 @@ class RotateKCache(RewindableCache):
                 layer.restore(cache_file.moved(state, device))
         return cache
 
+    def fork(self) -> "RotateKCache":
+        """A cache that goes on from here by itself: it shares the stored visual tokens, which no
+        step writes to, and has the text for its own.
+
+        Raises:
+            CacheNotStorable: where no prefill has run.
+        """
+        model = self._model()
+        if model is None or not all(layer.is_filled for layer in self.layers):
+            raise CacheNotStorable
+        own = self.layers[0].filling
+        filling = PrefillCompressor(self.settings.channels, None, own.metrics, own.bases)
+        cache = type(self).__new__(type(self))
+        cache._begin(model, self.settings, self.plan, filling)
+        cache.notes = self.notes
+        for layer, from_ in zip(cache.layers, self.layers, strict=True):
+            state = from_.state()
+            layer.restore(state | {"text": _copied(state["text"])})
+        return cache
+
     def make_growing(self) -> None:
         """Let the text grow again after `reserve`: no graph writes here any more, and nobody looks
         on."""
@@ -331,6 +351,13 @@ class RotateKCache(RewindableCache):
             self._steps.forget()
         for layer in self.layers:
             layer.reset()
+
+
+def _copied(thing: Any) -> Any:
+    """The same plain values, with tensors of their own."""
+    if isinstance(thing, dict):
+        return {name: _copied(value) for name, value in thing.items()}
+    return thing.clone() if isinstance(thing, Tensor) else thing
 
 
 def _embed_first(settings: Settings) -> UserError:

@@ -32,7 +32,7 @@ class _SharedLayer(CompressedLayer):
         """Count the tokens for every member."""
         for layer in (self, *self.members):
             if isinstance(layer, CompressedLayer):
-                layer.logical = self.plan.length
+                layer.logical = self.plan.logical
         return tag(key_states, self), value_states
 
     def attend(

@@ -41,6 +41,9 @@ class TokenPlan:
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
+        self.logical = self.length  # of them, what counts as read once the prefill is over
+        if layout.aside is not None:
+            self.logical -= int(layout.aside[0].sum())
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
@@ -58,7 +61,7 @@ class TokenPlan:
     def _begin(self, layout: Layout) -> None:
         """Before any row is left out."""
         self._layout: Layout | None = layout
-        self._valid = layout.valid
+        self._valid, self._stays = layout.valid, layout.stays
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
@@ -99,7 +102,12 @@ class TokenPlan:
         assert self._layout is not None
         place = self._valid.cumsum(1) - 1
         place = place if self._source is None else place.gather(1, self._source)
-        return place.masked_fill(~self._layout.valid, NOWHERE).int(), self._valid.sum(1).int()
+        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._stays.sum(1).int()
+
+    def read_text(self) -> Rows | None:
+        """Text rows that the layer's window sees, where some of them are then forgotten."""
+        aside = self._layout is not None and self._layout.aside is not None
+        return self._layout.read_text if self._layout is not None and aside else None
 
     def window_view(self, width: int) -> WindowView:
         """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
@@ -157,7 +165,9 @@ class TokenPlan:
         if times > 1:
             visual = layout.visual.repeat_interleave(times, 0)
             valid = layout.valid.repeat_interleave(times, 0)
-            self._begin(Layout(visual, valid, layout.window))
+            aside = layout.aside
+            aside = None if aside is None else aside.repeat_interleave(times, 0)
+            self._begin(Layout(visual, valid, layout.window, aside))
 
     def _mask_among_rows(self, given: Any, window: int | None) -> Tensor | None:
         """The model's mask of all rows, for those that are left and among themselves."""

@@ -1,4 +1,5 @@
-"""`rotatek ask`: answer a question about an image, or a further one on a stored cache."""
+"""`rotatek ask`: answer a question about an image, a further one on a stored cache, or one about
+every page of a store."""
 
 import argparse
 from collections.abc import Generator
@@ -8,6 +9,7 @@ from typing import Final
 from rotatek.cli.answers import Report, collected, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
+from rotatek.cli.store_arguments import add_store_question, ask_store
 from rotatek.errors import CacheNotStorable, UserError
 from rotatek.methods.settings import path_names
 
@@ -17,6 +19,8 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is asked, under which settings, and how the answer is printed."""
     add_request(parser)
+    parser.set_defaults(model=None)  # a store has its own
+    add_store_question(parser)
     parser.add_argument(
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
     )
@@ -31,8 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print the answer alone, or as JSON; a batch is always JSON."""
+def run(args: argparse.Namespace) -> int:
+    """Print the answer alone, or as JSON; a batch is always JSON; of a store, a line a page.
+
+    Returns:
+        0, or 1 where a page of a store could not answer.
+    """
+    if args.store is not None:
+        return ask_store(args)
+    if args.csv is not None:
+        raise UserError("--csv is for the answers of a store. Add --store DIR, or leave it out.")
+    args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
     found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
     with closing(found):
@@ -41,6 +54,7 @@ def run(args: argparse.Namespace) -> None:
                 print_json({name: value for name, value in report.items() if name not in BESIDE})
             else:
                 say(report["answer"])
+    return 0
 
 
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:

@@ -20,6 +20,8 @@ from rotatek.errors import public_message
 
 COMMANDS: Final = {
     "ask": "answer a question about an image",
+    "index": "read pictures and PDF files once, to be asked ever after",
+    "store": "what a store of pictures holds; check it, or forget pages",
     "compare": "every method side by side at one KV budget",
     "calibrate": "bases computed once, from many images",
     "evaluate": "the paper's tables, on any model and suite",

@@ -54,18 +54,22 @@ class Row(NamedTuple):
             return {"line": self.number}
         return {"video" if self.is_video else "image": self.path, "question": self.question}
 
-    def opened(self) -> "Image | Clip":
-        """The picture, or frames of the video.
+    def opened(self) -> "Image | list[Image] | Clip":
+        """The picture, the pages of a short PDF, or frames of the video.
 
         Raises:
             UserError: where it cannot be read.
         """
+        from rotatek.inputs.pdf import is_pdf, pictures_of  # noqa: PLC0415
         from rotatek.inputs.request import open_image  # noqa: PLC0415
         from rotatek.inputs.video import open_clip  # noqa: PLC0415  # keeps --help quick
 
         if self.fault:
             raise UserError(self.fault)
-        return open_clip(Path(self.path)) if self.is_video else open_image(Path(self.path))
+        path = Path(self.path)
+        if self.is_video:
+            return open_clip(path)
+        return pictures_of(path) if is_pdf(path) else open_image(path)
 
     def asked(self, mark: str | None) -> "Asked":
         """The question; with a mark, a tuple of what stands before and behind the picture.
@@ -86,7 +90,10 @@ class Row(NamedTuple):
 def add_request(parser: argparse.ArgumentParser) -> None:
     """An image and a question, or a batch of them; the model, and where and how long it runs."""
     parser.add_argument(
-        "image", nargs="?", metavar="IMAGE", help="a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file"
+        "image",
+        nargs="?",
+        metavar="IMAGE",
+        help="a PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF file, or a PDF of up to 8 pages",
     )
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(

@@ -28,6 +28,7 @@ from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Suite, describe
 from rotatek.evaluation.tables import Table, wanted
 from rotatek.evaluation.work_batches import Unit, size
+from rotatek.inputs.text_files import whole_characters
 from rotatek.models import VisionLanguageModel, load
 
 

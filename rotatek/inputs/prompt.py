@@ -8,7 +8,13 @@ from typing import Any, Final
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import AnswerDoesNotFit, ControlTokens, PicturesDoNotFit, UserError
+from rotatek.errors import (
+    AnswerDoesNotFit,
+    ControlTokens,
+    PicturesDoNotFit,
+    TextBeforePicture,
+    UserError,
+)
 from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, shaped, too_long
 from rotatek.inputs.request import Asked, Request
 from rotatek.inputs.text import clean_text
@@ -148,6 +154,40 @@ def _knows_system(
     except _REFUSED:
         return True
     return led.partition(_MARK.format(0))[0] != answered.partition(_MARK.format(0))[0]
+
+
+def encode_cut(
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    template: str | None,
+    pictures: Sequence[str],
+    placeholder: str,
+) -> tuple[list[int], list[int]]:
+    """A chat of one question, cut behind its pictures: together, the ids of `encode_chat`.
+
+    Args:
+        tokenizer: the model's.
+        question: clean text.
+        template: a Jinja chat template; None for the tokenizer's own.
+        pictures: what stands for each picture, as for `encode_chat`.
+        placeholder: what the template says where a picture goes.
+
+    Returns:
+        token ids up to the question, which are the same for every question, and those from there on
+        to where the answer begins.
+
+    Raises:
+        TextBeforePicture: where the template writes the question before a picture.
+        ControlTokens: where the template leaves out the question or a picture.
+    """
+    places: list[Part] = [PICTURE] * len(pictures)
+    rendered, texts = _rendered(tokenizer, [Message("user", (*places, question))], template)
+    before, asked, after = rendered.partition(_MARK.format(0))
+    if placeholder in after:
+        raise TextBeforePicture
+    head = _ids(tokenizer, _place(before, placeholder, pictures), texts)
+    tail = _ids(tokenizer, asked + after, texts)
+    return _first(tokenizer, head or tail) + head, tail
 
 
 def _render(

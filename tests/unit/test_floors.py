@@ -41,6 +41,7 @@ FLOORS = {
     "rotatek.engine": 5,
     "rotatek.compare": 6,
     "rotatek.evaluation": 7,
+    "rotatek.pictures": 7,
     "rotatek.service": 7,
     "rotatek.page": 8,
     "rotatek.server": 8,

@@ -1,231 +1,345 @@
-"""Pictures as cameras, telephones and scanners make them, with what they put behind them."""
+"""Pictures read without a question: exact where nothing is compressed, and the same ever after."""
 
-import importlib.util
-import io
-import struct
-import time
-import tracemalloc
+import math
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor
 
 from rotatek import errors
-from rotatek.inputs import image_headers as headers
-from rotatek.inputs.request import check_header, open_image
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import feed, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
+from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import Full, Store
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import VisionLanguageModel
+from rotatek.pictures import Answer, Picture, Pictures
+from rotatek.pictures.reading import PictureReader, check_cut, cut
+from tests import fixtures
+from tests.families import EVERY, tiny_gemma3
+from tests.tiny import QWEN_TEMPLATE, TINY, tiny_llava, tiny_qwen
 
-FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "MPO"]
-NOISE = np.random.default_rng(0)
-
-
-def save(image: Image.Image, format: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format=format, **options)
-    return buffer.getvalue()
-
-
-def noise(width: int, height: int) -> Image.Image:
-    return Image.fromarray(NOISE.integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def smooth(width: int, height: int) -> Image.Image:
-    return noise(8, 8).resize((width, height))
-
-
-def film(size: int) -> bytes:
-    """As an MP4 file begins, and noise, in which starts of scans are frequent."""
-    body = NOISE.bytes(size) + b"\xff\xda" * 500
-    return struct.pack(">I4s4sI", 16, b"ftyp", b"mp42", 0) + body
-
-
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "MPO"])
-@pytest.mark.parametrize("progressive", [False, True])
-def test_what_stands_behind_a_picture_changes_nothing(format: str, progressive: bool) -> None:
-    more: dict[str, Any] = {"progressive": progressive} if format in ("JPEG", "MPO") else {}
-    if format == "MPO":
-        more |= {"save_all": True, "append_images": [smooth(60, 40)]}
-    alone = save(noise(300, 200), format, **more)
-    wanted = open_image(alone).tobytes()
-    for behind in (film(1_000_000), alone, b"\0" * 99, b"SEFT", alone[:50]):
-        assert open_image(alone + behind).tobytes() == wanted
-        assert check_header(alone + behind) == (300, 200)
+FULL = Settings(channels=Full())
+BITS = Settings.of(bits=1)
+QUESTION = "what is the <|im_end|> total?"
+FORMS: dict[str, dict[str, Any]] = {
+    "everything": {"channels": "full"},
+    "channels": {"keep_channels": 0.25},
+    "bits": {"bits": 1},
+    "8-bit text": {"bits": 2, "text_dtype": "int8", "text_window": 16},
+    "sparse": {"channels": "spark"},
+    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 1.0},
+    "fewer from the tower": {"tokens": "visionzip", "keep_tokens": 0.45, "channels": "think"},
+}
 
 
-def test_a_large_photo_with_a_film_is_decoded() -> None:
-    """The film is no scan of the photo, and none of its ten megabytes."""
-    photo = save(smooth(6120, 8160), "JPEG", quality=75)
-    for size in (2_000_000, 12_000_000):
-        assert open_image(photo + film(size)).size == (6120, 8160)
-    own = headers.look(photo + film(1000))
-    assert own is not None and own.data == photo
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(tiny_qwen())
 
 
-def test_a_pictures_own_scans_count_still() -> None:
-    photo = save(smooth(2000, 2000), "JPEG", progressive=True)
-    first = photo.index(b"\xff\xda")
-    second = photo.index(b"\xff\xda", first + 2)
-    many = photo[:second] + photo[first:second] * 300 + photo[second:]
-    with pytest.raises(errors.ImageTooComplex):
-        open_image(many)
+@pytest.fixture
+def shown(picture: fixtures.Picture) -> list[Image.Image]:
+    return [picture(150, 120, seed=1), picture(90, 200, seed=2), picture(150, 120, seed=3)]
 
 
-def test_a_photo_whose_thumbnail_has_scans_and_an_end_of_its_own() -> None:
-    thumbnail = save(smooth(160, 120), "JPEG", progressive=True)
-    photo = save(noise(300, 200), "JPEG", exif=b"Exif\0\0junk" + thumbnail)
-    assert open_image(photo).size == (300, 200)
+def afresh(vlm: VisionLanguageModel, image: Image.Image, question: str) -> Tensor:
+    """Logits behind a whole chat in a plain cache."""
+    from transformers.cache_utils import DynamicCache
+
+    prompt = vlm.prompt(make_request(image, question, 4))
+    return prefill(vlm, vlm.embed(prompt), DynamicCache(config=vlm.model.config))[0]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "I;16"])
-def test_every_format_in_every_mode_that_it_has(format: str, mode: str) -> None:
-    """Against the picture as Pillow converts it; transparent pixels on white."""
-    if mode == "I;16" and format not in ("PNG", "TIFF"):
-        pytest.skip("the format has no such mode")
-    shades = Image.linear_gradient("L").resize((48, 32))
-    image = shades.convert("RGB").quantize(16) if mode == "P" else None
-    if mode == "I;16":
-        image = Image.fromarray(np.asarray(shades).astype(np.uint16) * 257)
-    image = image or shades.convert("RGB").convert(mode)
-    try:
-        data = save(
-            image, format, **({"quality": 95} if format in ("JPEG", "AVIF", "WEBP") else {})
-        )
-    except (OSError, ValueError, KeyError):
-        pytest.skip("the format has no such mode")
-    if mode == "1" and format in ("JPEG", "MPO"):
-        pytest.skip("dots are no picture for its waves")
-    found = np.asarray(open_image(data).convert("L")).astype(int)
-    wanted = np.asarray(shades if mode == "I;16" else image.convert("RGB").convert("L")).astype(int)
-    assert np.abs(found - wanted).max() <= 8
+def stored(vlm: VisionLanguageModel, cache: RotateKCache, question: str) -> Tensor:
+    """Logits behind a question to a picture that was read without it."""
+    ids = cut(vlm, question, [vlm.placeholder])[1]
+    return feed(vlm, torch.tensor([ids]), cache.notes.next_position, cache.fork())[0]
 
 
-@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "TIFF", "AVIF"])
-def test_transparency_lies_on_white(format: str) -> None:
-    clear = Image.new("RGBA", (40, 40), (200, 0, 0, 0))
-    clear.paste((0, 0, 255, 255), (20, 0, 40, 40))
-    found = np.asarray(open_image(save(clear, format)))
-    assert found[:, :16].min() >= 250 and np.abs(found[20, 30] - [0, 0, 255]).max() <= 4
+def read(reader: PictureReader, image: Image.Image) -> RotateKCache:
+    images = make_request(image, "?").images
+    return reader.read(images, reader.look(images))
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_tiff_of_any_byte_order_and_of_many_pages(order: str) -> None:
-    values = np.tile(np.linspace(0, 65_535, 64), (40, 1)).astype(order + "u2")
-    data = save(Image.fromarray(values.astype(np.uint16)), "TIFF")
-    assert np.abs(np.asarray(open_image(data))[0, :, 0] - np.linspace(0, 255, 64)).max() <= 1
-    for big in (False, True):
-        pages = save(
-            smooth(64, 40), "TIFF", save_all=True, append_images=[noise(70, 70)] * 3, big_tiff=big
-        )
-        assert open_image(pages).size == (64, 40)
-        header = headers.look(pages)
-        assert header is not None
-        assert Image.open(io.BytesIO(header.data)).n_frames == 1  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits",
-                                         "jpeg", "group4"])  # fmt: skip
-def test_tiff_compressions(compression: str) -> None:
-    image = smooth(200, 100).convert("1" if compression == "group4" else "RGB")
-    assert open_image(save(image, "TIFF", compression=compression)).size == (200, 100)
-
-
-def test_tiff_compressions_that_are_not_read_are_said() -> None:
-    data = bytearray(save(smooth(40, 40), "TIFF", compression="tiff_lzw"))
-    at = data.index(struct.pack("<HHI", 259, 3, 1))
-    data[at + 8 : at + 10] = struct.pack("<H", 34_925)
-    with pytest.raises(errors.UnsupportedFormat, match="compression of this TIFF"):
-        open_image(bytes(data))
-
-
-def _bomb(entries: int = 4_000, claimed: int = 1_000_000) -> bytes:
-    """A TIFF structure that names the same megabyte over and over."""
-    tags = b"".join(struct.pack("<HHII", 1000 + n, 1, claimed, 8) for n in range(entries))
-    return b"II*\0" + struct.pack("<IH", 8, entries) + tags + bytes(claimed)
-
-
-def _in_jpeg(exif: bytes) -> bytes:
-    photo = save(smooth(64, 64), "JPEG")
-    pieces = [exif[at : at + 65_000] for at in range(0, len(exif), 65_000)]
-    segments = [
-        b"\xff\xe1" + struct.pack(">H", 8 + len(piece)) + b"Exif\0\0" + piece for piece in pieces
+@pytest.mark.parametrize("family", [*TINY, *EVERY])
+@pytest.mark.parametrize("weigh_by", ["questions", "picture"])
+def test_where_nothing_is_compressed_a_stored_picture_is_exact(
+    family: str, weigh_by: str, picture: fixtures.Picture
+) -> None:
+    """The two halves of the chat are its ids, and their logits those of the chat read at once."""
+    vlm = (TINY | EVERY)[family]()
+    image = picture(150, 120, seed=4)
+    request = make_request(image, QUESTION, 4)
+    pixels = vlm.look(request)
+    head, tail = cut(vlm, request.question, pixels.texts)
+    ids = vlm.prompt(request, pixels=pixels).ids[0].tolist()
+    assert ids[-len(tail) :] == tail and [i for i in ids if i not in vlm.visual_ids] == [
+        i for i in head + tail if i not in vlm.visual_ids
     ]
-    return photo[:2] + b"".join(segments) + photo[2:]
+    cache = read(PictureReader(vlm, FULL, weigh_by), image)
+    assert cache.get_seq_length() == cache.notes.tokens == len(ids) - len(tail)
+    for question in (request.question, "why?"):
+        wanted = afresh(vlm, image, question)
+        got = stored(vlm, cache, question)
+        torch.testing.assert_close(got, wanted, atol=2e-4, rtol=2e-4)
+        assert int(got.argmax()) == int(wanted.argmax())
 
 
-def _in_png(exif: bytes) -> bytes:
-    return save(smooth(64, 64), "PNG", exif=b"Exif\0\0" + exif)
+def test_a_window_forgets_the_general_questions_too(picture: fixtures.Picture) -> None:
+    """What was read behind the picture has no place in a layer that holds its last tokens only."""
+    vlm = tiny_gemma3(window=64)
+    image = picture(150, 120, seed=4)
+    cache = read(PictureReader(vlm, FULL), image)
+    torch.testing.assert_close(
+        stored(vlm, cache, "why?"), afresh(vlm, image, "why?"), atol=2e-4, rtol=2e-4
+    )
 
 
-def _tiff_bomb(_: bytes) -> bytes:
-    data = save(smooth(64, 64), "TIFF")
-    body = bytes(1_000_000)
-    tags = [
-        (256, 4, 1, 64), (257, 4, 1, 64), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1),
-        (273, 4, 1, 8), (277, 3, 1, 1), (278, 4, 1, 64), (279, 4, 1, 4096),
-    ]  # fmt: skip
-    tags += [(1000 + n, 1, len(body), 8) for n in range(4_000)]
-    table = b"".join(struct.pack("<HHII", *tag) for tag in tags)
-    assert data.startswith(b"II*\0")
-    return (
-        b"II*\0" + struct.pack("<I", 8 + len(body)) + body
-        + struct.pack("<H", len(tags)) + table + bytes(4)
-    )  # fmt: skip
+def test_answers_are_those_of_the_uncompressed_model(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    pictures = Pictures(engine, FULL)
+    names = [pictures.add(image) for image in shown]
+    found = pictures.ask(names, "what?", 8)
+    for image, answer in zip(shown, found, strict=True):
+        events = engine.answer(make_request(image, "what?", 8), BASELINE)
+        (done,) = [event for event in events if isinstance(event, Finished)]
+        assert (answer.text, answer.tokens) == (done.answer, done.new_tokens)
+        assert math.isclose(answer.confidence, done.metrics["confidence"], rel_tol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("wrap", [_in_jpeg, _in_png, _tiff_bomb])
-def test_notes_that_name_more_bytes_than_there_are(wrap: Any) -> None:
-    """4,000 entries of a megabyte each: 4 GB, were they read."""
-    data = wrap(_bomb())
-    tracemalloc.start()
-    start = time.process_time()
-    try:
-        assert open_image(data).size == (64, 64)
-    except errors.ImageTooComplex:
-        assert wrap is _tiff_bomb
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 60_000_000 and time.process_time() - start < 3
+@pytest.mark.parametrize("form", FORMS)
+def test_a_question_changes_nothing_and_a_batch_is_as_each_alone(
+    form: str, engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    settings = Settings.of(**FORMS[form])
+    pictures = Pictures(engine, settings, tmp_path)
+    names = [pictures.add(image).name for image in shown]
+    first = pictures.ask(names, "what?", 8)
+    alone = [pictures.ask(name, "what?", 8)[0] for name in names]
+    assert [a.text for a in first] == [a.text for a in alone]
+    pictures.ask(names, "and something longer, to fill the buffers of text?", 24)
+    assert pictures.ask(names, "what?", 8) == first
+    again = Pictures(engine, settings, tmp_path)  # from the files
+    assert [a.text for a in again.ask(names, "what?", 8)] == [a.text for a in first]
+    assert again.counts == {"loaded": 3}
 
 
-def test_a_gif_whose_picture_reaches_beyond_its_screen() -> None:
-    data = bytearray(save(smooth(64, 64), "GIF"))
-    at = data.index(b",")
-    data[at + 5 : at + 9] = struct.pack("<HH", 60_000, 60_000)
-    with pytest.raises(errors.ImageTooManyPixels):
-        open_image(bytes(data))
+def test_general_questions_weigh_and_leave_nothing(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    """The same tokens are held whatever weighs them; what is kept of them differs."""
+    caches = [
+        read(PictureReader(engine.vlm, settings, weigh_by), shown[0])
+        for settings in (FULL, BITS)
+        for weigh_by in ("questions", "picture")
+    ]
+    assert caches[0].bytes().total == caches[1].bytes().total
+    assert len({cache.get_seq_length() for cache in caches}) == 1
+    for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
+        torch.testing.assert_close(a.text.opened()[0], b.text.opened()[0])
+    states = [cache.layers[0].store.read().key_planes for cache in caches[2:]]
+    assert not torch.equal(states[0].counts, states[1].counts) or not torch.equal(
+        states[0].data, states[1].data
+    )
 
 
-def test_a_long_run_length_bmp_is_refused_at_once() -> None:
-    data = bytearray(save(smooth(64, 64).convert("P"), "BMP"))
-    data[30:34] = struct.pack("<I", 1)
-    with pytest.raises(errors.ImageTooComplex):
-        open_image(bytes(data) + bytes(2_000_000))
+def test_the_same_picture_again_costs_nothing(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    pictures = Pictures(engine, BITS, tmp_path)
+    first, done = pictures.add(shown[0]), engine.scheduler.counters.steps
+    again = pictures.add(shown[0].copy())
+    other = Pictures(engine, BITS, tmp_path).add(shown[0])
+    assert first == again == other and pictures.counts["read"] == 1
+    assert engine.scheduler.counters.steps == done
+    assert first.cache_bytes < first.full_bytes and 0 < first.file_bytes < first.full_bytes
 
 
-def test_heic_is_read_by_its_extra_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = struct.pack(">I4s4sI4s4s", 24, b"ftyp", b"heic", 0, b"mif1", b"heic")
-    size = struct.pack(">I4sIII", 20, b"ispe", 0, 64, 48)
-    monkeypatch.setitem(__import__("sys").modules, "pillow_heif", None)
-    with pytest.raises(errors.UnsupportedFormat, match=r"Install rotatek\[heif\], or save"):
-        open_image(head + size)
-    monkeypatch.undo()
-    huge = struct.pack(">I4sIII", 20, b"ispe", 0, 64_000, 48_000)
-    with pytest.raises(errors.ImageTooManyPixels):
-        open_image(head + huge)
+def test_a_name_is_of_pixels_model_and_method(engine: Engine, shown: list[Image.Image]) -> None:
+    images = tuple(shown[:1])
+    own = PictureReader(engine.vlm, BITS).name_of(images)
+    assert PictureReader(engine.vlm, BITS).name_of(images) == own
+    assert own != PictureReader(engine.vlm, BITS).name_of(tuple(shown[1:2]))
+    assert own != PictureReader(engine.vlm, Settings.of(bits=2)).name_of(images)
+    assert own != PictureReader(engine.vlm, BITS, "picture").name_of(images)
+    assert own != PictureReader(tiny_qwen(seed=1), BITS).name_of(images)
+    smaller = tiny_qwen()
+    smaller.images.size = {"shortest_edge": 56 * 56, "longest_edge": 112 * 112}
+    assert own != PictureReader(smaller, BITS).name_of(images)
+    assert own != PictureReader(engine.vlm, BITS, limit=500).name_of(images)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pillow_heif") is None, reason="no pillow-heif")
-def test_heic_of_the_extra() -> None:
-    from pillow_heif import from_pillow
+def test_a_few_pages_are_one_picture(engine: Engine, shown: list[Image.Image]) -> None:
+    """In one prompt, with the positions of one prompt: exact as such."""
+    pictures = Pictures(engine, FULL)
+    page = pictures.add(shown)
+    (answer,) = pictures.ask(page, "what?", 8)
+    events = engine.answer(make_request(shown, "what?", 8), BASELINE)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert page.pages == 3 and answer.text == done.answer
 
-    buffer = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    from_pillow(smooth(80, 60)).save(buffer, exif=exif.tobytes())
-    for data in (buffer.getvalue(), buffer.getvalue() + film(1000)):
-        image = open_image(data)
-        assert image.mode == "RGB" and set(image.size) == {80, 60}
-    with pytest.raises(errors.ImageDamaged):
-        open_image(buffer.getvalue()[:400])
+
+def test_joining_caches_would_lose_the_order_of_pages(
+    engine: Engine, shown: list[Image.Image]
+) -> None:
+    """Why pages are asked one by one: each was read at position 0, as if no other came before it.
+
+    Joined, they answer the same whichever comes first, and not as the pages in one prompt do.
+    """
+    vlm = engine.vlm
+    caches = [read(PictureReader(vlm, FULL), image) for image in shown[::2]]
+    ids = torch.tensor([cut(vlm, "which is first?", [vlm.placeholder])[1]])
+
+    def joined(order: list[RotateKCache]) -> Tensor:
+        cache = caches[0].fork()  # the text around a picture is the same
+        for number, layer in enumerate(cache.layers):
+            parts = [one.layers[number].store.read() for one in order]
+            keys, values = (torch.cat([part[i] for part in parts], 2) for i in (0, 1))
+            lengths = torch.tensor([keys.shape[2]], dtype=torch.int32)
+            layer.store = Store(parts[0]._replace(keys=keys, values=values, lengths=lengths))
+        return feed(vlm, ids, caches[0].notes.next_position, cache)[0]
+
+    def in_one_prompt(order: list[Image.Image]) -> Tensor:
+        images, reader = make_request(order, "?").images, PictureReader(vlm, FULL)
+        cache = reader.read(images, reader.look(images))
+        return feed(vlm, ids, cache.notes.next_position, cache.fork())[0]
+
+    def apart(one: Tensor, other: Tensor) -> float:
+        return float((one - other).abs().max())
+
+    one_way, other_way = joined(caches), joined(caches[::-1])
+    truly = in_one_prompt(shown[::2]), in_one_prompt(shown[:-4:-2])
+    assert apart(*truly) > 0.1 > 100 * apart(one_way, other_way)
+    assert all(apart(one_way, each) > 0.1 for each in truly)
+
+
+def test_a_template_that_begins_with_the_question_is_refused() -> None:
+    vlm = tiny_qwen()
+    vlm.tokenizer.chat_template = QWEN_TEMPLATE.replace("m['content']", "m['content'] | reverse")
+    with pytest.raises(errors.TextBeforePicture):
+        Pictures(vlm, BITS)
+    vlm.tokenizer.chat_template = QWEN_TEMPLATE.replace(
+        "{%- for m in messages -%}", "{{ messages | length }}{%- for m in messages -%}"
+    )
+    check_cut(vlm)  # what does not depend on the question may stand before the picture
+
+
+def test_a_pruner_that_asks_is_refused(engine: Engine) -> None:
+    with pytest.raises(errors.QuestionNeeded):
+        Pictures(engine, Settings.of(tokens="cdpruner", keep_tokens=0.5))
+
+
+def test_memory_is_bounded_and_says_so(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    room = Pictures(engine, BITS)
+    sizes = [room.add(image).cache_bytes for image in shown]
+    room.close()
+    tight = Pictures(engine, BITS, tmp_path, memory=sum(sizes[:2]) + 1)
+    names = [tight.add(image).name for image in shown]
+    assert tight.held_bytes <= sum(sizes[:2]) + 1
+    assert tight.counts["left_memory"] >= 1
+    assert [a.error for a in tight.answers(names, "what?", 4, batch=1)] == [""] * 3
+    assert tight.counts["loaded"] >= 1 and tight.held_bytes <= sum(sizes[:2]) + 1
+    nowhere = Pictures(engine, BITS, memory=max(sizes))
+    gone, *_, here = [nowhere.add(image) for image in shown]
+    with pytest.raises(errors.UserError, match="not held any more"):
+        nowhere.ask(gone, "what?")
+    assert nowhere.ask(here, "what?", 4) and nowhere.add(shown[0]) == gone
+    before = engine.admission.held
+    nowhere.close()
+    assert engine.admission.held < before
+
+
+def test_the_folder_is_bounded_too(
+    engine: Engine, shown: list[Image.Image], tmp_path: Path
+) -> None:
+    pictures = Pictures(engine, BITS, tmp_path)
+    first, second = (pictures.add(image) for image in shown[:2])
+    two = first.file_bytes + second.file_bytes
+    bound = Pictures(
+        engine, BITS, tmp_path, disk=two + min(first.file_bytes, second.file_bytes) // 2
+    )
+    _age(bound, first)
+    bound.ask(first, "what?", 2)  # used since: the other one goes
+    _age(bound, second)
+    third = bound.add(shown[2])
+    assert set(bound.names()) == {first.name, third.name}
+    assert bound.counts["left_folder"] == 1 and bound.find(second.name) is None
+
+
+def _age(pictures: Pictures, page: Picture) -> None:
+    """As if it had not been used for years."""
+    path = None if pictures.store is None else pictures.store.path(page.name)
+    assert path is not None
+    os.utime(path, (10**9, 10**9))
+
+
+def test_threads_ask_the_same_picture(
+    engine: Engine, shown: list[Image.Image], together: fixtures.Together
+) -> None:
+    pictures = Pictures(engine, BITS)
+    names = [pictures.add(image) for image in shown]
+    wanted = {q: pictures.ask(names, q, 8) for q in ("what?", "how many are there?")}
+    found: dict[tuple[str, int], list[Answer]] = {}
+
+    def asker(question: str, number: int) -> Callable[[], None]:
+        return lambda: found.update({(question, number): pictures.ask(names, question, 8)})
+
+    together([asker(q, n) for q in wanted for n in range(2)])
+    assert all(
+        [a.text for a in got] == [a.text for a in wanted[q]] for (q, _), got in found.items()
+    )
+    assert len(found) == 4 and engine.scheduler.running == 0
+
+
+def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
+    small = Engine(engine.vlm, limits=Limits(max_prompt_tokens=400))
+    pictures = Pictures(small, BITS)
+    page = pictures.add(shown[0])
+    (answer,) = pictures.answers(page, "x" * 390, 8)
+    assert answer.error == errors.RequestTooLong.sentence and not answer.text
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(errors.Stopped):
+        list(pictures.answers(page, "what?", stop=stop))
+    with pytest.raises(errors.Stopped):
+        pictures.add(shown[1], stop)
+    for wrong in ("", "\x00"):
+        with pytest.raises(errors.QuestionEmpty):
+            pictures.ask(page, wrong)
+    with pytest.raises(errors.UserError, match="not held"):
+        pictures.ask("0" * 40, "what?")
+    assert small.scheduler.running == 0 and small.admission.running == 0
+
+
+@pytest.mark.parametrize("given", [0, -1, "many", "2XB", "", "infGB", float("nan")])
+def test_bytes_that_are_none_are_refused(engine: Engine, given: Any) -> None:
+    with pytest.raises(errors.SettingError):
+        Pictures(engine, BITS, memory=given)
+
+
+def test_bytes_may_be_said_in_units(engine: Engine) -> None:
+    assert Pictures(engine, BITS, memory="1.5 gb", disk="20MB").memory == 1_500_000_000
+    assert isinstance(Pictures(tiny_llava(), BITS).engine, Engine)
+
+
+def test_forgotten_is_gone(engine: Engine, shown: list[Image.Image], tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        pictures = Pictures(engine, BITS, folder)
+        page: Picture = pictures.add(shown[0])
+        pictures.forget(page)
+        assert pictures.names() == [] and pictures.find(page.name) is None
+        with pytest.raises(errors.UserError, match="Add it again"):
+            pictures.ask(page, "what?")

@@ -1,0 +1,159 @@
+"""What `index`, `ask --store` and `store` share: a store of pictures, and its model."""
+
+import argparse
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rotatek.cli.settings_arguments import given
+from rotatek.errors import StorageFull, StoreForeign, UserError
+from rotatek.methods.settings import Settings, path_names
+
+if TYPE_CHECKING:
+    from rotatek.pictures import Answer, Pictures
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """How many bytes pictures may take."""
+    parser.add_argument(
+        "--memory", default="2GB", metavar="BYTES", help="of the pages held ready. Default: 2GB"
+    )
+
+
+def add_store_question(parser: argparse.ArgumentParser) -> None:
+    """The flags of `ask --store`."""
+    parser.add_argument(
+        "--store", metavar="DIR", help="ask the QUESTION to every page that `rotatek index` stored"
+    )
+    parser.add_argument("--csv", metavar="FILE", help="with --store: also write the answers there")
+    parser.add_argument(
+        "--at-once", type=int, default=32, metavar="N", help="with --store: pages a batch"
+    )
+    add_bounds(parser)
+
+
+def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
+    """The store of a command line, with its model loaded.
+
+    Args:
+        args: with store, model, device, memory and settings.
+        new: whether a store may be made.
+
+    Raises:
+        UserError: for a folder, a model or settings that do not fit; before the model is loaded,
+            if possible.
+    """
+    from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+    from rotatek.pictures.pictures import Pictures, bytes_of  # noqa: PLC0415
+    from rotatek.pictures.store import PictureStore  # noqa: PLC0415
+
+    described: dict[str, Any] = {}
+    try:
+        described = PictureStore(args.store).described
+    except StoreForeign:
+        if not new:
+            raise
+    memory = bytes_of("--memory", args.memory)
+    disk = getattr(args, "disk", None)
+    settings = _settings(described, given(args))
+    name = args.model or described.get("model_name", "pocket")
+    vlm = models.load(name, args.device, four_bit=getattr(args, "four_bit", False))
+    weigh_by = described.get("weigh_by", getattr(args, "weigh_by", "questions"))
+    return Pictures(vlm, settings, args.store, memory, disk, weigh_by)
+
+
+def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
+    """Those of the store, with what the command line says of them; a new store has .75 bits."""
+    if not described:
+        return Settings.from_dict(own) if own else Settings.of(bits=0.75)
+    stored = Settings.from_dict(described["settings"])
+    files = {name: value for name, value in own.items() if name in path_names()}
+    return Settings.from_dict(own) if own.keys() - files.keys() else stored.with_options(**files)
+
+
+def ask_store(args: argparse.Namespace) -> int:
+    """Ask every page, and print a line each: page, answer, confidence.
+
+    Returns:
+        0, or 1 where a page could not answer.
+
+    Raises:
+        UserError: for arguments, a question or a store that is refused.
+    """
+    if args.image is None or args.question is not None or args.video or args.batch:
+        raise UserError("With --store give the QUESTION alone: its pages were read before.")
+    if args.save_cache or args.load_cache:
+        raise UserError("A store keeps its own caches. Leave --save-cache and --load-cache out.")
+    from rotatek.pictures.indexing import labels_of  # noqa: PLC0415
+
+    pictures = open_pictures(args, new=False)
+    assert pictures.store is not None
+    labels = labels_of(pictures.store)
+    answers = pictures.answers(
+        [name for _, name in labels], args.image, args.max_new_tokens, batch=args.at_once
+    )
+    failed = 0
+    with ExitStack() as stack:
+        table = None if args.csv is None else _Table(stack, Path(args.csv))
+        for label, answer in _labelled(labels, answers):
+            failed += bool(answer.error)
+            _print(label, answer, args.json)
+            if table is not None:
+                table.add(label, answer)
+    return 1 if failed else 0
+
+
+def _labelled(
+    labels: list[tuple[str, str]], answers: "Iterator[Answer]"
+) -> "Iterator[tuple[str, Answer]]":
+    return zip((label for label, _ in labels), answers, strict=True)
+
+
+def _print(label: str, answer: "Answer", as_json: bool) -> None:
+    """One line."""
+    confidence = round(answer.confidence, 4)
+    if as_json:
+        told: dict[str, Any] = {"page": label, "answer": answer.text, "confidence": confidence}
+        told |= {"error": answer.error} if answer.error else {}
+        print(json.dumps(told, ensure_ascii=False), flush=True)
+        return
+    text = " ".join((answer.error and f"({answer.error})" or answer.text).split())
+    print(f"{label}\t{text}\t{confidence:.2f}", flush=True)
+
+
+class _Table:
+    """A CSV file of answers, written as they come.
+
+    Raises:
+        UserError: where it cannot be written.
+    """
+
+    def __init__(self, stack: ExitStack, path: Path) -> None:
+        try:
+            self._file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+        except OSError as error:
+            raise UserError("The CSV file cannot be written. Check its folder.") from error
+        self._rows = csv.writer(self._file)
+        self._write(["page", "answer", "confidence", "error"])
+
+    def add(self, label: str, answer: "Answer") -> None:
+        """One page's answer."""
+        self._write([label, answer.text, f"{answer.confidence:.4f}", answer.error])
+
+    def _write(self, cells: list[str]) -> None:
+        try:
+            self._rows.writerow(cells)
+            self._file.flush()
+        except OSError as error:
+            raise StorageFull from error
+
+
+def sized(number: int) -> str:
+    """Bytes for people: 468 KB, 3.7 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number} bytes"

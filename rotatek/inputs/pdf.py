@@ -1,0 +1,283 @@
+"""A PDF file comes in, checked pictures of its pages go out, one after another.
+
+Pages are drawn by PDFium in a process of their own, with bounds on its memory and on the time of
+each page: a file that makes it crash, grow or never end costs that page, and nothing else.
+"""
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+from PIL import Image
+
+from rotatek import errors
+from rotatek.inputs.request import MAX_IMAGES, open_image, read_file
+
+MAX_PDF_BYTES: Final = 100 * 1000 * 1000
+MAX_PAGES: Final = 2_000
+DOTS: Final = 150  # an inch
+LONGEST_SIDE: Final = 2_000  # pixels of a drawn page
+PAGE_S: Final = 20.0  # to draw one page
+OPEN_S: Final = 60.0  # to start the process and open the file
+MOST_MEMORY: Final = 4 << 30  # bytes of addresses that the drawing process may have
+RESTARTS: Final = 3  # of a process that had to be ended, in one file
+_SIGN: Final = b"%PDF-"
+_SIGN_WITHIN: Final = 1024  # bytes from the start: readers allow so much before it
+_PASSWORD: Final = 4  # PDFium's number of that error
+_REFUSALS: Final = {
+    "encrypted": errors.PdfEncrypted,
+    "damaged": errors.PdfDamaged,
+    "pages": errors.PdfTooManyPages,
+}
+
+
+class PdfPage(NamedTuple):
+    """One page: its number from 1, and its picture; or why there is none."""
+
+    number: int
+    image: Image.Image | None
+    error: errors.UserError | None = None
+
+
+def can_be_read() -> bool:
+    """Whether this installation reads PDF files."""
+    return find_spec("pypdfium2") is not None
+
+
+def is_pdf(path: os.PathLike[str]) -> bool:
+    """Whether a file's content says that it is a PDF; False for one that cannot be read."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with open(path, "rb") as file:
+            return _SIGN in file.read(_SIGN_WITHIN)
+    except (OSError, ValueError):
+        return False
+
+
+class PdfFile:
+    """An open PDF; a context manager, over its pages an iterator.
+
+    Args:
+        data: a file's bytes, or a path (an `os.PathLike`).
+
+    Attributes:
+        pages: how many there are.
+
+    Raises:
+        UserError: in a sentence that says what to change.
+    """
+
+    def __init__(self, data: bytes | os.PathLike[str]) -> None:
+        if not can_be_read():
+            raise errors.PdfNotInstalled
+        if isinstance(data, os.PathLike):
+            data = read_file(data, MAX_PDF_BYTES, errors.PdfTooLarge)
+        if len(data) > MAX_PDF_BYTES:
+            raise errors.PdfTooLarge
+        if _SIGN not in data[:_SIGN_WITHIN]:
+            raise errors.PdfDamaged
+        self._data = bytes(data)
+        self._process, self.pages = self._start(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the drawing process."""
+        _end(self._process)
+
+    def __iter__(self) -> Iterator[PdfPage]:
+        number, restarts = 0, 0
+        while number < self.pages:
+            told = self._told()
+            if told is not None:
+                yield _page(number + 1, *told)
+            else:
+                yield PdfPage(number + 1, None, errors.PdfPageTooLong())
+            number += 1
+            if told is None and number < self.pages:
+                if restarts == RESTARTS:
+                    break
+                restarts += 1
+                try:
+                    self._process, _ = self._start(number)
+                except errors.UserError:
+                    break
+        yield from (
+            PdfPage(left + 1, None, errors.PdfPageTooLong()) for left in range(number, self.pages)
+        )
+
+    def _start(self, first: int) -> tuple[subprocess.Popen[bytes], int]:
+        """A process that draws pages from number `first`, from 0; and how many there are in all."""
+        root = str(Path(__file__).resolve().parents[2])
+        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rotatek.inputs.pdf", str(first)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        assert process.stdin is not None
+        with _watched(process, OPEN_S):
+            with contextlib.suppress(OSError), process.stdin as pipe:  # it may be gone already
+                pipe.write(self._data)
+            head = _line(process)
+        if head is None or "error" in head:
+            _end(process)
+            raise _REFUSALS.get((head or {}).get("error", ""), errors.PdfDamaged)
+        return process, int(head["pages"])
+
+    def _told(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next page as the process says it, or None where it was ended or has died."""
+        process = self._process
+        assert process.stdout is not None
+        with _watched(process, PAGE_S):
+            head = _line(process)
+            size = 0 if head is None else int(head.get("bytes", 0))
+            data = process.stdout.read(size) if size else b""
+        if head is None or len(data) != size:
+            _end(process)
+            return None
+        return head, data
+
+
+def pictures_of(path: os.PathLike[str]) -> list[Image.Image]:
+    """Every page of a short PDF, for one question.
+
+    Raises:
+        PdfManyPages: for more pages than one question may have pictures.
+        UserError: for a file or a page that cannot be read.
+    """
+    with PdfFile(path) as file:
+        if file.pages > MAX_IMAGES:
+            raise errors.PdfManyPages
+        found = []
+        for page in file:
+            if page.image is None:
+                raise page.error or errors.PdfDamaged
+            found.append(page.image)
+        return found
+
+
+def _page(number: int, head: dict[str, Any], data: bytes) -> PdfPage:
+    """A page that was drawn, checked like any picture."""
+    if "error" in head:
+        return PdfPage(number, None, errors.PdfDamaged())
+    try:
+        picture = Image.frombytes("RGB", (head["width"], head["height"]), data)
+        return PdfPage(number, open_image(picture))
+    except errors.UserError as error:
+        return PdfPage(number, None, error)
+    except (ValueError, KeyError, TypeError):
+        return PdfPage(number, None, errors.PdfDamaged())
+
+
+def _line(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """The next line of JSON, or None where there is none."""
+    assert process.stdout is not None
+    try:
+        found = json.loads(process.stdout.readline(4096))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@contextlib.contextmanager
+def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
+    """End a process that takes longer than so many seconds."""
+    watch = threading.Timer(seconds, process.kill)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process go, whatever it does. Safe to repeat."""
+    process.kill()
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+
+
+# -- the process that draws ----------------------------------------------------------------------
+
+
+def draw(data: bytes, first: int, out: BinaryIO) -> None:
+    """Draw a file's pages from number `first`: a line of JSON each, then its RGB bytes."""
+    import pypdfium2  # noqa: PLC0415  # only this process needs it
+
+    def say(**told: Any) -> None:
+        out.write(json.dumps(told).encode() + b"\n")
+
+    try:
+        document = pypdfium2.PdfDocument(data)
+        pages = len(document)
+    except pypdfium2.PdfiumError as error:
+        say(error="encrypted" if getattr(error, "err_code", 0) == _PASSWORD else "damaged")
+        return
+    if not 1 <= pages <= MAX_PAGES:
+        say(error="pages" if pages > MAX_PAGES else "damaged")
+        return
+    say(pages=pages)
+    out.flush()
+    for number in range(first, pages):
+        try:
+            picture = _drawn(document[number])
+            width, height = picture.size
+            pixels = picture.tobytes()
+            say(width=width, height=height, bytes=len(pixels))
+            out.write(pixels)
+        except (pypdfium2.PdfiumError, ValueError, MemoryError, OSError):
+            say(error="damaged")
+        out.flush()
+
+
+def _drawn(page: Any) -> Image.Image:
+    """A page in RGB at `DOTS` an inch, or fewer where it is large.
+
+    Raises:
+        ValueError: for a page without a size.
+    """
+    sides = page.get_size()
+    if not all(math.isfinite(side) and side > 0 for side in sides):
+        raise ValueError
+    scale = min(DOTS / 72, LONGEST_SIDE / max(sides))
+    picture: Image.Image = page.render(scale=scale).to_pil().convert("RGB")
+    return picture
+
+
+def main() -> None:
+    """Read a file from stdin, and draw it to stdout."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource  # noqa: PLC0415
+
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(BrokenPipeError):
+        draw(sys.stdin.buffer.read(MAX_PDF_BYTES + 1), int(sys.argv[1]), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

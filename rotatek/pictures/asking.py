@@ -1,0 +1,182 @@
+"""One question about many stored pictures: each page's own follow-up, answered as one batch."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernels.reference import Visual, expanded
+from rotatek.bridge.attention import StopFlag
+from rotatek.cache.rotatek_cache import RotateKCache, release
+from rotatek.engine.decode import feed
+from rotatek.engine.engine import Engine
+from rotatek.engine.sequences import Sequence as Row
+from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
+from rotatek.methods.channels.store import Store
+from rotatek.models import Embedded
+from rotatek.models.memory import is_out_of_memory
+from rotatek.pictures.reading import PictureNotes, cut
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one picture says to a question.
+
+    picture: its name; text: the answer; confidence: the geometric mean of the probabilities of the
+    answer's tokens, in (0, 1]; tokens: of the answer; error: why there is none, or nothing.
+    """
+
+    picture: str
+    text: str
+    confidence: float
+    tokens: int
+    error: str = ""
+
+
+class Asker:
+    """Asks caches of pictures. Any number of threads may ask the same picture at once.
+
+    Args:
+        engine: whose model, memory and running batch serve.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.vlm = engine, engine.vlm
+        self.opens = self.vlm.device.type == "cpu"  # where no kernel reads packed digits
+
+    def ids_of(self, question: str) -> list[int]:
+        """A question's tokens, up to where an answer begins; question: clean text."""
+        return cut(self.vlm, question, [self.vlm.placeholder])[1]
+
+    def check_room(self, notes: PictureNotes, ids: Sequence[int], max_new_tokens: int) -> None:
+        """Refuse a chat that the model's context does not hold.
+
+        Raises:
+            RequestTooLong: in a sentence that says what to do.
+        """
+        room = self.vlm.context(self.engine.limits.max_prompt_tokens)
+        if room is not None and notes.tokens + len(ids) + max_new_tokens > room:
+            raise RequestTooLong
+
+    def batch(
+        self,
+        held: Sequence[tuple[str, RotateKCache]],
+        ids: Sequence[int],
+        max_new_tokens: int,
+        stop: StopFlag | None = None,
+    ) -> list[Answer]:
+        """Answers of pictures, in their order, decoded in the same steps.
+
+        Args:
+            held: names, and caches that stay as they are.
+            ids: of `ids_of`.
+            max_new_tokens: the longest answer.
+            stop: ends answers early once it is set.
+
+        Raises:
+            Stopped: where `stop` is set before every picture has read the question.
+        """
+        sizes = [self._bytes(cache) for _, cache in held]
+        text = self.vlm.full_bytes(len(ids) + max_new_tokens)
+        lease = self.engine.admission.ask(sum(sizes) + len(held) * text)
+        rows: dict[int, Row] = {}
+        failed: dict[int, str] = {}
+        try:
+            while not lease.admitted:
+                if not lease.wait(stop) and stop is not None and stop.is_set():
+                    raise Stopped
+            number = self.engine.scheduler.request()
+            for place, (_, cache) in enumerate(held):
+                try:
+                    self.check_room(cache.notes, ids, max_new_tokens)
+                    rows[place] = self._fed(cache, ids, max_new_tokens, number, stop)
+                except Stopped:
+                    raise
+                except Exception as error:
+                    failed[place] = _said(error)
+            if rows:
+                self._join(rows, failed)
+            return [
+                self._answer(name, rows.get(place), failed.get(place, ""))
+                for place, (name, _) in enumerate(held)
+            ]
+        finally:
+            self.engine.scheduler.leave(list(rows.values()))
+            for row in rows.values():
+                release(row.cache)
+            lease.release()
+
+    def _bytes(self, cache: RotateKCache) -> int:
+        """About what a page takes while it answers."""
+        own = cache.bytes().total
+        return max(own, self.vlm.full_bytes(cache.notes.tokens)) if self.opens else own
+
+    def _fed(
+        self,
+        cache: RotateKCache,
+        ids: Sequence[int],
+        max_new_tokens: int,
+        number: int,
+        stop: StopFlag | None,
+    ) -> Row:
+        """A copy of a cache that has read the question, ready to answer."""
+        own, notes = cache.fork(), cache.notes
+        if self.opens:
+            open_stores(own)
+        tokens = torch.tensor([list(ids)], device=self.vlm.device)
+        with self.engine.scheduler.prefill(stop):
+            logits, _ = feed(self.vlm, tokens, notes.next_position, own)
+        own.make_growing()
+        behind = notes.next_position + len(ids)
+        none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
+        placed = Embedded(none, none, none, none, behind)  # what was read is in the cache alone
+        row = Row("answer", own.settings, own, own.plan, placed, request=number)
+        row.start(logits, max_new_tokens, stop, watched=False)
+        return row
+
+    def _join(self, rows: dict[int, Row], failed: dict[int, str]) -> None:
+        """Let rows answer; where memory runs out, none of them does."""
+        try:
+            self.engine.scheduler.join(list(rows.values()))
+        except Exception as error:
+            failed |= dict.fromkeys(rows, _said(error))
+
+    def _answer(self, name: str, row: Row | None, error: str) -> Answer:
+        """One row's answer, awaited."""
+        tokens, total = [], 0.0
+        try:
+            for pick in _picks(self.engine, row) if row is not None and not error else ():
+                tokens.append(pick.token)
+                total += math.log(max(pick.probability, 1e-30))
+        except Exception as failure:
+            error = _said(failure)
+        if error:
+            return Answer(name, "", 0.0, 0, error)
+        text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        return Answer(name, text, math.exp(total / max(len(tokens), 1)), len(tokens))
+
+
+def open_stores(cache: RotateKCache) -> None:
+    """Rebuild Keys and Values once, where every step would do it anew, page by page: in one form
+    all pages share an attention call. What attention reads is the same but for rounding."""
+    for layer in cache.layers:
+        if layer.store is not None:
+            visual, like = layer.store.read(), layer.text.keys
+            keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))
+            layer.store = Store(Visual(keys, values, visual.lengths))
+
+
+def _picks(engine: Engine, row: Row) -> Iterator:
+    """A row's tokens before its end."""
+    while (pick := engine.scheduler.next(row)) is not None:
+        if pick.token in engine.vlm.stop_ids:
+            return
+        yield pick
+
+
+def _said(failure: Exception) -> str:
+    """What may be read of it."""
+    if isinstance(failure, UserError):
+        return failure.message
+    return OutOfMemory.sentence if is_out_of_memory(failure) else public_message(failure)

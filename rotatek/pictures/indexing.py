@@ -1,0 +1,207 @@
+"""Files and folders into a store: each picture and each page of a PDF is read once."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+
+from rotatek.bridge.attention import StopFlag
+from rotatek.errors import (
+    FileUnreadable,
+    NotAnImage,
+    Stopped,
+    StorageFull,
+    StoreUnwritable,
+    UserError,
+)
+from rotatek.inputs.pdf import PdfFile, is_pdf
+from rotatek.inputs.request import check_header, open_image
+from rotatek.pictures.pictures import Picture, Pictures
+from rotatek.pictures.store import PictureStore
+
+NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
+ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
+HEAD: Final = 4096  # bytes that tell a picture from something else
+
+
+@dataclass(frozen=True)
+class IndexedPage:
+    """What became of one page.
+
+    path: of its file; number: of the page, from 1; pages: of the file; picture: None where it could
+    not be read; error: why; fresh: whether it was read now.
+    """
+
+    path: Path
+    number: int
+    pages: int
+    picture: Picture | None
+    error: str = ""
+    fresh: bool = False
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The files to index: those named, and in folders whatever is a picture or is called one.
+
+    Links to folders are not followed, and hidden files and folders are passed over.
+
+    Raises:
+        FileUnreadable: for a path that there is not.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.exists():
+            raise FileUnreadable(f"There is no file or folder {path.name}. Check the name.")
+        if not path.is_dir():
+            found[path] = None
+            continue
+        for folder, below, names in os.walk(path):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            for name in sorted(names):
+                one = Path(folder) / name
+                if not name.startswith(".") and _belongs(one):
+                    found[one] = None
+    return list(found)
+
+
+def _belongs(path: Path) -> bool:
+    """Whether a file of a folder is a picture or a PDF, or is called one."""
+    if path.suffix.lower() in NAMED or is_pdf(path):
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            check_header(file.read(HEAD))
+    except (NotAnImage, OSError):
+        return False
+    except UserError as error:  # a picture, though not one that can be read
+        return error.code not in ("image_missing",)
+    return True
+
+
+def index(
+    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None = None
+) -> Iterator[IndexedPage]:
+    """Read what is new or has changed; pages of a changed file that are in no other are forgotten.
+
+    Args:
+        pictures: with a folder.
+        files: of `files_of`.
+        stop: ends it between two pages once it is set.
+
+    Yields:
+        every page, also those read before and those that cannot be read.
+
+    Raises:
+        StorageFull, StoreUnwritable: where nothing more can be kept.
+        Stopped: where `stop` was set within a page.
+    """
+    store = pictures.store
+    assert store is not None
+    for path in files:
+        if stop is not None and stop.is_set():
+            return
+        try:
+            info = path.stat()
+        except OSError:
+            yield IndexedPage(path, 1, 1, None, FileUnreadable.sentence)
+            continue
+        before = store.source(path)
+        known = _known(pictures, before, info) if before is not None else None
+        if known is not None:
+            for number, picture in enumerate(known, 1):
+                yield IndexedPage(path, number, len(known), picture)
+            continue
+        names: list[str] = []
+        whole = True
+        for page in _pages(pictures, path, stop):
+            whole = whole and page.picture is not None
+            names += [] if page.picture is None else [page.picture.name]
+            yield page
+        if stop is not None and stop.is_set():
+            return
+        if whole and names:
+            store.note_source(path, info.st_size, info.st_mtime_ns, names)
+            if before is not None:
+                _forget_left(pictures, store, set(before["pages"]) - set(names))
+
+
+def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
+    """The pages of a file that has not changed, if all of them are there."""
+    if (noted.get("size"), noted.get("time_ns")) != (info.st_size, info.st_mtime_ns):
+        return None
+    found = [pictures.find(name) for name in noted["pages"]]
+    here = [one for one in found if one is not None]
+    return here if len(here) == len(found) else None
+
+
+def _pages(pictures: Pictures, path: Path, stop: StopFlag | None) -> Iterator[IndexedPage]:
+    """Read one file, page by page."""
+    if not is_pdf(path):
+        try:
+            yield _added(pictures, path, 1, 1, open_image(path), stop)
+        except ENDING:
+            raise
+        except UserError as error:
+            yield IndexedPage(path, 1, 1, None, error.message)
+        return
+    try:
+        opened = PdfFile(path)
+    except UserError as error:
+        yield IndexedPage(path, 1, 1, None, error.message)
+        return
+    with opened as file:
+        for page in file:
+            if stop is not None and stop.is_set():
+                return
+            if page.image is None:
+                said = "" if page.error is None else page.error.message
+                yield IndexedPage(path, page.number, file.pages, None, said)
+            else:
+                yield _added(pictures, path, page.number, file.pages, page.image, stop)
+
+
+def _added(
+    pictures: Pictures,
+    path: Path,
+    number: int,
+    pages: int,
+    image: Image.Image,
+    stop: StopFlag | None,
+) -> IndexedPage:
+    """Read one page, unless it was read before."""
+    before = pictures.counts["read"]
+    try:
+        picture = pictures.add(image, stop)
+    except ENDING:
+        raise
+    except UserError as error:
+        return IndexedPage(path, number, pages, None, error.message)
+    return IndexedPage(path, number, pages, picture, fresh=pictures.counts["read"] > before)
+
+
+def _forget_left(pictures: Pictures, store: PictureStore, names: set[str]) -> None:
+    """Forget pages that no indexed file has any more."""
+    held = {name for source in store.indexed() for name in source["pages"]}
+    pictures.forget(sorted(names - held))
+
+
+def labels_of(store: PictureStore) -> list[tuple[str, str]]:
+    """Every page by what a person calls it, and its name: indexed files in order, then the rest.
+
+    A page of a PDF is called `FILE#NUMBER`, a picture without a file by its name.
+    """
+    names, told, here = set(store.names()), [], Path.cwd()
+    for source in store.indexed():
+        path = Path(source["path"])
+        shown = path.relative_to(here) if path.is_relative_to(here) else path
+        many = len(source["pages"]) > 1
+        for number, name in enumerate(source["pages"], 1):
+            if name in names:
+                told.append((f"{shown}#{number}" if many else str(shown), name))
+    left = names - {name for _, name in told}
+    return told + [(name, name) for name in sorted(left)]

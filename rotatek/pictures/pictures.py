@@ -1,0 +1,355 @@
+"""`Pictures`: add a picture once, ask it ever after; in memory and on disk under bounds."""
+
+import os
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from PIL import Image
+
+from rotatek.bridge.attention import StopFlag
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.engine import Engine
+from rotatek.errors import (
+    CacheFileDamaged,
+    CacheFileForeign,
+    CacheFileVersion,
+    FileUnreadable,
+    PictureDamaged,
+    PictureGone,
+    SettingError,
+    UserError,
+)
+from rotatek.inputs.request import clean_question, make_request, whole_tokens
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
+from rotatek.pictures.asking import Answer, Asker
+from rotatek.pictures.reading import PictureNotes, PictureReader
+from rotatek.pictures.store import Facts, PictureStore
+
+BATCH: Final = 32  # pages that answer in the same steps
+UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture that was read, or a few pages read as one.
+
+    name: a digest of its pixels, the model, its image processor and the method; size: of the first
+    page in pixels; tokens: of the chat before a question; cache_bytes: of the compressed cache;
+    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, or 0.
+    """
+
+    name: str
+    size: tuple[int, int]
+    pages: int
+    tokens: int
+    visual_tokens: int
+    cache_bytes: int
+    full_bytes: int
+    file_bytes: int = 0
+
+    @classmethod
+    def of(cls, facts: Facts) -> "Picture":
+        """From a page's stored figures.
+
+        Raises:
+            PictureDamaged: where some are missing.
+        """
+        names = ("name", "pages", "tokens", "visual_tokens", "cache_bytes", "full_bytes")
+        try:
+            width, height = facts["size"]
+            told = {name: facts[name] for name in names}
+            return cls(size=(width, height), file_bytes=facts.get("file_bytes", 0), **told)
+        except (KeyError, TypeError, ValueError) as error:
+            raise PictureDamaged from error
+
+
+class Pictures:
+    """Pictures of one model and one setting. Safe for several threads, and several processes may
+    share a folder.
+
+    What does not fit in `memory` leaves it by least recent use, and comes back from the folder;
+    without a folder it is gone. `counts` tells what was read, found in memory, loaded from the
+    folder, and let go from either (`read`, `warm`, `loaded`, `left_memory`, `left_folder`).
+
+    Args:
+        model: an engine, whose memory and running batch are shared; a loaded model; or its name.
+        settings: how caches are compressed.
+        folder: where pictures are kept; None keeps them in memory alone.
+        memory: bytes of the caches held ready, a number or a text such as "2GB".
+        disk: bytes of the folder's caches; None sets no bound.
+        weigh_by: what weighs a picture that nobody has asked yet: "questions", a few general ones;
+            or "picture", its own last tokens.
+
+    Raises:
+        SettingError: for bytes that are none, or another `weigh_by`.
+        TextBeforePicture: for a model whose chat template cannot be cut.
+        QuestionNeeded: for a pruner that chooses by the question.
+        UserError: of `PictureStore`, for a folder that does not fit.
+    """
+
+    def __init__(
+        self,
+        model: str | VisionLanguageModel | Engine = "pocket",
+        settings: Settings | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        memory: int | str = "2GB",
+        disk: int | str | None = None,
+        weigh_by: str = "questions",
+    ) -> None:
+        self.memory = bytes_of("memory", memory)
+        self.disk = None if disk is None else bytes_of("disk", disk)
+        self.engine = model if isinstance(model, Engine) else Engine(model)
+        vlm, self.settings = self.engine.vlm, settings or Settings.of(bits=0.75)
+        limit = self.engine.limits.max_prompt_tokens
+        self.reader = PictureReader(vlm, self.settings, weigh_by, limit)
+        self.asker = Asker(self.engine)
+        described = self.reader.description() | {"model_name": vlm.name}
+        self.store = None if folder is None else PictureStore(folder, described)
+        self.counts: Counter[str] = Counter()
+        self._held: OrderedDict[str, RotateKCache] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._told: dict[str, Picture] = {}  # of pictures without a folder
+        self._guard = threading.Lock()
+        self._lease = self.engine.admission.ask(0)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def add(
+        self, image: Image.Image | Sequence[Image.Image], stop: StopFlag | None = None
+    ) -> Picture:
+        """Read a picture, unless it has been read before: by anybody, where there is a folder.
+
+        Args:
+            image: one picture; or several, up to 8, which are then read as one prompt.
+            stop: ends the reading early once it is set.
+
+        Raises:
+            UserError: for a picture that is refused, or a folder that cannot be written.
+            Stopped: where `stop` was set.
+        """
+        images = make_request(image, "?").images
+        name = self.reader.name_of(images)
+        known = self.find(name)
+        if known is not None:
+            return known
+        with self.engine.scheduler.preprocessing:
+            pixels = self.reader.look(images)
+        with self.engine.scheduler.prefill(stop):
+            cache = self.reader.read(images, pixels)
+        picture = self._keep(name, cache)
+        with self._guard:
+            self.counts["read"] += 1
+            self._hold(name, cache)
+        return picture
+
+    def find(self, name: str) -> Picture | None:
+        """The picture of a name, or None where it is not held."""
+        if self.store is None:
+            with self._guard:
+                return self._told.get(name)
+        facts, path = self.store.facts(name), self.store.path(name)
+        return None if facts is None or path is None or not path.exists() else Picture.of(facts)
+
+    def names(self) -> list[str]:
+        """Every picture's name."""
+        if self.store is not None:
+            return self.store.names()
+        with self._guard:
+            return list(self._told)
+
+    def forget(self, pictures: "Picture | str | Sequence[Picture | str]") -> None:
+        """Let pictures go, from memory and from the folder."""
+        names = _names(pictures)
+        with self._guard:
+            for name in names:
+                self._drop(name)
+        if self.store is not None:
+            self.store.forget(names)
+
+    def _keep(self, name: str, cache: RotateKCache) -> Picture:
+        """Note a picture's figures, and write it where there is a folder."""
+        notes: PictureNotes = cache.notes
+        facts = {
+            "name": name,
+            "size": list(notes.size),
+            "pages": notes.pages,
+            "tokens": notes.tokens,
+            "visual_tokens": notes.visual_tokens,
+            "cache_bytes": cache.bytes().total,
+            "full_bytes": self.engine.vlm.full_bytes(notes.tokens),
+        }
+        if self.store is None:
+            with self._guard:
+                self._told[name] = Picture.of(facts)
+            return self._told[name]
+        facts = self.store.write(name, lambda path: cache.save(path, notes), facts)
+        if self.disk is not None:
+            gone = self.store.make_room(self.disk, name)
+            with self._guard:
+                self.counts["left_folder"] += len(gone)
+                for one in gone:
+                    self._drop(one)
+        return Picture.of(facts)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Live bytes of the caches in memory."""
+        with self._guard:
+            return sum(self._sizes.values())
+
+    def _hold(self, name: str, cache: RotateKCache) -> None:
+        """Keep a cache ready; those used least recently make room. The lock is held."""
+        self._held[name], self._sizes[name] = cache, cache.bytes().total
+        self._held.move_to_end(name)
+        while len(self._held) > 1 and sum(self._sizes.values()) > self.memory:
+            self._drop(next(iter(self._held)))
+            self.counts["left_memory"] += 1
+        if sum(self._sizes.values()) > self.memory and self.store is not None:
+            self._drop(name)
+        self._lease.rest(sum(self._sizes.values()))
+
+    def _drop(self, name: str) -> None:
+        """Let a cache go; who is asking it has a copy. The lock is held."""
+        self._held.pop(name, None)
+        self._sizes.pop(name, None)
+        self._told.pop(name, None)
+        self._lease.rest(sum(self._sizes.values()))
+
+    def _cache(self, name: str) -> RotateKCache:
+        """A picture's cache, from memory or from the folder.
+
+        Raises:
+            PictureGone: where it is in neither.
+            PictureDamaged: where its file is not what was written.
+        """
+        with self._guard:
+            held = self._held.get(name)
+            if held is not None:
+                self._held.move_to_end(name)
+                self.counts["warm"] += 1
+                return held
+        if self.store is None:
+            raise PictureGone
+        path = self.store.path(name)
+        if path is None:
+            raise PictureGone
+        try:
+            load = partial(RotateKCache.load, path, self.engine.vlm.model, PictureNotes)
+            cache = load(**self.reader.paths)
+        except FileUnreadable as error:  # forgotten meanwhile, by another process
+            raise PictureGone from error
+        except (CacheFileDamaged, CacheFileForeign, CacheFileVersion) as error:
+            raise PictureDamaged from error
+        self.store.touch(name)
+        with self._guard:
+            self.counts["loaded"] += 1
+            self._hold(name, cache)
+        return cache
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        pictures: "Picture | str | Sequence[Picture | str]",
+        question: str,
+        max_new_tokens: int = 64,
+    ) -> list[Answer]:
+        """One question to each of some pictures.
+
+        Args:
+            pictures: of `add`, or their names.
+            question: the text, as `clean_question` takes it.
+            max_new_tokens: the longest answer, 1 to `Limits`.
+
+        Returns:
+            their answers, in order.
+
+        Raises:
+            UserError: for a question that is refused, or the first picture that cannot answer.
+        """
+        found = list(self.answers(pictures, question, max_new_tokens))
+        for answer in found:
+            if answer.error:
+                raise UserError(answer.error)
+        return found
+
+    def answers(
+        self,
+        pictures: "Picture | str | Iterable[Picture | str]",
+        question: str,
+        max_new_tokens: int = 64,
+        *,
+        batch: int = BATCH,
+        stop: StopFlag | None = None,
+    ) -> Iterator[Answer]:
+        """As `ask`, batch by batch; a picture that cannot answer says why in `error`.
+
+        Args:
+            pictures: of `add`, or their names.
+            question: the text.
+            max_new_tokens: the longest answer.
+            batch: pictures that answer at once.
+            stop: ends everything early once it is set.
+
+        Raises:
+            UserError: at once, for a question that is refused.
+        """
+        text, most = clean_question(question), whole_tokens(max_new_tokens)
+        if batch < 1:
+            raise SettingError("batch", "a whole number from 1", batch)
+        with self.engine.scheduler.preparing:
+            ids = self.asker.ids_of(text)
+        return self._answers(_names(pictures), ids, most, batch, stop)
+
+    def _answers(
+        self, names: Sequence[str], ids: Sequence[int], most: int, batch: int, stop: StopFlag | None
+    ) -> Iterator[Answer]:
+        for start in range(0, len(names), batch):
+            held: list[tuple[str, RotateKCache]] = []
+            failed: dict[str, Answer] = {}
+            asked = names[start : start + batch]
+            for name in dict.fromkeys(asked):
+                try:
+                    held.append((name, self._cache(name)))
+                except UserError as error:
+                    failed[name] = Answer(name, "", 0.0, 0, error.message)
+            said = failed | {a.picture: a for a in self.asker.batch(held, ids, most, stop)}
+            yield from (said[name] for name in asked)
+
+    def close(self) -> None:
+        """Let every cache go; the folder stays."""
+        with self._guard:
+            self._held.clear()
+            self._sizes.clear()
+            self._told.clear()
+            self._lease.release()
+
+
+def bytes_of(name: str, given: int | str) -> int:
+    """Bytes, from a number or a text such as "500 MB".
+
+    Raises:
+        SettingError: for anything else.
+    """
+    text = str(given).strip().upper()
+    unit = next((one for one in UNITS if text.endswith(one)), "")
+    try:
+        number = float(text.removesuffix(unit)) * UNITS.get(unit, 1)
+        if number >= 1:
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise SettingError(name, "bytes, such as 500MB or 2GB", given)
+
+
+def _names(pictures: "Picture | str | Iterable[Picture | str]") -> list[str]:
+    """Names of one picture or of several."""
+    given = [pictures] if isinstance(pictures, Picture | str) else list(pictures)
+    return [one.name if isinstance(one, Picture) else one for one in given]

@@ -1,0 +1,212 @@
+"""A picture without a question: the chat up to the question, read and compressed.
+
+Methods that weigh by queries need some. `weigh_by="questions"` reads a few general questions behind
+the picture, lets them weigh, and forgets them: the cache ends where any question begins, and
+nothing in it depends on what will be asked. `weigh_by="picture"` lets the picture's own last tokens
+weigh.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rotatek.bridge.fitness import decoder_layers
+from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.cache import cache_file
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.token_plan import TokenPlan, is_one_of
+from rotatek.engine.image_features import key_of
+from rotatek.engine.prefill import fill
+from rotatek.errors import (
+    CalibrationUnusable,
+    QuestionNeeded,
+    RequestTooLong,
+    SettingError,
+    TextBeforePicture,
+)
+from rotatek.inputs.messages import PICTURE, Message
+from rotatek.inputs.prompt import encode_chat, encode_cut, expand_images
+from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.token_grid import Grid
+from rotatek.methods.settings import Settings, path_names
+from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels
+
+WEIGH_BY: Final = ("questions", "picture")
+GENERAL: Final = (
+    "What is the title? Who is it from, and to whom? What is the date? How much is the total? "
+    "Which is the largest, and which is the smallest? What comes first, and what comes last?"
+)
+PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a template's cut with
+
+
+@dataclass(frozen=True)
+class PictureNotes:
+    """What a stored picture needs beside its cache.
+
+    next_position: [1] where a question begins; tokens: of the chat before it; size: of the first
+    picture in pixels, width and height; pages: pictures in the prompt; grids: where their visual
+    tokens lie on them.
+    """
+
+    next_position: Tensor
+    tokens: int
+    visual_tokens: int
+    size: tuple[int, ...]
+    pages: int
+    grids: tuple[Grid, ...]
+
+
+class PictureReader:
+    """Reads pictures of one model under one setting.
+
+    Args:
+        vlm: the model.
+        settings: how a picture's cache is compressed.
+        weigh_by: one of `WEIGH_BY`.
+        limit: the most tokens of a chat, where the model's context is larger.
+
+    Raises:
+        SettingError: for another `weigh_by`.
+        QuestionNeeded: for a pruner that chooses by the question.
+        TextBeforePicture: for a model whose chat template puts the question, or anything that
+            depends on it, before the picture.
+    """
+
+    def __init__(
+        self,
+        vlm: VisionLanguageModel,
+        settings: Settings,
+        weigh_by: str = "questions",
+        limit: int | None = None,
+    ) -> None:
+        if weigh_by not in WEIGH_BY:
+            raise SettingError("weigh_by", "one of " + ", ".join(WEIGH_BY), weigh_by)
+        if settings.pruning.asks:
+            raise QuestionNeeded
+        self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
+        check_cut(vlm)
+        self._same = self._unchanging()
+
+    def _unchanging(self) -> bytes:
+        """What a picture's name depends on beside its pixels."""
+        return json.dumps(self.description(), sort_keys=True, default=str).encode()
+
+    def description(self) -> dict[str, Any]:
+        """The model, its image processor, the chat before a question, and the method, as JSON."""
+        images = self.vlm.images
+        processor = images.to_dict() if hasattr(images, "to_dict") else repr(images)
+        general = GENERAL if self.weigh_by == "questions" else None
+        head, _ = cut(self.vlm, "?", [self.vlm.placeholder])
+        seen = json.dumps([processor, general, head, self.limit], sort_keys=True, default=str)
+        return {
+            "model": cache_file.identity(self.vlm.model),
+            "settings": self.settings.without_paths().as_dict(),
+            "weigh_by": self.weigh_by,
+            "reading": hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
+            "files": [_digest_of(path) for path in self.paths.values()],
+        }
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Files of this machine that the settings name, by the options' flat names."""
+        given = self.settings.as_dict()
+        return {name: given[name] for name in sorted(path_names()) if given.get(name) is not None}
+
+    def name_of(self, images: Sequence[Image.Image]) -> str:
+        """Equal for the same pixels read by the same model in the same way: 40 hex digits."""
+        whole = hashlib.blake2b(self._same, digest_size=20)
+        whole.update(key_of(tuple(images)))
+        return whole.hexdigest()
+
+    def look(self, images: Sequence[Image.Image]) -> Pixels:
+        """Pictures as the vision tower takes them; no device is needed for it."""
+        return self.vlm.look(make_request(list(images), "?"), self.limit)
+
+    @torch.inference_mode()
+    def read(self, images: Sequence[Image.Image], pixels: Pixels) -> RotateKCache:
+        """Read pictures of one prompt, and compress them.
+
+        Args:
+            images: RGB, as `open_image` makes them.
+            pixels: what `look` made of them.
+
+        Returns:
+            a filled cache that ends where a question begins; its `notes` are `PictureNotes`.
+
+        Raises:
+            RequestTooLong: where no question would fit behind them.
+        """
+        vlm = self.vlm
+        head, _ = cut(vlm, "?", pixels.texts)
+        ids = expand_images(head, vlm.visual_ids, pixels.runs)
+        length, room = len(ids), vlm.context(self.limit)
+        tail = cut(vlm, GENERAL, pixels.texts)[1] if self.weigh_by == "questions" else []
+        if room is not None and length + len(tail) > room:
+            raise RequestTooLong
+        tensor = torch.tensor([[*ids, *tail]], device=vlm.device)
+        prompt = Prompt(tensor, is_one_of(tensor, vlm.visual_ids), pixels)
+        embedded = vlm.embed(prompt, self.settings.pruning)
+        aside = None
+        if tail:
+            aside = torch.zeros_like(embedded.visual)
+            aside[:, -len(tail) :] = True
+        layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
+        plan = TokenPlan(layout, self.settings.pruning, len(decoder_layers(vlm.model)))
+        cache = RotateKCache(
+            vlm.model, embedded.inputs(), self.settings, metrics=vlm.metrics, plan=plan
+        )
+        fill(vlm, embedded, plan, [cache], timed=False)
+        cache.notes = PictureNotes(
+            embedded.next_position - len(tail),
+            length,
+            prompt.visual_tokens,
+            images[0].size,
+            len(images),
+            pixels.grids,
+        )
+        return cache
+
+
+def cut(
+    vlm: VisionLanguageModel, question: str, texts: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """`encode_cut` for a model; texts: what stands for each picture."""
+    template = vlm.tokenizer.chat_template or vlm.template
+    return encode_cut(vlm.tokenizer, question, template, texts, vlm.placeholder)
+
+
+def check_cut(vlm: VisionLanguageModel) -> None:
+    """Make sure that a chat about a picture may be cut behind the picture.
+
+    Raises:
+        TextBeforePicture: where what comes before a question depends on the question.
+    """
+    texts, template = [vlm.placeholder], vlm.tokenizer.chat_template or vlm.template
+    heads = []
+    for question in PROBES:
+        head, tail = cut(vlm, question, texts)
+        request = Request((Image.new("RGB", (1, 1)),), (Message("user", (PICTURE, question)),))
+        whole = encode_chat(vlm.tokenizer, request, template, texts, vlm.placeholder)
+        heads.append(head)
+        if head + tail != whole or head != heads[0]:
+            raise TextBeforePicture
+
+
+def _digest_of(path: str) -> str:
+    """Of a file's bytes.
+
+    Raises:
+        CalibrationUnusable: where it cannot be read.
+    """
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    except OSError as error:
+        raise CalibrationUnusable from error

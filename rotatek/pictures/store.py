@@ -1,0 +1,322 @@
+"""Stored pictures in a folder: one file a picture, its figures beside it, each written whole.
+
+    store.json              the model, the settings and the version that all pages share
+    pages/NAME.DIGEST.cache one picture's compressed cache
+    pages/NAME.json         its figures and the name of that file; a page is there once this is
+    sources/DIGEST.json     one indexed file: its size, its time, and the names of its pages
+
+Every file is written beside its place and renamed, so readers never see half a file, and several
+processes may share a folder: where two write the same page, its figures name the file that they
+belong to. What a process that dies has left, `sweep` removes.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rotatek.cache import cache_file
+from rotatek.errors import (
+    CacheFileUnwritable,
+    PageNameUnknown,
+    StorageFull,
+    StoreDamaged,
+    StoreFolderTaken,
+    StoreForeign,
+    StoreOfAnotherModel,
+    StoreOfOtherSettings,
+    StoreUnwritable,
+    StoreVersion,
+)
+
+VERSION: Final = 1
+DRAFT: Final = ".draft"
+OLD_S: Final = 600.0  # a draft of that age has no writer any more
+SHORTEST: Final = 6  # letters of a name that may stand for it
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+Facts = dict[str, Any]
+
+
+class PictureStore:
+    """The folder.
+
+    Args:
+        folder: of an existing store; or, with `described`, a new or an empty one.
+        described: the `description` of who wants to use it; None to see what is in it.
+
+    Raises:
+        StoreForeign: where there is no store, and none is to be made.
+        StoreFolderTaken: where there are other files and no store.
+        StoreVersion: for a store of another version.
+        StoreDamaged: for one whose description cannot be read.
+        StoreOfAnotherModel: for one of another model.
+        StoreOfOtherSettings: for one of other settings.
+        StoreUnwritable, StorageFull: where a new one cannot be written.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], described: Mapping[str, Any] | None = None
+    ) -> None:
+        self.folder = Path(folder)
+        self.pages, self.sources = self.folder / "pages", self.folder / "sources"
+        own = self.folder / "store.json"
+        if not own.exists():
+            if described is None:
+                raise StoreForeign
+            self._begin(own, described)
+        self.described = _checked(own)
+        if described is not None:
+            _check_same(self.described, described)
+
+    def _begin(self, own: Path, described: Mapping[str, Any]) -> None:
+        """Make a new store; of several who do so at once, one describes it for all."""
+        with writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            others = {path.name for path in self.folder.iterdir() if DRAFT not in path.name}
+        if others - {"pages", "sources", own.name}:
+            raise StoreFolderTaken
+        with writing():
+            self.pages.mkdir(exist_ok=True)
+            self.sources.mkdir(exist_ok=True)
+        versions = {"store": VERSION, "cache": cache_file.VERSION}
+        _write_json(own, {"versions": versions} | dict(described), first=True)
+
+    def path(self, name: str) -> Path | None:
+        """The file of a page's cache, or None where there is no such page."""
+        facts = self.facts(name)
+        file = None if facts is None else facts.get("file")
+        return self.pages / file if isinstance(file, str) else None
+
+    def names(self) -> list[str]:
+        """Every page, in the order of their names. No page is opened."""
+        try:
+            with os.scandir(self.pages) as entries:
+                found = [one.name for one in entries]
+        except OSError as error:
+            raise StoreForeign from error
+        return sorted(name[:-5] for name in found if name.endswith(".json") and name[0] != ".")
+
+    def facts(self, name: str) -> Facts | None:
+        """A page's figures, or None where there is no such page."""
+        return _read_json(self.pages / f"{name}.json")
+
+    def write(self, name: str, save: Callable[[Path], object], facts: Facts) -> Facts:
+        """Add a page, whole and for good, or not at all.
+
+        Args:
+            name: the picture's.
+            save: writes its cache to a path.
+            facts: its figures, plain values.
+
+        Returns:
+            the figures, with `file`, `file_bytes` and `digest`.
+
+        Raises:
+            StorageFull, StoreUnwritable: and nothing is left.
+        """
+        draft = self.pages / f".{name}.{secrets.token_hex(4)}{DRAFT}"
+        try:
+            with writing():
+                save(draft)
+                content = draft.read_bytes()
+                told = facts | {"file_bytes": len(content), "digest": _digest(content)}
+                told["file"] = f"{name}.{told['digest'][:8]}.cache"
+                os.replace(draft, self.pages / told["file"])
+            _write_json(self.pages / f"{name}.json", told)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+        return told
+
+    def touch(self, name: str) -> None:
+        """Note that a page was used; where that cannot be written, nothing is noted."""
+        path = self.path(name)
+        if path is not None:
+            with suppress(OSError):
+                os.utime(path)
+
+    def make_room(self, most: int, but: str) -> list[str]:
+        """Forget the pages used least recently until `most` bytes are left; never the page `but`.
+
+        Returns:
+            the names that went.
+        """
+        held = []
+        with suppress(OSError), os.scandir(self.pages) as entries:
+            for one in entries:
+                if one.name.endswith(".cache"):
+                    info = one.stat()
+                    held.append((info.st_mtime_ns, one.name.split(".")[0], info.st_size))
+        total, gone = sum(size for *_, size in held), []
+        for _, name, size in sorted(held):
+            if total <= most:
+                break
+            if name != but:
+                gone.append(name)
+                total -= size
+        self.forget(gone)
+        return gone
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove pages; one that is not there is passed over.
+
+        Raises:
+            StoreUnwritable: where one cannot be removed.
+        """
+        with writing():
+            for name in names:
+                path = self.path(name)
+                (self.pages / f"{name}.json").unlink(missing_ok=True)
+                if path is not None:
+                    path.unlink(missing_ok=True)
+
+    def find(self, given: str) -> list[str]:
+        """The pages that a name, the beginning of one, or an indexed file stands for.
+
+        Raises:
+            PageNameUnknown: where there is none, or a beginning fits several.
+        """
+        names = self.names()
+        if given in names:
+            return [given]
+        here = set(names)
+        for source in self.indexed():
+            if given == source["path"] or str(Path(given).absolute()) == source["path"]:
+                return [name for name in source["pages"] if name in here]
+        begun = [name for name in names if name.startswith(given)]
+        if len(given) < SHORTEST or len(begun) != 1:
+            raise PageNameUnknown
+        return begun
+
+    def check(self) -> Iterator[tuple[str, bool]]:
+        """Read every page whole.
+
+        Yields:
+            its name, and whether it is what was written.
+        """
+        for name in self.names():
+            facts, good = self.facts(name) or {}, False
+            with suppress(OSError, KeyError):
+                good = facts["digest"] == _digest((self.pages / facts["file"]).read_bytes())
+            yield name, good
+
+    def sweep(self) -> int:
+        """Remove what processes that died have left, and its count: old drafts, and caches that no
+        figures name."""
+        names = {str((self.facts(name) or {}).get("file")) for name in self.names()}
+        swept = 0
+        for path in [*self.pages.iterdir(), *self.sources.iterdir(), *self.folder.iterdir()]:
+            with suppress(OSError):
+                left = DRAFT in path.name or (path.suffix == ".cache" and path.name not in names)
+                if left and time.time() - path.stat().st_mtime > OLD_S:
+                    path.unlink()
+                    swept += 1
+        return swept
+
+    # -- indexed files -------------------------------------------------------------------------
+
+    def source(self, path: Path) -> Facts | None:
+        """What was noted of an indexed file, or None."""
+        found = _read_json(self._source(path))
+        return found if found is None or found.get("path") == str(path.absolute()) else None
+
+    def note_source(self, path: Path, size: int, time_ns: int, pages: Sequence[str]) -> None:
+        """Note a file that was read whole: its size, its time of change and its pages."""
+        told = {"path": str(path.absolute()), "size": size, "time_ns": time_ns}
+        _write_json(self._source(path), told | {"pages": list(pages)})
+
+    def indexed(self) -> list[Facts]:
+        """Every indexed file, by its path."""
+        found = []
+        with suppress(OSError):
+            found = [_read_json(path) for path in self.sources.glob("[!.]*.json")]
+        return sorted((one for one in found if one and "pages" in one), key=lambda o: o["path"])
+
+    def _source(self, path: Path) -> Path:
+        return self.sources / f"{_digest(os.fsencode(path.absolute()))}.json"
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Say in one sentence why something could not be written.
+
+    Raises:
+        StorageFull: where the disk or the quota is full.
+        StoreUnwritable: for whatever else the system says.
+    """
+    try:
+        yield
+    except CacheFileUnwritable as error:
+        cause = error.__cause__
+        full = isinstance(cause, OSError) and cause.errno in _FULL
+        raise (StorageFull if full else StoreUnwritable) from error
+    except OSError as error:
+        raise (StorageFull if error.errno in _FULL else StoreUnwritable) from error
+
+
+def _checked(own: Path) -> Facts:
+    """A store's description."""
+    described = _read_json(own)
+    if described is None or not isinstance(described.get("versions"), dict):
+        raise StoreDamaged
+    if described["versions"] != {"store": VERSION, "cache": cache_file.VERSION}:
+        raise StoreVersion
+    return described
+
+
+def _check_same(here: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse a store that others made."""
+    wanted = json.loads(json.dumps(wanted, default=str))
+    if here.get("model") != wanted.get("model"):
+        raise StoreOfAnotherModel
+    if any(here.get(key) != value for key, value in wanted.items() if key != "model_name"):
+        raise StoreOfOtherSettings
+
+
+def _read_json(path: Path) -> Facts | None:
+    """A JSON object, or None where there is none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) -> None:
+    """Write a JSON object whole, and lasting; first: only where there is none yet."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
+    try:
+        with writing():
+            with draft.open("w", encoding="utf-8") as file:
+                json.dump(content, file, default=str)
+                file.flush()
+                os.fsync(file.fileno())
+            if first:
+                with suppress(FileExistsError):
+                    os.link(draft, path)
+            else:
+                os.replace(draft, path)
+            _settle(path.parent)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """Have a folder's names on the disk, where the system can."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

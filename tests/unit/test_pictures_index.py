@@ -1,0 +1,213 @@
+"""Files into a store, and questions to all of it, from the command line."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rotatek import errors
+from rotatek.cli import main as command
+from rotatek.methods.settings import Settings
+from rotatek.pictures import Pictures
+from rotatek.pictures.indexing import files_of, index
+from rotatek.pictures.store import PictureStore
+from tests.fixtures import Picture
+from tests.tiny import tiny_llava, tiny_qwen
+from tests.unit.test_pdf import pdf_of
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model in place of a loaded one; everything else is the real command."""
+    from rotatek import models
+
+    kept = {"pocket": tiny_qwen(), "tiny-qwen": tiny_qwen(), "other": tiny_llava()}
+    monkeypatch.setattr(models, "load", lambda name, device=None, four_bit=False: kept[name])
+
+
+@pytest.fixture
+def folder(picture: Picture, tmp_path: Path) -> Path:
+    """Two pictures, one of them below, and what is none."""
+    folder = tmp_path / "in"
+    (folder / "below").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    picture(150, 120, seed=1).save(folder / "one.png")
+    picture(120, 150, seed=2).save(folder / "below" / "two.jpg")
+    picture(120, 150, seed=3).save(folder / ".hidden" / "three.png")
+    (folder / "README.md").write_text("no picture")
+    return folder
+
+
+def run(*words: str | Path) -> int:
+    return command.main([str(word) for word in words])
+
+
+def test_a_folder_is_read_once_and_asked(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    store = tmp_path / "store"
+    assert run("index", folder, "--store", store, "--bits", "1") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("2 pages, 2 read now: ") and "page/s" in err or "s/page" in err
+    assert run("index", folder, "--store", store) == 0  # the settings are the store's
+    assert capsys.readouterr().out.startswith("2 pages, 0 read now: ")
+    assert run("ask", "--store", store, "what?", "--max-new-tokens", "4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [Path(line.split("\t")[0]).name for line in lines] == ["two.jpg", "one.png"]
+    assert all(0 < float(line.split("\t")[2]) <= 1 for line in lines)
+    table = tmp_path / "answers.csv"
+    words = ("ask", "--store", store, "what?", "--json", "--csv", table, "--max-new-tokens", "4")
+    assert run(*words) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [row["page"] for row in rows] == [one["page"] for one in told]
+    assert [row["answer"] for row in rows] == [one["answer"] for one in told]
+    assert set(told[0]) == {"page", "answer", "confidence"}
+
+
+def test_only_what_is_new_or_changed_is_read(
+    folder: Path, tmp_path: Path, picture: Picture, capsys: Capture
+) -> None:
+    store = tmp_path / "store"
+    run("index", folder, "--store", store)
+    before = set(PictureStore(store).names())
+    picture(150, 120, seed=7).save(folder / "one.png")
+    picture(150, 120, seed=8).save(folder / "new.webp", lossless=True)
+    os.utime(folder / "below" / "two.jpg", (1, 1))  # looks changed, is the same
+    capsys.readouterr()
+    assert run("index", folder, "--store", store) == 0
+    assert capsys.readouterr().out.startswith("3 pages, 2 read now: ")
+    after = set(PictureStore(store).names())
+    assert len(after) == 3 and len(before & after) == 1  # what one.png was is forgotten
+
+
+def test_a_page_that_another_file_has_stays(folder: Path, tmp_path: Path, picture: Picture) -> None:
+    picture(150, 120, seed=1).save(folder / "copy.png")
+    run("index", folder, "--store", tmp_path / "store")
+    picture(150, 120, seed=7).save(folder / "one.png")
+    run("index", folder, "--store", tmp_path / "store")
+    assert len(PictureStore(tmp_path / "store").names()) == 3
+
+
+def test_what_cannot_be_read_is_listed_and_the_rest_is_read(
+    folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (folder / "cut.png").write_bytes((folder / "one.png").read_bytes()[:200])
+    (folder / "words.png").write_text("no picture, whatever it is called")
+    (folder / "moving.gif").write_bytes(b"GIF89a" + bytes(40))
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7 and nothing else")
+    assert run("index", folder, "--store", tmp_path / "store") == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("2 pages, 2 read now: ") and out.endswith("; 4 could not be read\n")
+    assert "cut.png: The image is damaged" in err and "words.png: The file is not an image" in err
+    assert "moving.gif: This image format" in err and "broken.pdf: The PDF is damaged" in err
+    assert "README" not in err
+
+
+def test_the_pages_of_a_pdf_are_pages(
+    folder: Path, tmp_path: Path, picture: Picture, capsys: Capture
+) -> None:
+    path = folder / "pages.pdf"
+    path.write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
+    store = tmp_path / "store"
+    assert run("index", path, folder / "one.png", "--store", store) == 0
+    assert "4 pages, 4 read now" in capsys.readouterr().out
+    run("ask", "--store", store, "what?", "--max-new-tokens", "2")
+    pages = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert [Path(page).name for page in pages] == [
+        "one.png",
+        *(f"pages.pdf#{n}" for n in (1, 2, 3)),
+    ]
+    assert run("store", store, "--forget", path) == 0 and len(PictureStore(store).names()) == 1
+    assert run("index", path, "--store", store) == 0
+    assert "3 pages, 3 read now" in capsys.readouterr().out
+    assert run("ask", path, "what?", "--max-new-tokens", "2") == 0  # three pictures of one prompt
+    long = folder / "long.pdf"
+    long.write_bytes(pdf_of([picture(32, 32, seed=s) for s in range(9)]))
+    capsys.readouterr()
+    assert run("ask", long, "what?") == 2
+    assert capsys.readouterr().err == errors.PdfManyPages.sentence + "\n"
+
+
+def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Picture) -> None:
+    (folder / "pages.pdf").write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
+    pictures = Pictures(tiny_qwen(), Settings.of(bits=1), tmp_path / "store")
+    files = files_of([folder])
+    for count, _ in enumerate(index(pictures, files), 1):
+        if count == 3:  # one.png and two pages of the PDF
+            break
+    assert pictures.counts["read"] == 3
+    again = Pictures(pictures.engine, Settings.of(bits=1), tmp_path / "store")
+    found = list(index(again, files))
+    assert [page.fresh for page in found].count(True) == again.counts["read"] == 2
+    assert all(page.picture is not None for page in found) and len(found) == 5
+
+
+def test_a_full_disk_ends_the_index_in_one_sentence(
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("index", folder / "one.png", "--store", tmp_path / "store")
+    capsys.readouterr()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert run("index", folder, "--store", tmp_path / "store") == 2
+    assert capsys.readouterr().err.splitlines()[-1] == errors.StorageFull.sentence
+    monkeypatch.undo()
+    assert len(PictureStore(tmp_path / "store").names()) == 1
+
+
+def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    store = tmp_path / "store"
+    run("index", folder, "--store", store, "--bits", "1")
+    capsys.readouterr()
+    assert run("store", store) == 0
+    out = capsys.readouterr().out
+    assert "one.png" in out and "150x120" in out and "2 pages: " in out and "bits=1" in out
+    assert run("store", store, "--check") == 0
+    assert capsys.readouterr().out == "2 pages are whole, 0 were damaged\n"
+    name = PictureStore(store).names()[0]
+    path = PictureStore(store).path(name)
+    assert path is not None
+    path.write_bytes(path.read_bytes()[:-3])
+    assert run("ask", "--store", store, "what?", "--max-new-tokens", "2") == 1
+    assert "(The stored page is damaged." in capsys.readouterr().out
+    assert run("store", store, "--check") == 1
+    assert f"{name}: damaged, forgotten" in capsys.readouterr().out
+    assert run("index", folder, "--store", store) == 0
+    assert "2 pages, 1 read now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("ask --store {store}", "give the QUESTION alone"),
+        ("ask --store {store} picture.png what?", "give the QUESTION alone"),
+        ("ask --store {store} what? --save-cache x", "keeps its own caches"),
+        ("ask --store {store} what? --bits 2", "made with other settings"),
+        ("ask --store {store} what? --model other", "belongs to another model"),
+        ("ask --store {store} what? --memory none", "--memory must be bytes"),
+        ("ask --store {store}/nothing what?", "no store of pictures"),
+        ("ask picture.png what? --csv x", "--csv is for the answers of a store"),
+        ("index {store}/nothing --store {store}", "no file or folder nothing"),
+        ("index {store} --store {store}", "no pictures or PDF files there"),
+        ("index {picture} --store {store} --weigh-by chance", "weigh_by must be one of"),
+        ("store {store} --check --forget x", "not both"),
+        ("store {store} --forget nobody", "No page of the store has that name"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    words: str, said: str, folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    store = tmp_path / "store"
+    if "chance" not in words:
+        run("index", folder / "one.png", "--store", store, "--bits", "1")
+    capsys.readouterr()
+    given = words.format(store=store, picture=folder / "one.png").split()
+    assert run(*given) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and err.endswith(".\n")

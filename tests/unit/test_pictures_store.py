@@ -1,0 +1,284 @@
+"""The folder of stored pictures: whole or not there, whoever writes, dies or damages it."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rotatek import errors
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
+from rotatek.pictures import Pictures
+from rotatek.pictures import store as module
+from rotatek.pictures.store import OLD_S, PictureStore
+from tests.fixtures import Picture
+from tests.tiny import tiny_llava, tiny_qwen
+
+ROOT = Path(__file__).resolve().parents[2]
+BITS = Settings.of(bits=1)
+DESCRIBED = {"model": {"class": "none"}, "settings": {}, "weigh_by": "questions"}
+KILLS = int(os.environ.get("ROTATEK_KILLS", "5"))
+# One process loads the library; for each line "START COUNT" a copy of it writes pages of noise, and
+# says its own number, then the name of each page once it is there.
+WRITER = """
+import os, sys
+from rotatek.pictures.store import PictureStore
+described = {"model": {"class": "none"}, "settings": {}, "weigh_by": "questions"}
+for line in sys.stdin:
+    start, count = map(int, line.split())
+    if os.fork():
+        continue
+    print(os.getpid(), flush=True)
+    store = PictureStore(sys.argv[1], described)
+    for number in range(start, start + count):
+        name = f"{number:040x}"
+        store.write(name, lambda path: path.write_bytes(os.urandom(200_000)), {"name": name})
+        print(name, flush=True)
+    os._exit(0)
+while True:
+    try:
+        assert os.wait()[1] in (0, 9)
+    except ChildProcessError:
+        break
+"""
+
+
+@contextmanager
+def writers(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process that writes; it ends when its input does, and its copies have ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(process: subprocess.Popen[str], start: int, count: int) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{start} {count}\n")
+    process.stdin.flush()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def page(store: PictureStore, name: str, content: bytes = b"page") -> None:
+    store.write(name, lambda path: path.write_bytes(content), {"name": name})
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(tiny_qwen())
+
+
+@pytest.fixture
+def made(engine: Engine, picture: Picture, tmp_path: Path) -> Pictures:
+    """A store of two pages."""
+    pictures = Pictures(engine, BITS, tmp_path / "store")
+    for seed in (1, 2):
+        pictures.add(picture(150, 120, seed=seed))
+    return pictures
+
+
+def test_a_store_of_two_thousand_pages_opens_within_a_second(tmp_path: Path) -> None:
+    store = PictureStore(tmp_path / "store", DESCRIBED)
+    for number in range(2_000):
+        (store.pages / f"{number:040x}.json").write_text('{"name": "x"}')
+        (store.pages / f"{number:040x}.12345678.cache").write_bytes(b"")
+    began = time.perf_counter()
+    assert len(PictureStore(tmp_path / "store", DESCRIBED).names()) == 2_000
+    assert time.perf_counter() - began <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such processes here")
+def test_a_killed_writer_loses_the_page_in_hand_at_most(tmp_path: Path) -> None:
+    """However it is killed, every page that it named is whole, and nothing else is there."""
+    folder, named = tmp_path / "store", list[str]()
+    with writers(folder) as process:
+        for number in range(KILLS):
+            ask(process, 1000 * number, 3 + number % 4)
+            writer = int(said(process))
+            for _ in range(number % 4 + 1):
+                named.append(said(process))
+            time.sleep(0.0007 * (7 * number % 13))
+            with suppress(ProcessLookupError):
+                os.kill(writer, signal.SIGKILL)
+            store = PictureStore(folder, DESCRIBED)
+            assert all(good for _, good in store.check())
+            assert set(named) <= set(store.names())
+    old = time.time() - 2 * OLD_S
+    for path in store.pages.iterdir():
+        os.utime(path, (old, old))
+    store.sweep()
+    left = sorted(path.name for path in store.pages.iterdir())
+    assert len(left) == 2 * len(store.names()) and not any(name[0] == "." for name in left)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such processes here")
+def test_several_processes_write_one_store(tmp_path: Path) -> None:
+    """Half of the pages are the same ones; readers see whole pages all the while."""
+    folder = tmp_path / "store"
+    with writers(folder) as process:
+        for start in (0, 10, 0):
+            ask(process, start, 20)
+        done = [said(process)]
+        store = PictureStore(folder, DESCRIBED)
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        for line in process.stdout:
+            done.append(line.strip())
+            for name in store.names():
+                facts = store.facts(name)
+                assert facts is not None and facts["name"] == name
+        assert process.wait() == 0
+        process.stdin = None
+    assert len(done) == 63 and len(store.names()) == 30
+    assert all(good for _, good in store.check())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_what_cannot_be_written_leaves_nothing(
+    number: int, made: Pictures, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every call that writes, first the numbers', then the figures'."""
+    store = made.store
+    assert store is not None
+    before = sorted(path.name for path in store.pages.iterdir())
+    full = number in (errno.ENOSPC, errno.EDQUOT)
+    for call in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, _failing(number))
+            with pytest.raises(errors.StorageFull if full else errors.StoreUnwritable):
+                made.add(picture(150, 120, seed=9))
+        assert sorted(path.name for path in store.pages.iterdir()) == before
+    assert made.add(picture(150, 120, seed=9)).file_bytes
+
+
+def _failing(number: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_read_only_store_answers(
+    made: Pictures, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = Pictures(made.engine, BITS, made.store.folder)  # type: ignore[union-attr]
+    refuse = _failing(errno.EROFS)
+    for call in ("fsync", "replace", "utime", "link", "unlink", "mkdir"):
+        monkeypatch.setattr(os, call, refuse)
+    assert len(pictures.ask(pictures.names(), "what?", 2)) == 2
+    assert pictures.add(picture(150, 120, seed=1)).name in pictures.names()
+    with pytest.raises(errors.StoreUnwritable):
+        pictures.add(picture(150, 120, seed=9))
+
+
+def test_another_models_store_is_refused(made: Pictures) -> None:
+    folder = made.store.folder  # type: ignore[union-attr]
+    for other in (tiny_qwen(seed=1), tiny_llava()):
+        with pytest.raises(errors.StoreOfAnotherModel):
+            Pictures(other, BITS, folder)
+    for settings, weigh_by in ((Settings.of(bits=2), "questions"), (BITS, "picture")):
+        with pytest.raises(errors.StoreOfOtherSettings):
+            Pictures(made.engine, settings, folder, weigh_by=weigh_by)
+    with pytest.raises(errors.SettingError):
+        Pictures(made.engine, BITS, folder, weigh_by="chance")
+
+
+def test_another_versions_store_is_refused(made: Pictures) -> None:
+    own = made.store.folder / "store.json"  # type: ignore[union-attr]
+    told = json.loads(own.read_text())
+    own.write_text(json.dumps(told | {"versions": {"store": 99}}))
+    with pytest.raises(errors.StoreVersion):
+        PictureStore(own.parent)
+    for damaged in ("", "{", "[]", "{}", '{"versions": 3}'):
+        own.write_text(damaged)
+        with pytest.raises(errors.StoreDamaged):
+            PictureStore(own.parent)
+
+
+def test_only_a_new_or_empty_folder_becomes_a_store(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreForeign):
+        PictureStore(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(errors.StoreFolderTaken):
+        PictureStore(tmp_path, DESCRIBED)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(errors.StoreUnwritable):
+        PictureStore(tmp_path / "notes.txt" / "store", DESCRIBED)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
+def test_a_damaged_page_says_so_and_others_answer(made: Pictures, damage: str) -> None:
+    assert made.store is not None
+    name, whole = made.names()
+    path = made.store.path(name)
+    assert path is not None
+    data = path.read_bytes()
+    path.write_bytes({
+        "cut": data[: len(data) // 2],
+        "flipped": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        "empty": b"",
+        "foreign": b"something else altogether",
+    }[damage])  # fmt: skip
+    fresh = Pictures(made.engine, BITS, made.store.folder)
+    found = {answer.picture: answer for answer in fresh.answers([name, whole], "what?", 2)}
+    assert found[name].error == errors.PictureDamaged.sentence and not found[whole].error
+    assert dict(made.store.check()) == {name: False, whole: True}
+    with pytest.raises(errors.UserError, match="damaged"):
+        fresh.ask(name, "what?")
+
+
+def test_figures_that_are_damaged_count_as_no_page(made: Pictures, picture: Picture) -> None:
+    assert made.store is not None
+    name = made.add(picture(150, 120, seed=1)).name
+    (made.store.pages / f"{name}.json").write_text("{")
+    assert made.find(name) is None
+    assert made.add(picture(150, 120, seed=1)).name == name and made.counts["read"] == 3
+
+
+def test_old_drafts_are_swept_and_new_ones_are_not(made: Pictures) -> None:
+    store = made.store
+    assert store is not None
+    drafts = [
+        folder / f".x.1234{module.DRAFT}" for folder in (store.pages, store.sources, store.folder)
+    ]
+    orphan = store.pages / f"{'0' * 40}.12345678.cache"
+    for path in (*drafts, orphan):
+        path.write_bytes(b"half")
+    assert store.sweep() == 0 and len(store.names()) == 2
+    for path in (*drafts, orphan):
+        os.utime(path, (1, 1))
+    assert store.sweep() == 4 and not orphan.exists() and len(store.names()) == 2
+
+
+def test_names_may_be_shortened_where_they_are_clear(tmp_path: Path) -> None:
+    store = PictureStore(tmp_path / "store", DESCRIBED)
+    for name in ("abcdef01", "abcdef02", "123456789"):
+        page(store, name)
+    assert store.find("1234567") == ["123456789"] and store.find("abcdef01") == ["abcdef01"]
+    for unclear in ("abcdef", "12345", "nothing", ""):
+        with pytest.raises(errors.PageNameUnknown):
+            store.find(unclear)
+    store.note_source(tmp_path / "a.pdf", 1, 2, ["abcdef01", "abcdef02"])
+    assert store.find(str(tmp_path / "a.pdf")) == ["abcdef01", "abcdef02"]
+    store.forget(["abcdef01", "nobody"])
+    assert store.find(str(tmp_path / "a.pdf")) == ["abcdef02"]
