@@ -24,8 +24,11 @@ M: Final = 64
 WINDOW: Final = 32  # queries that weigh channels
 OURS: Final = "RotateK k=32"
 METHODS: Final = ("dense", OURS, f"{OURS} fp8", THINK, SPARK)
-LENGTHS: Final = tuple((1, N) for N in (1024, 2880, 8192, 16384, 32768))
-BATCHES: Final = tuple((B, 2880) for B in (4, 8, 16, 32))
+GRID: Final = (  # over length at batch 1, over batch at 2,880 visual tokens, and both
+    *((1, N) for N in (1024, 2880, 8192, 16384, 32768)),
+    *((B, 2880) for B in (4, 8, 16, 32)),
+    (8, 16384),
+)
 PREFILLS: Final = ((1, 1024), (1, 2880), (1, 8192), (1, 16384), (4, 2880), (8, 2880))
 COLUMNS: Final = (
     "model", "method", "batch", "visual_tokens", "decode_ms", "attention_ms", "recovery_ms",
@@ -39,7 +42,7 @@ def efficiency(rounds: int = 5, models: Sequence[Sizes] = (LLAMA, QWEN)) -> Row:
     for sizes in models:
         decoder = Decoder(sizes)
         prefills = {shape: _prefill(decoder, *shape) for shape in PREFILLS}
-        for B, N in (*LENGTHS, *BATCHES, (8, 16384)):
+        for B, N in GRID:
             for method in METHODS:
                 row = _decode(decoder, method, B, N, rounds)
                 took = prefills.get((B, N), {})

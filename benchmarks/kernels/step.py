@@ -21,6 +21,7 @@ from .rebuilt import SPARK, THINK, bytes_of, rebuilt_caches
 Tiles = Mapping[tuple[int, int, int], Tile]
 GIB = 1 << 30
 M = 64
+STEPS = ((1, 2880), (8, 16384))  # rows and visual tokens
 DIGITS = "24 bytes"  # a token and head, as digits of 2 bits
 
 
@@ -41,7 +42,7 @@ def step(rounds: int = 7, transformers: bool = False) -> Row:
     rows = []
     for sizes in (LLAMA, QWEN):
         decoder = Decoder(sizes)
-        rows += [_step_row(decoder, B, N, bandwidth, rounds) for B, N in ((1, 2880), (8, 16384))]
+        rows += [_step_row(decoder, B, N, bandwidth, rounds) for B, N in STEPS]
         del decoder
         torch.cuda.empty_cache()
     if transformers:

@@ -14,6 +14,7 @@ import torch
 from benchmarks import catalogue, harness, layers_gpu
 from benchmarks.__main__ import ALL, main
 from benchmarks.harness import SECTION, Benchmark, found_at, tables
+from benchmarks.kernels import check
 
 TIME = {"us": 4.25, "low_us": 4.0, "high_us": 4.5}
 
@@ -135,10 +136,22 @@ def test_the_check_of_a_new_gpu_runs_here_with_tiny_models(tmp_path: Path, root:
     assert found["kernels"]["cases"] > found["kernels"]["failed"] == 0
 
 
-@pytest.mark.slow
-def test_the_check_of_all_kernels_runs_in_the_interpreter(tmp_path: Path) -> None:
+def test_the_check_of_all_kernels_says_what_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Any] = []
+
+    def found(device: str, cases: list[Any], workers: int) -> dict[str, Any]:
+        seen.extend(cases)
+        failures = [{"case": {"pack": "flat keys"}, "error": 1.0, "plain": 0.1}]
+        return {"cases": 2, "failed": 1, "worst": {}, "failures": failures, "solver": {"failed": 1}}
+
+    monkeypatch.setattr(check, "run_parallel", found)
     path = tmp_path / "check.json"
-    words = ["--device", "cpu", "--every", "5000", "--packs", "flat keys", "--workers", "1"]
-    assert main(["check", *words, "--json", str(path)]) == 0
-    found = json.loads(path.read_text())
-    assert found["cases"] > 5 and found["failed"] == found["solver"]["failed"] == 0
+    words = ["--device", "cpu", "--every", "50", "--packs", "flat keys", "--json", str(path)]
+    assert main(["check", *words]) == 1
+    assert {case.pack for case in seen} == {"flat keys"} and json.loads(path.read_text())["cases"]
+    said = capsys.readouterr().out
+    assert (
+        "WRONG: attention, {'case': {'pack': 'flat keys'}" in said and "WRONG: the solver" in said
+    )

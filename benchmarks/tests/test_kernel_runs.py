@@ -28,10 +28,10 @@ from benchmarks.kernels import (
     tune,
 )
 from benchmarks.kernels.arms import Shape
-from benchmarks.kernels.model import Sizes
+from benchmarks.kernels.model import Decoder, Sizes
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: run them there")
-TINY = Sizes("Llama3-8B", hidden=64, inner=96, layers=2, Hq=4, Hkv=2, vocabulary=50, d=128)
+TINY = Sizes("Llama3-8B", hidden=512, inner=512, layers=1, Hq=4, Hkv=2, vocabulary=64, d=128)
 TIME = timing.Timing(4.25, 4.0, 4.5)
 
 
@@ -86,9 +86,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
                 monkeypatch.setattr(module, name, fake)
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device=None: generator("cpu"))
-    monkeypatch.setattr(
-        arms, "library", lambda layer, shape, backend: arms.ours_dense(layer, shape)
-    )
+    ours = arms.ours
+    monkeypatch.setattr(arms, "ours", lambda layer, shape, **_: ours(layer, shape))  # no pdl here
+    monkeypatch.setattr(arms, "library", lambda layer, shape, _: arms.ours_dense(layer, shape))
+    monkeypatch.setattr(Decoder, "overlaps", lambda *_: False)
+    monkeypatch.setattr(solver, "MATRICES", 2)
+    monkeypatch.setattr(solver, "solver_report", lambda device: {})
+    for module, name in ((step, "STEPS"), (efficiency, "GRID"), (efficiency, "PREFILLS")):
+        monkeypatch.setattr(module, name, ((1, 40),))
     for name in ("reset_peak_memory_stats", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda: 0)
     with OnTheCPU():
@@ -101,12 +106,36 @@ def committed(root: Path, name: str) -> dict[str, Any]:
     return found[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["attention", "latency", "quant", "planes", "solver", "step", "capacity", "efficiency"],
+    ["attention", "latency", "quant", "baselines", "planes", "solver", "step", "efficiency"],
 )
 def test_rows_have_the_fields_of_the_committed_ones(name: str, tiny: None, root: Path) -> None:
-    found, want = found_at(BENCHMARKS[name].run)(), committed(root, name)
+    models: dict[str, Any] = {"models": (TINY,)} if name == "efficiency" else {}
+    found, want = found_at(BENCHMARKS[name].run)(**models), committed(root, name)
     assert found.keys() == want.keys() and not found.get("refused")
     if "rows" in want:
-        assert found["rows"][0].keys() == want["rows"][0].keys()
+        assert found["rows"][0].keys() == want["rows"][0].keys() - {"transformers_ms"}
+
+
+@pytest.mark.parametrize("name", ["tune", "joined", "small", "splits", "products"])
+def test_candidates_are_timed_beside_what_is_in_use(
+    name: str, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "refusals", lambda jobs: dict.fromkeys(jobs, ""))
+    monkeypatch.setattr(tune, "device_facts", lambda device: (90, 132))
+    shape = Shape(4, 2, 1, 40, 8)
+    for grid in ("SHAPES", "FULL", "SMALL"):
+        monkeypatch.setattr(tune, grid, (shape,))
+    monkeypatch.setattr(tune, "BATCHES", (1,))
+    monkeypatch.setattr(tune, "Shape", lambda *_, **__: shape)
+    if name == "products":
+        us = tune.products()["rows"][0]["us"]
+        assert "cuBLAS" in us and len(us) > 5
+        return
+    found = found_at(BENCHMARKS[name].run)(packs=["bf16 k=32"])
+    (first, *_) = found["rows"]
+    assert first["pack"] == "bf16 k=32" and not found["refused"]
+    assert {"floor", "in use"} < first["us"].keys() and set(first["us"].values()) == {4.25}
+    assert all(",S" in candidate for candidate in first["us"].keys() - {"floor", "in use"})

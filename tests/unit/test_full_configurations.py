@@ -58,7 +58,7 @@ def test_prompts_and_positions_at_full_size(
     image: Image.Image = picture(1000, 600)
     prompt = vlm.prompt(make_request(image, "What is the total?"))
     family = FULL[name].family
-    template = vlm.tokenizer.chat_template
+    template = vlm.tokenizer.chat_template or vlm.template
     content = [{"type": "image"}, {"type": "text", "text": "What is the total?"}]
     text = vlm.tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], chat_template=template, tokenize=False,
