@@ -37,7 +37,7 @@ for line in sys.stdin:
     start, count = map(int, line.split())
     if os.fork():
         continue
-    print(os.getpid(), flush=True)
+    print("writer", os.getpid(), flush=True)
     store = PictureStore(sys.argv[1], described)
     for number in range(start, start + count):
         name = f"{number:040x}"
@@ -113,7 +113,9 @@ def test_a_killed_writer_loses_the_page_in_hand_at_most(tmp_path: Path) -> None:
     with writers(folder) as process:
         for number in range(KILLS):
             ask(process, 1000 * number, 3 + number % 4)
-            writer = int(said(process))
+            while not (line := said(process)).startswith("writer"):
+                named.append(line)  # of the one before, told before it died
+            writer = int(line.split()[1])
             for _ in range(number % 4 + 1):
                 named.append(said(process))
             time.sleep(0.0007 * (7 * number % 13))
