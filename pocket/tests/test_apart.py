@@ -14,7 +14,7 @@ from pocket.evaluation.suite import SPLITS
 from rotatek.evaluation.suite import EMBEDDED, Suite, embedded
 
 ROOT = Path(__file__).resolve().parents[2]
-POCKET = ROOT / "rotatek" / "pocket"
+POCKET = ROOT / "pocket"
 COMMANDS = re.findall(r"`python -m ([\w.]+)`", pocket.__doc__ or "")
 GUARDED = (
     ".page",

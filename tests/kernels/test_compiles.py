@@ -16,47 +16,48 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, launch, launch_planes, layers, looks, moments, packing, passes
+from kernels import append, attention_launch, covariance, fused_dispatch, fused_elementwise, packing
+from kernels import packed_attention_launch, window_attention
 from benchmarks.kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
 from kernels.window_attention_reference import sample_window
 """
 EVERY = """
-compile_only(launch_planes, arch, "digits_kernel", "merge_kernel")
-compile_only(launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
+compile_only(packed_attention_launch, arch, "digits_kernel", "merge_kernel")
+compile_only(attention_launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
 compile_only(packing, arch, "pack_kernel", "steps_kernel")
-compile_only(moments, arch, "covariance_kernel", "join_kernel")
+compile_only(covariance, arch, "covariance_kernel", "join_kernel")
 compile_only(append, arch, "append_kernel")
-compile_only(looks, arch, "rows_kernel", "tokens_kernel")
-compile_only(layers, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
-for work in passes.WORKS:
-    getattr(layers, work)(*passes.sample(work, torch.device("cpu"), torch.bfloat16))
+compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
+compile_only(fused_elementwise, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
+for work in fused_dispatch.WORKS:
+    getattr(fused_elementwise, work)(*fused_dispatch.sample(work, torch.device("cpu"), torch.bfloat16))
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
-    launch_planes.attend_planes(q, visual, text, 0.1)
+    packed_attention_launch.attend_planes(q, visual, text, 0.1)
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, past=past), "cpu")
     for config in (Config(block_m=16), Config(block_m=16, joined=Joined())):
-        launch.attend_triton(q, visual, text, 0.1, config=config)
+        attention_launch.attend_triton(q, visual, text, 0.1, config=config)
 append.append_text(text, text.keys[:, :, :1], text.values[:, :, :1], text.lengths)
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
 channels = Channels(states[:, :, 0], torch.zeros(1, 2, 128, 16), steps, counts)
 packing.steps_of(states, channels, torch.ones(1, 130), torch.full((1,), 130, dtype=torch.int32))
-moments.covariance(states, None, torch.ones(1, 130), torch.bfloat16)
-looks.look(sample_window(torch.device("cpu"), torch.bfloat16))
+covariance.covariance(states, None, torch.ones(1, 130), torch.bfloat16)
+window_attention.window_attention(sample_window(torch.device("cpu"), torch.bfloat16))
 assert all(each.metadata.shared <= 99 << 10 for each in Compiled.found[-2:])  # sm_120 has no more
 q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes, shared"), "cpu")
-launch_planes.attend_planes(q, visual, text, 0.1)
+packed_attention_launch.attend_planes(q, visual, text, 0.1)
 print(*sorted(each.metadata.name for each in Compiled.found))
 """
 FLAT = """
-launch.MULTIPLE = int(sys.argv[2])
-compile_only(launch, arch, "split_kernel", "merge_kernel")
+attention_launch.MULTIPLE = int(sys.argv[2])
+compile_only(attention_launch, arch, "split_kernel", "merge_kernel")
 for pack, d in (("flat", 64), ("flat int8", 128), ("flat keys", 80)):
     q, visual, text = make(Case(torch.bfloat16, N=300, d=d, k=d // 4, pack=pack), "cpu")
-    launch.attend_triton(q, visual, text, 0.1)
+    attention_launch.attend_triton(q, visual, text, 0.1)
     kernel = next(one for one in Compiled.found if one.metadata.name == "split_kernel")
     loads = [line for line in kernel.asm["ptx"].splitlines() if "ld.global.L1::evict_first" in line]
     print(len(loads))

@@ -39,7 +39,7 @@ def test_a_token_waits_for_one_piece_of_a_prompt_at_most(
     engine, now, steps = Engine(tiny_qwen()), [0.0], list[float]()
     layers, over = decoder_layers(engine.vlm.model), threading.Event()
     clocks = SimpleNamespace(perf_counter=lambda: now[0])
-    for module in ("cache.clock", "serving.turns"):
+    for module in ("cache.device_timing", "engine.device_turns"):
         monkeypatch.setattr(f"rotatek.{module}.time", clocks)
     monkeypatch.setattr(scheduler, "LEAST_S", {})
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())

@@ -64,6 +64,7 @@ def test_a_second_turns_picture_is_compressed(wrapper: str, picture: Picture) ->
     assert torch.equal(found[0], wanted[0])  # LoRA begins as nothing
 
 
+@pytest.mark.filterwarnings("ignore:You are calling .generate:UserWarning")  # before 5.24
 @pytest.mark.parametrize("where", ["cpu", "disk"])
 @pytest.mark.parametrize(
     "options",
