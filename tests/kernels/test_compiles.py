@@ -32,7 +32,8 @@ compile_only(append, arch, "append_kernel")
 compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
 compile_only(fused_elementwise, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
 for work in fused_dispatch.WORKS:
-    getattr(fused_elementwise, work)(*fused_dispatch.sample(work, torch.device("cpu"), torch.bfloat16))
+    given = fused_dispatch.sample(work, torch.device("cpu"), torch.bfloat16)
+    getattr(fused_elementwise, work)(*given)
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
     packed_attention_launch.attend_planes(q, visual, text, 0.1)
