@@ -60,7 +60,7 @@ def _describe(store: "PictureStore") -> None:
     """A line a page, and the sum."""
     from rotatek.pictures.indexing import labels_of  # noqa: PLC0415
 
-    rows, full, kept = [("page", "name", "size", "visual tokens", "full", "stored")], 0, 0
+    rows, full, kept = [("page", "name", "size", "visual tokens", "dense", "stored")], 0, 0
     facts = {name: store.facts(name) or {} for name in store.names()}
     for label, name in labels_of(store):
         own = facts[name]
