@@ -132,7 +132,7 @@ $(OLDEST)/.ready: requirements.txt pyproject.toml setup.py | $(VENV)/.ready-test
 	$(BIN)/python -m venv --clear $(OLDEST)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(OLDEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/newest.pth"
-	sed -n 's/^\([a-z]*\)>=\([0-9.]*\),.*/\1 \2/p' requirements.txt | grep -v '^torch \|^triton ' | \
+	sed -n 's/^\([a-z0-9]*\)>=\([0-9.]*\),.*/\1 \2/p' requirements.txt | grep -v '^torch \|^triton ' | \
 		awk '{ print $$1 "==" ($$2 ~ /[.]/ ? $$2 : $$2 ".0") ".*" }' > $(OLDEST)/requirements.txt
 	$(OLDEST)/bin/python $(INSTALL) -r $(OLDEST)/requirements.txt
 	@touch $@

@@ -21,6 +21,7 @@ from benchmarks.full_families import built
 from benchmarks.generate_speed import generate
 from benchmarks.kernels import check
 from benchmarks.kernels.cases import widths
+from kernels import dispatch
 from tests import families
 
 BAR_MS = 8.5  # of a token through `model.generate`, on an H200
@@ -77,6 +78,9 @@ def faults(report: dict[str, Any]) -> list[str]:
         for name, row in found["rows"].items():
             if row["graph_equals_eager"] is False:
                 wrong.append(f"Gemma{part}, {name}: the graph's tokens are not those of steps")
+    if torch.cuda.is_available():
+        reason = dispatch.status("cuda").reason
+        wrong += [] if reason.startswith("GPU kernels are in use") else [reason]
     if (same := report["gemma"]["batch_equals_single"]) < 0.9:
         wrong.append(f"Gemma's batch has {same} of the tokens of single runs")
     for name, row in report["generate"]["rows"].items():

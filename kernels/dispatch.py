@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 TRITON, REFERENCE = "triton", "reference"
 SOLVERS: Final = {
     "subspace": ".solver",
-    "covariance": ".moments",
-    "project": ".moments",
-    "weigh": ".moments",
+    "covariance": ".covariance",
+    "project": ".covariance",
+    "weigh": ".covariance",
     "pack_states": ".packing",
     "steps_of": ".packing",
 }
@@ -79,7 +79,7 @@ class Dispatcher:
         if any(self._faults[form] for form in forms):
             return attend_reference(q, visual, text, scale)
         try:
-            launch = importlib.import_module(".launch", __package__)
+            launch = importlib.import_module(".attention_launch", __package__)
             refusal = self._refusal(launch, q, visual, text)
             if not refusal and not self._fault:
                 with placed(q.device):
@@ -104,15 +104,15 @@ class Dispatcher:
 
     def look(self, seen: Window) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of the attention of a prompt's last queries; see
-        `kernels.window_attention_reference.look_plain`."""
+        `kernels.window_attention_reference.window_attention_plain`."""
         if self.sums_up(seen.keys):
             self._check(seen.keys.device)
             self._check_form(LOOKS, seen.keys.device)
             try:
                 if self.sums_up(seen.keys):
-                    launch = importlib.import_module(".looks", __package__)
+                    launch = importlib.import_module(".window_attention", __package__)
                     with placed(seen.keys.device):
-                        return launch.look(seen)
+                        return launch.window_attention(seen)
             except Exception as error:
                 self._fail_forms([LOOKS], error)
         return window_attention_plain(seen)

@@ -96,7 +96,7 @@ class Passes:
             return None
 
     def _launch(self, work: str, first: Tensor, *rest: Any) -> Tensor:
-        launch = getattr(importlib.import_module(".layers", __package__), work)
+        launch = getattr(importlib.import_module(".fused_elementwise", __package__), work)
         with placed(first.device):
             made: Tensor = launch(first, *rest)
         return made

@@ -175,7 +175,7 @@ def tokens_kernel(
 
 
 def window_attention(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """`kernels.window_attention_reference.look_plain` in two launches, and a sum over programs or
+    """`kernels.window_attention_reference.window_attention_plain` in two launches, and a sum over programs or
     heads each.
 
     Args:

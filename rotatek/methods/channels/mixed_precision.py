@@ -4,7 +4,7 @@ Keys are x = (K - mu) S R, S the queries' root mean square over sqrt(d): there t
 channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are
 (V - mu_v) S_o U in the output projection's metric, and U^T S_o^-1 turns the sum back. Tokens count
 by the power `TOKEN_POWER` of the attention that the prompt's last queries give them, and heads by
-what an error of theirs does to the output (`looks`): one budget serves Keys and Values.
+what an error of theirs does to the output (`importance`): one budget serves Keys and Values.
 
 Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
 for the channels that got bits; a row's scale and its channel's step are one number. With a
@@ -140,7 +140,7 @@ def window_of(layers: LayerGroup) -> Window:
 
 
 def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
-    """`looks` of layers alike, worked out once; window: theirs, if the caller has it."""
+    """`importance` of layers alike, worked out once; window: theirs, if the caller has it."""
 
     def make() -> Importance:
         rows = [entering(part) for part in layers.parts]
