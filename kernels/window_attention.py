@@ -175,8 +175,8 @@ def tokens_kernel(
 
 
 def window_attention(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """`kernels.window_attention_reference.window_attention_plain` in two launches, and a sum over programs or
-    heads each.
+    """`kernels.window_attention_reference.window_attention_plain` in two launches, and a sum over
+    programs or heads each.
 
     Args:
         seen: of half-precision states with last strides of 1.

@@ -42,7 +42,8 @@ class Sequence:
             has left.
         plan: the prompt's token plan.
         embedded: the prompt.
-        recorder, attention: see its queries.
+        recorder: sees its queries, for figures.
+        attention: sees them, for the overlay.
         prefill_ms: at first the vision tower's share.
 
     Attributes:

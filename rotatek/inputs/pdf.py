@@ -20,10 +20,11 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 from PIL import Image
 
 from rotatek import errors
-from rotatek.inputs.request import MAX_IMAGES, open_image, read_file
+from rotatek.inputs.request import open_image, read_file
 
 MAX_PDF_BYTES: Final = 100 * 1000 * 1000
 MAX_PAGES: Final = 2_000
+PAGES_OF_A_QUESTION: Final = 8
 DOTS: Final = 150  # an inch
 LONGEST_SIDE: Final = 2_000  # pixels of a drawn page
 PAGE_S: Final = 20.0  # to draw one page
@@ -168,7 +169,7 @@ def pictures_of(path: os.PathLike[str]) -> list[Image.Image]:
         UserError: for a file or a page that cannot be read.
     """
     with PdfFile(path) as file:
-        if file.pages > MAX_IMAGES:
+        if file.pages > PAGES_OF_A_QUESTION:
             raise errors.PdfManyPages
         found = []
         for page in file:

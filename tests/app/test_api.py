@@ -252,7 +252,7 @@ def test_what_is_no_call_is_answered_with_how_to_call(address: str, body: bytes)
 BAD_FILES = [
     (b"", "There is no image yet"),
     (b"hello", "The file is not an image"),
-    (b"GIF89a" + bytes(64), "This image format is not supported"),
+    (b"8BPS" + bytes(64), "This image format is not supported"),
     (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "This image format is not supported"),
     (b"%PDF-1.7", "This image format is not supported"),
     (b"\x89PNG\r\n\x1a\n" + bytes(40), "The image is damaged"),

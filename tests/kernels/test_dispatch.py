@@ -286,7 +286,7 @@ def test_looks_that_fail_are_summed_in_plain_pytorch(
         mass, spread, squares = window_attention_plain(seen)
         return mass, 1.1 * spread, squares
 
-    fake = SimpleNamespace(look=look)
+    fake = SimpleNamespace(window_attention=look)
     monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
     monkeypatch.setattr(dispatch, "sample_window", lambda *given: disguised)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

@@ -96,13 +96,13 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_read(
 ) -> None:
     (folder / "cut.png").write_bytes((folder / "one.png").read_bytes()[:200])
     (folder / "words.png").write_text("no picture, whatever it is called")
-    (folder / "moving.gif").write_bytes(b"GIF89a" + bytes(40))
+    (folder / "layers.png").write_bytes(b"8BPS" + bytes(40))
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7 and nothing else")
     assert run("index", folder, "--store", tmp_path / "store") == 1
     out, err = capsys.readouterr()
     assert out.startswith("2 pages, 2 read now: ") and out.endswith("; 4 could not be read\n")
     assert "cut.png: The image is damaged" in err and "words.png: The file is not an image" in err
-    assert "moving.gif: This image format" in err and "broken.pdf: The PDF is damaged" in err
+    assert "layers.png: This image format" in err and "broken.pdf: The PDF is damaged" in err
     assert "README" not in err
 
 
