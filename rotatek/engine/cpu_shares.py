@@ -3,10 +3,16 @@
 One prompt is not read twice as fast by two cores, and every visitor's thread that uses both has to
 start a helper first: 16 clients of the embedded model, two at a time with one core each, took .67
 of the time that they took one after the other with two. Each piece takes its share anew in every
-layer, so that somebody who is alone has all of them.
+layer, so that work that is alone has all of them.
+
+Cores that other processes keep busy are left out: a small operation on two threads waits for the
+slower one, and beside a busy neighbour that is most of its time.
 """
 
+import math
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -17,6 +23,51 @@ from rotatek.engine.device_turns import DeviceTurns
 
 AVAILABLE: Final = torch.get_num_threads()  # asked before anybody has taken a share
 WIDEST: Final = 4  # cores that one prompt still makes good use of
+SAMPLE_S: Final = 0.2  # between two looks at what other processes do
+STAT: Final = "/proc/stat"  # of Linux; elsewhere neighbours are not seen
+
+
+class Neighbours:
+    """How many of the machine's cores other processes do not use.
+
+    Args:
+        stat: the file with the kernel's counters of processor time.
+    """
+
+    def __init__(self, stat: str = STAT) -> None:
+        self._stat, self._lock = stat, threading.Lock()
+        self._cores = os.cpu_count() or 1
+        self._last = self._read()
+        self._next = time.monotonic() + SAMPLE_S
+        self._free = math.inf
+
+    def free_cores(self) -> float:
+        """Over the last sample of at least `SAMPLE_S`; infinity where nothing is known."""
+        if time.monotonic() >= self._next and self._lock.acquire(blocking=False):
+            try:
+                self._sample()
+            finally:
+                self._lock.release()
+        return self._free
+
+    def _sample(self) -> None:
+        now, before = self._read(), self._last
+        self._last, self._next = now, time.monotonic() + SAMPLE_S
+        if now is None or before is None or now[0] <= before[0]:
+            return
+        whole, idle, own = (new - old for new, old in zip(now, before, strict=True))
+        self._free = self._cores * min(1.0, max(0.0, (idle + own) / whole))
+
+    def _read(self) -> tuple[float, float, float] | None:
+        """Seconds of all cores together, idle ones, and this process's own."""
+        try:
+            with open(self._stat, encoding="ascii") as file:
+                counted = [int(word) for word in file.readline().split()[1:9]]
+            tick = os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, AttributeError):
+            return None
+        own = time.process_time()
+        return sum(counted) / tick, (counted[3] + counted[4]) / tick, own
 
 
 class CpuShares:
@@ -24,10 +75,11 @@ class CpuShares:
 
     Args:
         count: threads that torch may use.
+        neighbours: what other processes leave of the machine.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, neighbours: Neighbours | None = None) -> None:
+        self.count, self.neighbours = count, neighbours or Neighbours()
         self._prompts = DeviceTurns(max(2, count // WIDEST))
         self._working = 0
         self._changed = threading.Condition()
@@ -56,7 +108,8 @@ class CpuShares:
 
     def share(self) -> None:
         """Let this thread's operations use as many cores as are its share."""
-        torch.set_num_threads(max(1, self.count // max(1, self._working)))
+        free = round(min(self.count, self.neighbours.free_cores()))
+        torch.set_num_threads(max(1, free // max(1, self._working)))
 
     def wait_for_all(self, seconds: float) -> None:
         """Until nobody works, or so many seconds are over."""

@@ -1,17 +1,19 @@
 """Prompts beside each other on a processor: shares of its cores, and nobody's answer changes."""
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rotatek.bridge.attention import pause
-from rotatek.engine import scheduler
-from rotatek.engine.cpu_shares import CpuShares
+from rotatek.engine import cpu_shares, scheduler
+from rotatek.engine.cpu_shares import CpuShares, Neighbours
 from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
 from rotatek.models import VisionLanguageModel, memory
@@ -19,6 +21,8 @@ from tests.fixtures import Picture
 from tests.soak import resident_megabytes
 from tests.tiny import TINY
 from tests.unit.test_serving import at_once, ids, of_every_form
+
+UNKNOWN = Neighbours("/no/such/file")  # so that other processes of this machine change nothing
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +38,7 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
 
 
 def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
-    cores = CpuShares(4)
+    cores = CpuShares(4, UNKNOWN)
     inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
 
     def read() -> None:
@@ -68,8 +72,42 @@ def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
     assert seen == [2, 2] and third.is_set()
 
 
+def test_cores_of_busy_neighbours_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four cores two others' work takes two; later it takes all, and one thread stays."""
+    stat, clock, own = tmp_path / "stat", [0.0], [0.0]
+    fake = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: own[0])
+    monkeypatch.setattr(cpu_shares, "time", fake)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def after(user: float, idle: float) -> None:
+        """Seconds of all cores together since the start."""
+        stat.write_text(f"cpu {int(user * tick)} 0 0 {int(idle * tick)} 0 0 0 0 0 0\n")
+
+    after(0, 0)
+    cores = CpuShares(4, Neighbours(str(stat)))
+    cores.share()
+    assert torch.get_num_threads() == 4  # nothing is known yet
+    clock[0], own[0] = 1.0, 1.0
+    after(3, 1)  # ours 1, others' 2, idle 1: two cores are ours
+    cores.share()
+    assert torch.get_num_threads() == 2
+    with cores.work(), cores.work():
+        assert torch.get_num_threads() == 1  # each has a half
+    clock[0] = 2.0
+    after(7, 1)  # others took everything
+    cores.share()
+    assert torch.get_num_threads() == 1
+    clock[0] = 3.0
+    after(7, 5)  # and are gone
+    cores.share()
+    assert torch.get_num_threads() == 4
+
+
 def test_a_step_waits_for_prompts_but_not_for_long() -> None:
-    cores = CpuShares(2)
+    cores = CpuShares(2, UNKNOWN)
     started = time.perf_counter()
     cores.wait_for_all(60)
     with cores.prompt():
@@ -79,7 +117,7 @@ def test_a_step_waits_for_prompts_but_not_for_long() -> None:
 
 
 def test_a_failure_gives_its_place_back() -> None:
-    cores = CpuShares(2)
+    cores = CpuShares(2, UNKNOWN)
     for _ in range(5):
         with pytest.raises(ValueError, match="no"), cores.prompt():
             raise ValueError("no")
@@ -92,7 +130,7 @@ def test_answers_beside_each_other_are_those_given_alone(
     work = of_every_form(picture, 20)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
-    engine.scheduler.cores = cores = CpuShares(2)
+    engine.scheduler.cores = cores = CpuShares(2, UNKNOWN)
     most, reading = [0], set[int]()
 
     def look(*_: object) -> None:
@@ -109,7 +147,7 @@ def test_answers_beside_each_other_are_those_given_alone(
 
 def test_stop_ends_a_prompt_that_shares_the_cores(vlm: VisionLanguageModel) -> None:
     served, stop = scheduler.Scheduler(vlm), threading.Event()
-    served.cores = cores = CpuShares(4)
+    served.cores = cores = CpuShares(4, UNKNOWN)
     with pytest.raises(Stopped), served.prefill(stop):
         with cores.work():
             pause()
