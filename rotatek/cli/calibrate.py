@@ -9,7 +9,7 @@ from rotatek.cli.answers import passing, say
 from rotatek.cli.request_arguments import Removed, add_request, load_model, progress, rows_of
 from rotatek.errors import UserError
 
-ONE: Final = "Leave it out: one process reads all prompts."
+ONE: Final = "One process reads all prompts."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ class Removed(argparse.Action):
         Raises:
             UserError: always.
         """
-        raise UserError(f"{self.option_strings[0]} was removed. {self.const}")
+        raise UserError(f"Leave out {self.option_strings[0]}, which was removed. {self.const}")
 
 
 class Row(NamedTuple):

@@ -22,7 +22,8 @@ IMAGE = ROOT / "assets" / "examples" / "receipt.png"
 PROGRAM = """
 import sys, time
 from rotatek.engine.engine import Engine
-from rotatek.page import catalogue, server
+from rotatek.page import server
+from rotatek.service import model_list
 from tests.tiny import tiny_qwen
 
 class Slow(Engine):
@@ -33,7 +34,7 @@ class Slow(Engine):
             yield event
 
 vlm = tiny_qwen()
-offer = [catalogue.Model("tiny", "Tiny", "tiny")]
+offer = [model_list.Model("tiny", "Tiny", "tiny")]
 server.service_here = lambda: server.Service(offer, lambda source: Slow(vlm))
 server.main()
 """

@@ -130,8 +130,11 @@ def test_a_stored_cache_answers_further_questions(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["evaluate", "--jobs", "2"], "--jobs was removed. Start N processes with --part 1/N"),
-        (["calibrate", "--out", "x", "--jobs", "2"], "--jobs was removed. Leave it out"),
+        (
+            ["evaluate", "--jobs", "2"],
+            "--jobs, which was removed. Start N processes with --part 1/N",
+        ),
+        (["calibrate", "--out", "x", "--jobs", "2"], "--jobs, which was removed. One process"),
     ],
 )
 def test_a_removed_flag_names_the_other_way(

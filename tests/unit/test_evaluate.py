@@ -423,7 +423,9 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
         command("--tables", "budget")
     with pytest.raises(SettingError, match="--questions"):
         command("--questions", "0")
-    with pytest.raises(UserError, match="--jobs was removed. Start N processes with --part 1/N"):
+    with pytest.raises(
+        UserError, match="--jobs, which was removed. Start N processes with --part 1/N"
+    ):
         command("--jobs", "2")
     with pytest.raises(SettingError, match="--part"):
         command("--part", "3/2")
