@@ -84,7 +84,7 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     """
     found = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), None)
     if found is None:
-        raise ModelUnsupported(f"{type(model).__name__} is no model of transformers.")
+        raise ModelUnsupported(f"{type(model).__name__} is no model of transformers. Give one.")
     return found
 
 

@@ -83,7 +83,7 @@ class Row(NamedTuple):
             return self.question
         pieces = str(self.question).split(mark) if mark else []
         if len(pieces) != 2:
-            raise UserError(f"The question has to hold {mark!r} once: --place says so.")
+            raise UserError(f"Write {mark!r} once in the question, where --place puts the picture.")
         return pieces[0], PICTURE, pieces[1]
 
 

@@ -69,7 +69,7 @@ def test_a_picture_stands_first_unless_told(
     assert made[1].messages[0].parts == ("In ", PICTURE, " what is it?")
     capsys.readouterr()
     assert command.main([*asked, "--place", "<image>"]) != 0
-    assert "has to hold '<image>' once" in capsys.readouterr().err
+    assert "Write '<image>' once" in capsys.readouterr().err
 
 
 def test_ask_json_has_every_field(image: str, capsys: pytest.CaptureFixture[str]) -> None:
