@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from PIL.Image import Image
@@ -270,6 +270,8 @@ class RemoteEngine(Engine):
     Args:
         handle: of a deployment of `rotatek.cluster.replica.Replica`.
     """
+
+    lookahead: ClassVar[int] = 0  # a replica holds the cache
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle

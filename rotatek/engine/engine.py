@@ -14,6 +14,7 @@ import threading
 from collections import abc
 from collections.abc import Generator, Iterator, Mapping
 from functools import partial
+from typing import ClassVar
 
 from PIL import Image
 
@@ -55,7 +56,12 @@ class Engine:
     with the answer's whole room reserved (and counted) up front. Not for ZeroGPU.
 
     Raises on construction: the errors of `rotatek.models.load`.
+
+    Class attributes:
+        lookahead: tokens past an answer's limit that `Conversation.shorten` can take back.
     """
+
+    lookahead: ClassVar[int] = 1
 
     def __init__(
         self,

@@ -170,7 +170,7 @@ class ChatApp:
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
-        reply = Reply(call, room_of(engine))
+        reply = Reply(call, room_of(engine), engine.lookahead)
         pieces = self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
             if call.stream:

@@ -115,7 +115,7 @@ class FollowUps:
         self, engine: Engine, call: Call, stop: StopFlag, found: WaitingConversation | None
     ) -> tuple[WaitingConversation, Iterator[Event]]:
         request = call.request
-        longest = min(request.max_new_tokens + 1, MAX_NEW_TOKENS)
+        longest = min(request.max_new_tokens + engine.lookahead, MAX_NEW_TOKENS)
         if found is not None:
             asked = request.messages[-1]
             parts: Any = asked.parts  # `follow` takes a text, or texts and places

@@ -61,12 +61,14 @@ class Reply:
     Args:
         call: what is answered.
         room: tokens of prompt and answer together, at most.
+        lookahead: tokens past the limit that tell whether the answer is complete.
         is_warm: whether a follow-up went on from its own cache.
         cached: tokens of the prompt that the cache held.
     """
 
     call: Call
     room: int = MAX_NEW_TOKENS
+    lookahead: int = 1
     is_warm: bool = False
     cached: int = 0
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
@@ -74,7 +76,7 @@ class Reply:
     text: str = ""
 
     def __post_init__(self) -> None:
-        self.longest, self.left = self.call.length + 1, self.room
+        self.longest, self.left = self.call.length + self.lookahead, self.room
         self._begin()
 
     def _begin(self) -> None:
