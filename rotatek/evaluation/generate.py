@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import decode
+from rotatek.engine.event_builder import text_of
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import Request
-from rotatek.inputs.text_files import whole_characters
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import collate
@@ -28,7 +28,7 @@ def generate(
         rows = by_sample(vlm, [step.tokens for step in steps])
     finally:
         release(cache)
-    return [text_of(vlm, tokens) for tokens in rows]
+    return [text_of(vlm, tokens).strip() for tokens in rows]
 
 
 def by_sample(vlm: VisionLanguageModel, steps: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -37,8 +37,3 @@ def by_sample(vlm: VisionLanguageModel, steps: Sequence[Sequence[int]]) -> list[
         [token for token in sample if token >= 0 and token not in vlm.stop_ids]
         for sample in zip(*steps, strict=True)
     ]
-
-
-def text_of(vlm: VisionLanguageModel, tokens: Sequence[int]) -> str:
-    """New tokens as text."""
-    return whole_characters(vlm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()

@@ -19,10 +19,11 @@ from transformers.cache_utils import Cache
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.engine import recovery
 from rotatek.engine.decode import decode
+from rotatek.engine.event_builder import text_of
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.engine.rows import decode_caches
 from rotatek.errors import UserError
-from rotatek.evaluation.generate import by_sample, text_of
+from rotatek.evaluation.generate import by_sample
 from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import LONG_TOKENS, SHORT_TOKENS, Item, Suite
@@ -303,6 +304,6 @@ class Runner:
         """Each question's new tokens, as texts, into the journal."""
         name = setting_id(settings)
         self.journal.add(
-            Answer(name, item.name, text_of(self.vlm, tokens), len(tokens), share)
+            Answer(name, item.name, text_of(self.vlm, tokens).strip(), len(tokens), share)
             for item, tokens in zip(batch.items, rows, strict=True)
         )

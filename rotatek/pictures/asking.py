@@ -11,6 +11,7 @@ from rotatek.bridge.attention import StopFlag
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
+from rotatek.engine.event_builder import text_of
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
 from rotatek.methods.channels.store import Store
@@ -153,7 +154,7 @@ class Asker:
             error = _said(failure)
         if error:
             return Answer(name, "", 0.0, 0, error)
-        text = self.vlm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        text = text_of(self.vlm, tokens).strip()
         return Answer(name, text, math.exp(total / max(len(tokens), 1)), len(tokens))
 
 
