@@ -7,9 +7,10 @@ import asyncio
 import base64
 import gc
 import io
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import openai
@@ -22,6 +23,8 @@ from tests.server.conftest import uri
 # Warnings of other people's packages are theirs.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUESTION = "What is it?"
+
+Result = TypeVar("Result")
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +48,12 @@ def png(image: Image.Image) -> bytes:
 def content(image: Image.Image, **more: Any) -> list[dict[str, Any]]:
     address = {"url": uri(image)} | more
     return [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": address}]
+
+
+def in_a_thread(work: Coroutine[Any, Any, Result]) -> Result:
+    """Playwright's loop may be running in the test's own thread: run in another one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @pytest.fixture
@@ -71,7 +80,7 @@ def test_the_official_client_asynchronous(address: str, shown: Image.Image, expe
             assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 9
             return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
 
-    assert asyncio.run(ask()) == expected
+    assert in_a_thread(ask()) == expected
 
 
 def test_the_official_clients_stream_helper(client: Any, shown: Image.Image, expected: str) -> None:
@@ -174,7 +183,7 @@ def test_pydantic_ai(address: str, shown: Image.Image, expected: str) -> None:
         async with agent.run_stream(asked) as stream:
             assert (await stream.get_output()).strip() == expected.strip()
 
-    asyncio.run(run())
+    in_a_thread(run())
 
 
 def test_what_a_browsers_page_sends(address: str, shown: Image.Image, expected: str) -> None:
