@@ -20,7 +20,8 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
-FEW: Final = 3  # that a kernel has room for, at least: 24 bytes a token and head, evenly
+FEW: Final = 3  # fewest granules that a kernel has registers for: 24 bytes a token and head
+Partials = tuple[Tensor, Tensor | None, Tensor | None]  # sums, log2 maxima and masses of splits
 
 
 @dataclass(frozen=True)
@@ -151,18 +152,14 @@ def attend_planes(
     early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
-    rows = B * Hq * splits
-    scratch = None if splits == 1 else out.new_empty(rows * (d + 2), dtype=torch.float32)
-    parts = (out, None, None)
-    if scratch is not None:
-        parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
+    partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits, d)
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, *past_of(text),
-        visual.mean, visual.value_mean, *parts,
+        visual.mean, visual.value_mean, *partials,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
@@ -171,7 +168,7 @@ def attend_planes(
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
-        _merge(q, out, parts, splits, early)
+        merge_joined(q, out, partials, early)
     return out
 
 
@@ -212,14 +209,25 @@ def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
     return *found, planes.axes, planes.places
 
 
-def _merge(q: Tensor, out: Tensor, parts: tuple[Tensor, ...], splits: int, early: bool) -> None:
-    """Fold the splits by their maxima and masses alone: one program a head and output slice."""
+def partials_of(out: Tensor, splits: int, width: int) -> Partials:
+    """Scratch for `splits` a query head: their sums of `width`, log2 maxima and masses."""
+    rows = out.shape[0] * out.shape[1] * splits
+    scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=out.device)
+    return scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
+
+
+def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> None:
+    """Fold splits that are all live by their maxima and masses alone.
+
+    One program a head and output slice; early: whether it may start before the splits have ended.
+    """
     B, Hq, _, d = q.shape
+    splits = partials[0].numel() // (B * Hq * d)
     padded = max(16, triton.next_power_of_2(d))
     block = min(padded, 32) if B * Hq <= 256 else padded
     width = max(2, triton.next_power_of_2(splits))
     merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *parts, out, q, None, None, None, None, None,
+        *partials, out, q, None, None, None, None, None,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
         D=d, DP=padded, R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,

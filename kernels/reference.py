@@ -16,6 +16,10 @@ MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what k
 EIGHT = 127  # the largest number of a text's 8 bits
 
 
+class Unsupported(ValueError):
+    """A call that the attention kernel cannot compute; says why."""
+
+
 class Visual(NamedTuple):
     """The visual part of one layer's cache, as the attention reads it.
 
