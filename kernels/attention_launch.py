@@ -106,10 +106,11 @@ def attend_triton(
         q: [B, Hq, 1, d].
         visual: the compressed tokens, or None.
         text: the others.
-        scale: what scores are multiplied by.
-        config: in place of the table's, for benchmarks and tests; not for planes.
-        splits: of the visual tokens, in place of the plan's.
-        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+        scale: factor of the scores.
+        config: overrides the table, for benchmarks and tests; not for planes.
+        splits: number of visual splits; the plan's by default.
+        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
+            on.
 
     Raises:
         Unsupported: where `refusal` names a reason.
@@ -165,7 +166,7 @@ def _with_top(visual: Visual) -> Visual:
 
 
 def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
-    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine, where they lie that way."""
+    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine; None for other layouts."""
     found = []
     for cache in caches:
         width = cache.shape[-1]
@@ -261,7 +262,7 @@ def _launch(
 
 
 class _Shared(NamedTuple):
-    """Arguments that both kernels take: tensors, descriptors, strides, and what is compiled in."""
+    """Arguments that both kernels take: tensors, descriptors, strides, compile-time options."""
 
     tensors: tuple[Tensor | None, ...]
     descriptors: tuple[TensorDescriptor | None, ...]

@@ -157,7 +157,8 @@ class Dispatcher:
     ) -> Any:
         """function(*given) on a GPU, or plain(*given) where one of `kernels` must not run.
 
-        Where it fails, the kernels behind the first are at fault, or that one if it is alone.
+        Where it fails, all of `kernels` but the first are disabled; a single one is disabled
+        itself.
         """
         if device.type != "cuda":
             return plain(*given)

@@ -29,7 +29,7 @@ def gate_plain(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def rotate_plain(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries and Keys at their places: qkv [N, 3, H, d], cos and sin [N, d] -> [2, N, H, d]."""
+    """Rotary queries and Keys: qkv [N, 3, H, d], cos and sin [N, d] -> [2, N, H, d]."""
     x = qkv[:, :2].transpose(0, 1).float()
     first, second = x.chunk(2, -1)
     turned = torch.cat([-second, first], -1)

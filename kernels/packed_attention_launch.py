@@ -26,7 +26,7 @@ Partials = tuple[Tensor, Tensor | None, Tensor | None]  # sums, log2 maxima and 
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """How planes are read: tiles of 128 tokens at once, and whether text has splits of its own."""
+    """How planes are read: tiles of 128 tokens at once; `apart`: text has splits of its own."""
 
     tiles: int = 2
     apart: bool = False
@@ -64,7 +64,7 @@ def choose(work: PlanesWork, sms: int) -> PlanesConfig:
 def plan_planes(
     work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
-    """The visual splits of least modelled time, with text apart all that fit, and the text's.
+    """Choose the visual splits of least modelled time; text then fills its splits evenly.
 
     A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
     fast as one, and ROOM have registers. Fitted to an H200's times.
@@ -73,7 +73,7 @@ def plan_planes(
         work: what the call reads.
         sms: multiprocessors.
         config: how planes are read.
-        spread: visual splits, in place of those that are worked out.
+        spread: number of visual splits; chosen by the model of time by default.
     """
     groups = -(-work.N // (TILE * config.tiles))
     if spread is None:
@@ -96,14 +96,14 @@ def plan_planes(
 
 
 def slots_for(widest: int, beside: int = 0) -> int:
-    """Granules that a kernel has room for: 3, or a power of two from 4 to 32.
+    """Granules that a kernel has registers for: 3, or a power of two from 4 to 32.
 
-    Keys' and Values' are at most a factor of two apart. Another size is another kernel, whose
-    compilation takes seconds and keeps a prompt waiting that is the first to need it.
+    The sizes for Keys and for Values are at most a factor of two apart. Each size is compiled
+    separately; that takes seconds, and the first prompt that needs it waits.
 
     Args:
-        widest: granules of the head that has most, of the Keys or the Values.
-        beside: the same of the other ones.
+        widest: granules of the widest head, of the Keys or the Values.
+        beside: the same of the other side.
     """
     if max(widest, beside) <= FEW:
         return FEW
@@ -111,7 +111,7 @@ def slots_for(widest: int, beside: int = 0) -> int:
 
 
 def blocks(slots: int) -> tuple[int, int]:
-    """The room in two blocks, of powers of two: heads with few granules skip the second."""
+    """The granules in two blocks, of powers of two: heads with few granules skip the second."""
     first = 1 << ((slots - 1).bit_length() - 1)
     return first, slots - first
 
@@ -131,10 +131,11 @@ def attend_planes(
         q: [B, Hq, 1, d].
         visual: with key_planes and value_planes.
         text: the other tokens.
-        scale: what scores are multiplied by.
-        config: in place of the default, for benchmarks and tests.
-        splits: of the visual tokens, in place of the plan's.
-        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+        scale: factor of the scores.
+        config: overrides the default, for benchmarks and tests.
+        splits: number of visual splits; the plan's by default.
+        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
+            on.
     """
     B, Hq, _, d = q.shape
     Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
@@ -194,7 +195,7 @@ def _whole(visual: Visual) -> tuple[Visual, bool]:
 
 
 def slots_of(text: Text) -> int:
-    """Tokens of text that there is room for, recent and past."""
+    """Capacity for text tokens, in the ring and in 8 bits."""
     return text.keys.shape[2] + (0 if text.past is None else text.past.data.shape[2])
 
 

@@ -17,8 +17,8 @@ def sample(
 
     Args:
         device: where its tensors are.
-        dtype: of its numbers.
-        k: Key channels that are kept.
+        dtype: of all numbers.
+        k: stored Key channels.
         r: Value channels of a rotated Value cache; None for plain Values.
         narrow: 8-bit Keys and Values (int8) with their scales.
 

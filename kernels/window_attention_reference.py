@@ -15,7 +15,7 @@ from .reference import Text
 
 
 class Window(NamedTuple):
-    """Whose attention is summed up.
+    """The states of a layer and the queries whose attention is summed.
 
     queries: [B, Hq, W, d], the last rows of the text; alive: [B, W] bool, those that are real;
     keys, values: [B, Hkv, N, d] visual tokens; lengths: [B]; text: at full width, or None;
