@@ -1,8 +1,8 @@
-"""Layers of a loaded model whose element-wise work is done in one pass on a GPU
+"""Layers of a loaded model whose element-wise work is one kernel on a GPU
 (`kernels.fused_elementwise`).
 
-A layer keeps its weights and its name; only its class becomes a subclass. Wherever a pass is not
-for it, its own forward or the same in plain PyTorch takes over.
+A layer keeps its weights and its name; only its class becomes a subclass. Where the kernel cannot
+run, the layer's own forward or the same in plain PyTorch does.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ class _Gated(nn.Module):
 
 
 class _Vision(nn.Module):
-    """Attention of a Qwen vision block, whose queries and Keys are rotated to their places."""
+    """Attention of a Qwen vision block, with rotary positions of queries and Keys."""
 
     qkv: nn.Module
     proj: nn.Module
@@ -83,7 +83,7 @@ class _Vision(nn.Module):
 
 def fuse(model: nn.Module) -> None:
     """Let the layers of a model that are known here do their element-wise work in one pass."""
-    made: dict[tuple[type, type], type] = {}  # a layer's own class behind one of the three
+    made: dict[tuple[type, type], type] = {}  # a subclass for each kind and layer class
     for module in model.modules():
         own, kind = type(module), _kind(module)
         if kind is None or isinstance(module, kind):
@@ -94,7 +94,7 @@ def fuse(model: nn.Module) -> None:
 
 
 def _kind(module: nn.Module) -> type[nn.Module] | None:
-    """Which of the three a layer is, if any, by what it holds."""
+    """Which of the three a layer is, if any, by its attributes."""
     has = vars(module).keys() | module._modules.keys() | module._parameters.keys()
     if {"weight", "variance_epsilon"} <= has and type(module).__name__.endswith("RMSNorm"):
         return _Norm
