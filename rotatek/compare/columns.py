@@ -34,8 +34,8 @@ def reducers() -> list[type[ChannelMethod]]:
 def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     """The uncompressed model, dropped tokens alone, and every channel method, at one budget.
 
-    Every method keeps the chosen share of the Key channels (a quarter where the settings leave none
-    out, or more where even that would be too little), and the token share follows from the budget;
+    Every method keeps the chosen share of the Key channels (a quarter where the settings keep all,
+    or more where even that would be too few), and the token share follows from the budget;
     the chosen method keeps its own settings. So all columns but the first keep the same nominal
     share of the visual cache, as the paper counts it.
 
@@ -67,9 +67,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
 def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
     budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
-    if (
-        not made.drops_channels or made.nominal_share < budget
-    ):  # dropping tokens is for what is left
+    if not made.drops_channels or made.nominal_share < budget:  # tokens are dropped for the rest
         made = made.within(budget)
     kept = _share(budget, made.nominal_share)
     return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
@@ -79,9 +77,9 @@ def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> Cha
     """A channel method as its paper has it, with the share of Key channels that `chosen` keeps.
 
     Args:
-        chosen: whose share it is; a quarter where it leaves none out.
+        chosen: its share of channels is used; a quarter where it keeps all.
         method: by its name.
-        options: flat options, of which the method takes its own.
+        options: flat options; those of the method are used.
     """
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
