@@ -33,7 +33,7 @@ class CompressedLayer(CacheLayerMixin):
         self.store: Store | None = None
         self.text: TextBuffer | None = None
         self.span: WindowPositions | None = (
-            None  # where its tokens stand, if its attention has a window
+            None  # the indices of its tokens, if its attention has a window
         )
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -55,7 +55,7 @@ class CompressedLayer(CacheLayerMixin):
         return not self.is_filled
 
     def get_seq_length(self) -> int:
-        """Logical tokens seen, pruned ones included."""
+        """Logical tokens so far, pruned ones included."""
         return self.logical
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class CompressedLayer(CacheLayerMixin):
         self.span = None if span is None else WindowPositions(**span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything this layer holds."""
+        """(kind, tensor) of all tensors of this layer."""
         if self.store is not None:
             yield from self.store.tensors()
         if self.text is not None:
@@ -107,7 +107,7 @@ class CompressedLayer(CacheLayerMixin):
 
     @property
     def follows(self) -> bool:
-        """Whether a further token leaves what may be seen as it should be."""
+        """Whether the window needs no update for a further token."""
         if self.span is None or self.logical < self.span.width:
             return True
         return self.text is not None and self.text.tables is not None
@@ -144,7 +144,7 @@ class CompressedLayer(CacheLayerMixin):
 
 
 def not_assisted() -> UserError:
-    """The refusal of drafts, by an assistant or looked up in the prompt."""
+    """The refusal of drafts, by an assistant or by prompt lookup."""
     return ModeUnsupported(
         "Assisted decoding does not work with a compressed cache. Leave out the assistant, or "
         "`prompt_lookup_num_tokens`."
@@ -152,7 +152,7 @@ def not_assisted() -> UserError:
 
 
 class AttendingCache(Cache):
-    """A cache whose layers attend themselves: a model's call that carries one is ours."""
+    """A cache whose layers compute attention: a model's call that carries one is compressed."""
 
     attends: ClassVar = True
 
@@ -161,10 +161,10 @@ class AttendingCache(Cache):
 
 
 class RewindableCache(AttendingCache):
-    """A cache of compressed layers whose text can keep its addresses and forget what it added."""
+    """A cache of compressed layers whose text can keep its addresses and undo its additions."""
 
     def reserve(self, tokens: int) -> bool:
-        """Keep every address, with room for `tokens` more where little is left: whether it was."""
+        """Make capacity for `tokens` more if little is free; whether no tensor had to move."""
         grown = False
         for layer in self.layers:
             text = layer.text

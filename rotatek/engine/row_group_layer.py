@@ -368,7 +368,7 @@ class RowGroupLayer:
         if self._kept(self._longest + self._grown + 1) > self.room:
             if self.static:
                 raise ModeUnsupported(
-                    "The answer outgrew the room reserved for it. Ask again with fewer new tokens."
+                    "The answer outgrew its reserved memory. Ask again with fewer new tokens."
                 )
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
