@@ -1,4 +1,4 @@
-"""How RotateK's layers are filled: rotated together, trimmed to their widths, stored in 8 bits.
+"""Fills RotateK's layers: rotated together, trimmed to their widths, stored in 8 bits.
 
 Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu; F and B follow from the
 weighting, as `rotatek.methods.channels.rotatek` says.
@@ -50,9 +50,10 @@ class RotateKStore(PendingStore):
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers alike, taken as one whose samples are the first one's, then the second's, ...
+    """Layers of one shape as a single one, whose samples are the first layer's, then the
+    second's...
 
-    What follows from them is kept with the first one's states, for every cache they fill.
+    Results are cached with the first layer's states, for every cache that is filled from them.
     """
 
     parts: Sequence[LayerStates]
@@ -62,7 +63,7 @@ class LayerGroup:
         return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
 
     def of(self, name: str) -> Tensor:
-        """That field of all states, [L * B, ...]: joined anew, so that it goes when it was used."""
+        """That field of all states, [L * B, ...]: joined on each call, so that it can be freed."""
         each = [getattr(part, name) for part in self.parts]
         return each[0] if len(each) == 1 else torch.cat(each)
 
@@ -72,7 +73,7 @@ class LayerGroup:
         return stacked if rows == 1 else stacked.repeat_interleave(rows, 0)
 
     def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
-        """Each layer's own part of what was found: a slice where it stays aligned, else a copy."""
+        """Each layer's slice of a result; a copy where the slice is not aligned."""
         rows = len(self.parts[0].keys)
         each = [layered(tensor, rows) for tensor in found.values()]
         for parts in zip(*each, strict=True):
@@ -274,7 +275,7 @@ def _top_basis(
 def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:
     """Trim heads to `keys` and `values` channels each [B, Hkv], then store them as `kind`."""
     if kind != "model":
-        if values is not None:  # a token's scale must not count what is trimmed
+        if values is not None:  # trimmed coordinates must not count in a token's scale
             kept = head_mask(values, visual.values.shape[-1])[:, :, None]
             visual = visual._replace(values=visual.values.masked_fill(~kept, 0.0))
         visual = store_in_eight_bits(visual, held(visual.lengths), kind)
