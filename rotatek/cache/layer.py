@@ -3,13 +3,15 @@
 Lengths are logical (positions come from them), never physical.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from rotatek.bridge.attention import tag
 from rotatek.cache.sliding_window import WindowPositions
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.errors import ModeUnsupported, UserError
@@ -32,21 +34,25 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
-        self.span: WindowPositions | None = (
-            None  # the indices of its tokens, if its attention has a window
-        )
+        self.span: WindowPositions | None = None  # of its tokens, if its attention has a window
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and pass the states on; the attention function stores them."""
+        """Count the tokens and send this layer along to the attention function."""
         self.logical += self.rows if self.pending else key_states.shape[2]
-        return key_states, value_states
+        return tag(key_states, self), value_states
+
+    @abstractmethod
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """As `rotatek.bridge.attention.Layer.attend`."""
 
     @property
     def is_filled(self) -> bool:
-        """Whether the prefill has been absorbed."""
+        """Whether the prefill has been stored."""
         return self.text is not None
 
     @property

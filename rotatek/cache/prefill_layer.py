@@ -10,7 +10,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
-from rotatek.bridge.attention import tag
 from rotatek.bridge.fitness import window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
@@ -89,11 +88,6 @@ class PlannedLayer(CompressedLayer):
     def begin_turn(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a later turn, which brings visual tokens."""
         self.plan, self.rows, self.turning = plan, plan.length, True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and send this layer along to the attention function."""
-        keys, values = super().update(key_states, value_states)
-        return tag(keys, self), values
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -210,7 +204,7 @@ class PlannedLayer(CompressedLayer):
         if order is not None:
             if order.longest == 0:
                 return
-            seen = states.once("seen", lambda: states.taken(order))
+            seen = states.cached("seen", lambda: states.taken(order))
         filling, metric = self.filling, None
         if filling.method.weighs_values:
             metric = filling.metrics.of(self.index, module, key)

@@ -49,7 +49,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     budget = chosen.nominal_kv
     pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
     columns = {"baseline": BASELINE}
-    alone = pruner.at(_share(budget, 1.0))
+    alone = pruner.with_keep(_share(budget, 1.0))
     columns[f"{pruner.name} only"] = Settings(tokens=alone, channels=Full())
     for method in reducers():
         plain = at_budget(chosen, pruner, method.name, **options)
@@ -57,7 +57,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
             columns[method.name] = plain
             continue
         columns[method.name] = chosen
-        if chosen.channels.beyond:
+        if chosen.channels.extensions:
             columns[f"{method.name} as in its paper"] = plain
     if chosen not in columns.values() and not chosen.channels.stores_everything:
         columns[chosen.channels.name] = chosen
@@ -68,9 +68,9 @@ def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
     budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
     if not made.drops_channels or made.nominal_share < budget:  # tokens are dropped for the rest
-        made = made.within(budget)
+        made = made.with_share(budget)
     kept = _share(budget, made.nominal_share)
-    return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
+    return Settings(tokens=pruner.with_keep(kept) if kept < 1 else TOKENS.default(), channels=made)
 
 
 def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> ChannelMethod:
@@ -84,7 +84,7 @@ def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> Cha
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
     keep = chosen.channels.of_paper().key_share if chosen.channels.drops_channels else QUARTER
-    return chosen.with_channels(method, **own).channels.of_paper().at(keep)
+    return chosen.with_channels(method, **own).channels.of_paper().with_keep(keep)
 
 
 def _share(budget: float, channel_share: float) -> float:

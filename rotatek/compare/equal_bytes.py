@@ -135,8 +135,8 @@ class Scale:
     ) -> None:
         self.shape = Shape.of(vlm, prompt)
         self.curves: dict[ChannelMethod, tuple[list[float], list[int]]] = {}
-        least = [form.within(0.0) for form in forms]
-        ladders = [[one.within(share) for share in _shares(one)] for one in least]
+        least = [form.with_share(0.0) for form in forms]
+        ladders = [[one.with_share(share) for share in _shares(one)] for one in least]
         rungs = [method for ladder in ladders for method in ladder]
         totals = iter(measured(vlm, prompt, TOKENS.default(), rungs) if rungs else ())
         for one, ladder in zip(least, ladders, strict=True):
@@ -145,7 +145,7 @@ class Scale:
 
     def __call__(self, settings: Settings) -> float:
         """Live bytes."""
-        curve = self.curves.get(settings.channels.within(0.0))
+        curve = self.curves.get(settings.channels.with_share(0.0))
         if curve is None or settings.prunes_tokens:
             return predicted(settings, self.shape)
         return float(np.interp(settings.channels.nominal_share, *curve))
@@ -189,7 +189,7 @@ def matched_live(
     alone = settings_for_budget(Full(), droppers, target, weigh)
     columns = {"baseline": BASELINE, f"{alone.tokens.name} only": alone}
     for name, rival in rivals().items():
-        columns[name] = settings_for_budget(rival.within(0.0), droppers, target, weigh)
+        columns[name] = settings_for_budget(rival.with_share(0.0), droppers, target, weigh)
         if rival.name == chosen.channels.name and rival.form == chosen.channels.form:
             columns[name] = chosen
     for method in reducers():
@@ -198,7 +198,7 @@ def matched_live(
         )
         own = method.name == chosen.channels.name
         columns[method.name] = chosen if own else plain
-        if own and chosen.channels.beyond:
+        if own and chosen.channels.extensions:
             columns[f"{method.name} as in its paper"] = plain
     if chosen not in columns.values():
         columns[f"{chosen.channels.name} as chosen"] = chosen
@@ -223,7 +223,7 @@ def settings_for_budget(
     whole = TOKENS.default()
     if weigh(Settings(whole, least)) <= SLACK * target:
         return _most(
-            lambda share: Settings(whole, least.within(share)),
+            lambda share: Settings(whole, least.with_share(share)),
             least.nominal_share,
             SLACK * target,
             weigh,
@@ -236,7 +236,7 @@ def settings_for_budget(
 
 
 def _dropped(pruner: TokenPruner, method: ChannelMethod, share: float) -> Settings:
-    return Settings(pruner.at(share), method)
+    return Settings(pruner.with_keep(share), method)
 
 
 def _most(made: Callable[[float], Settings], low: float, target: float, weigh: Weigh) -> Settings:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from rotatek.bridge.attention import tag
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -40,11 +39,6 @@ class BatchLayer(CompressedLayer):
     def is_filled(self) -> bool:
         """Always: rows come from caches that are."""
         return True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and send this layer along to the attention function."""
-        keys, values = super().update(key_states, value_states)
-        return tag(keys, self), values
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable

@@ -183,8 +183,12 @@ class Method(ABC):
         """The share `keep`; 1 for a method that has no such option."""
         return float(getattr(self, "keep", 1.0))
 
-    def at(self, keep: float) -> Self:
+    def with_keep(self, keep: float) -> Self:
         """The same method keeping another share, where it has one."""
         has_keep = any(one.name == "keep" for one in fields(self))
         changes: Mapping[str, Any] = {"keep": keep} if has_keep else {}
         return replace(self, **changes)
+
+    def at(self, keep: float) -> Self:
+        """The older name of `with_keep`, for one release."""
+        return self.with_keep(keep)

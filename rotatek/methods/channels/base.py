@@ -63,11 +63,13 @@ class LayerStates:
         keys, values = rows.gather(self.keys), rows.gather(self.values)
         return replace(self, keys=keys, values=values, lengths=rows.lengths, made={})
 
-    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """`make()`, called by the first who asks for `what` of these states."""
+    def cached(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, computed once for each `what` of these states."""
         if what not in self.made:
             self.made[what] = make()
         return self.made[what]
+
+    once = cached  # the older name
 
 
 @dataclass(frozen=True)
@@ -216,26 +218,38 @@ class ChannelMethod(Method):
         return False
 
     @property
-    def beyond(self) -> str:
+    def extensions(self) -> str:
         """The extensions of the method's paper in these options, in a few words; or nothing."""
         return ""
 
     @property
     def form(self) -> str:
         """What tells this form of the method from its plain one, in titles; or nothing."""
-        return self.beyond
+        return self.extensions
 
-    def within(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """The same method at the nominal share `share`, or as near to it as it can be.
 
-        Here by `at`, which nominal shares follow in a line; a method with steps takes the largest
-        that does not pass it.
+        Here by `with_keep`, which nominal shares follow in a line; a method with steps takes the
+        largest that does not pass it.
         """
-        least, all_of_it = self.at(SMALLEST_KEEP).nominal_share, self.at(1.0).nominal_share
+        least, all_of_it = (
+            self.with_keep(SMALLEST_KEEP).nominal_share,
+            self.with_keep(1.0).nominal_share,
+        )
         if all_of_it <= least:
             return self
         place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
-        return self.at(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
+        return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
+
+    def within(self, share: float) -> Self:
+        """The older name of `with_share`, for one release."""
+        return self.with_share(share)
+
+    @property
+    def beyond(self) -> str:
+        """The older name of `extensions`, for one release."""
+        return self.extensions
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:
@@ -265,7 +279,7 @@ class ChannelMethod(Method):
 
     def stored(self, head: HeadStates, k: int) -> Visual:
         """The decoded form of a head that keeps k channels, compressed without other heads."""
-        alone = self.for_figures().at(k / head.keys.shape[-1])
+        alone = self.for_figures().with_keep(k / head.keys.shape[-1])
         return alone.compress(head.as_layer()).read()
 
     def for_figures(self) -> Self:

@@ -85,7 +85,7 @@ class PackedMethod(ChannelMethod):
         """`4 bits`."""
         return f"{self.bits} bits"
 
-    def within(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """As many bits as fit into `share`; the fewest where none do."""
         fit = [bits for bits in BITS if bits / FULL_BITS <= share]
         return replace(self, bits=str(max(fit, default=BITS[0])))

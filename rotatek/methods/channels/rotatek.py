@@ -196,15 +196,15 @@ class RotateK(RotationOptions):
         """`bits`, where they are given."""
         return self.bits
 
-    def at(self, keep: float) -> Self:
+    def with_keep(self, keep: float) -> Self:
         """The same method keeping another share of the channels; of the bits, where it has them."""
         if self.bits is None:
             return replace(self, keep=keep)
         return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
 
-    def within(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """The same method at a nominal share; bits count for Keys and Values alike."""
-        return super().within(share) if self.bits is None else self.at(share)
+        return super().with_share(share) if self.bits is None else self.with_keep(share)
 
     @property
     def adapts(self) -> bool:
@@ -212,7 +212,7 @@ class RotateK(RotationOptions):
         return self.widths == "adaptive" or self.bits is not None
 
     @property
-    def beyond(self) -> str:
+    def extensions(self) -> str:
         """`K + V, adaptive`, or `.75 bits`: the extensions of the paper."""
         parts = [] if self.bits is None else [f"{self.bits:g} bits"]
         parts += ["K + V"] if self.values == "rotate" else []
