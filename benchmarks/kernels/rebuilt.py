@@ -79,7 +79,7 @@ def _places(
     if method == THINK:
         order = torch.rand(B, Hkv, d, device=device, generator=generator).argsort(-1)
         return order[..., :KEPT].contiguous(), None
-    mask = torch.arange(d, device=device) < KEPT  # the same places for all: as many bytes to read
+    mask = torch.arange(d, device=device) < KEPT  # the same indices for all: as many bytes to read
     fill = torch.ones(B, Hkv, N, 1, device=device, dtype=torch.bfloat16)
     return mask.expand(shape).contiguous(), fill
 

@@ -37,11 +37,11 @@ class Bend:
         return np.stack([dx, dy], 1)
 
     def source(self, points: np.ndarray) -> np.ndarray:
-        """Places on the page that `points` [N, 2] of the picture show."""
+        """Points of the page that `points` [N, 2] of the picture show."""
         return _through(self.plane, points) + self.aside(points)
 
     def seen(self, points: np.ndarray) -> np.ndarray:
-        """Places in the picture where `points` [N, 2] of the page are seen."""
+        """Points of the picture that show `points` [N, 2] of the page."""
         back = np.linalg.inv(self.plane)
         out = _through(back, points)
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""What programs print in columns of spaces: headings, cells, commands and summaries, all drawn."""
+"""Output of programs in columns of spaces: random headings, cells, commands and summaries."""
 
 import random
 import string
@@ -121,7 +121,7 @@ def _version(rng: random.Random) -> str:
 
 
 def _few(*choices: str) -> Callable[[random.Random], Make]:
-    """A handful of states, and at times words that nobody foresees."""
+    """A handful of states, and at times random words."""
 
     def scheme(rng: random.Random) -> Make:
         if rng.random() < 0.2:

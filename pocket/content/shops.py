@@ -40,7 +40,7 @@ NUMBERED: Final = (
 
 @dataclass(frozen=True)
 class Shop:
-    """A shop: its name, which may take two lines, and what stands below it."""
+    """A shop: its name, which may take two lines, and the lines below it."""
 
     name: str
     lines: tuple[str, ...]  # the name, as broken

@@ -61,7 +61,7 @@ LANGUAGES: Final = (
 COLOURS: Final = (
     "red blue green black white yellow orange purple brown grey silver navy pink".split()
 )
-SPECIAL: Final = ("money", "rank")  # alike through a document: one currency, places in order
+SPECIAL: Final = ("money", "rank")  # consistent in a document: one currency, ranks in order
 
 
 @lru_cache(maxsize=1)

@@ -86,7 +86,7 @@ def join(base: Tensor, grid: Tensor, plan: Tiling) -> Tensor:
 
 
 def order(plan: Tiling) -> Tensor:
-    """Which feature stands at each visual token, int64 [N]: tile * patches + patch, newline: -1.
+    """The feature of each visual token, int64 [N]: tile * patches + patch, newline: -1.
 
     Found by letting the model's own packing (unpadding, newlines) sort the features' numbers.
     """

@@ -65,7 +65,7 @@ def prefix() -> list[int]:
 
 
 def question_ids(question: str, first: bool) -> list[int]:
-    """What stands between the visual tokens (or the last answer) and the answer."""
+    """The tokens between the visual tokens (or the last answer) and the answer."""
     head = [VISION_END] if first else [*encode("\n"), IM_START, *encode("user\n")]
     return [*head, *encode(question), IM_END, *encode("\n"), IM_START, *encode("assistant\n")]
 

@@ -1,4 +1,4 @@
-"""Small print in columns, letters sent by whoever stands anywhere, comparisons; what is unseen."""
+"""Small print in columns, letters with senders anywhere, comparisons; unseen kinds."""
 
 import random
 

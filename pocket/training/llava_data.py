@@ -105,7 +105,7 @@ def token_of(packing: torch.Tensor, features: int) -> np.ndarray:
     """The visual token that shows each feature, int64 [features + 1]: -1 if none, or of none."""
     shown = np.full(features + 1, -1, np.int64)
     shown[packing.numpy()] = np.arange(len(packing))
-    shown[-1] = -1  # where the row ends stood
+    shown[-1] = -1  # the entry of the row ends
     return shown
 
 

@@ -34,7 +34,7 @@ class TileTrainer(Trainer):
         return build_llava(config, args.seed)
 
     def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """What an update lowers: the first pocket's losses and that of told places."""
+        """The loss of an update: the first pocket's losses and that of attention targets."""
         return super().total(losses[:2]) + self.args.told_weight * losses[2]
 
     def maker(self) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ class Clock:
         self.step, self.before, self.begun = 0, 0.0, time.monotonic()
         self.link_seconds, self.save_seconds = args.link_minutes * 60, args.save_minutes * 60
         self.saved = self.begun
-        self.agreed: float | None = None  # progress as rank 0 has told it, on several ranks
+        self.agreed: float | None = None  # progress as rank 0 has broadcast it, on several ranks
 
     @property
     def elapsed(self) -> float:

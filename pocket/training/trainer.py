@@ -26,7 +26,7 @@ from pocket.training.optimiser import optimisers
 from pocket.training.sample_reuse import distance, echoed, uses
 from pocket.training.schedule import Clock, rate
 
-AGREE_EVERY: Final = 10  # steps between two looks at the clock by all ranks
+AGREE_EVERY: Final = 10  # steps between two checks of the clock by all ranks
 
 
 class Trainer:
@@ -252,7 +252,7 @@ class Trainer:
             dist.barrier()
 
     def longest(self, seconds: float) -> float:
-        """The largest over the ranks: whoever waits for its loaders, all wait for."""
+        """The largest over the ranks: all wait for the rank that waits for its loaders."""
         word = torch.tensor(seconds, device=self.device)
         if self.world > 1:
             dist.all_reduce(word, dist.ReduceOp.MAX)

@@ -1,7 +1,7 @@
 """Small type in columns: an index, a glossary, departures, offers, parts, results, small print.
 
-Dozens to hundreds of entries stand close together, and one of them is asked for: by its name, by
-what stands beside it, by its neighbour, or one that is not there.
+Dozens to hundreds of entries are close together, and questions ask for one of them: by its name, by
+the text beside it, by its neighbour, or one that is not there.
 """
 
 import random
@@ -405,7 +405,7 @@ def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
 
 
 def _about_neighbours(rng: random.Random, page: Page, say: Callable[..., None]) -> None:
-    """What stands above or below, at the top of a column, or in a section."""
+    """Entries above or below, at the top of a column, or in a section."""
     entries, noun = page.entries, page.sort.noun
     for k in rng.sample(range(len(entries) - 1), min(3, len(entries) - 1)):
         one, two = entries[k], entries[k + 1]

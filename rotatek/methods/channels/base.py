@@ -376,6 +376,21 @@ def keep_option(help: str) -> Any:
     )
 
 
+def cache_dtype_option() -> Any:
+    """The option `cache_dtype` of a method that can store visual tokens in 8 bits."""
+    return choice(
+        "model",
+        "Numbers in the cache",
+        "as the model computes, or in 8 bits",
+        [
+            ("model", "as the model computes"),
+            ("fp8", "8-bit floating point"),
+            ("int8", "8-bit integers"),
+        ],
+        place="beyond",
+    )
+
+
 def text_dtype_option() -> Any:
     """The option `text_dtype` of a method that can store text in 8 bits."""
     return choice(
