@@ -77,7 +77,7 @@ def _head(head: list[int], codes: Sequence[Tensor], values: bool) -> Tensor:
     deepest_first = torch.cat(list(reversed(codes))).int()
     digits = torch.cat([(deepest_first[:own] >> 2 * level) & 3 for level, own in enumerate(head)])
     digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, PLACES, GRANULE)
-    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, places]
+    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, digits]
     digits = digits.transpose(2, 3) if values else digits
     shifts = 2 * torch.arange(PLACES, dtype=torch.int32, device=digits.device)
     words = (digits << shifts).sum(-1, dtype=torch.int32)

@@ -21,7 +21,7 @@ LAUNCHED: Final = {  # launches of a kernel's function, by the name it is asked 
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations in its context; what only looks at a tensor's memory anew is none.
+    """Counts operations in its context, without views.
 
     Attributes:
         count: operations so far.

@@ -61,7 +61,7 @@ class Figure(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure and its words: `reading` says what to see, `summary` stands in for the picture."""
+    """A figure and its words: `reading` says what to see, `summary` replaces the picture."""
 
     figure: Figure
     reading: str

@@ -94,14 +94,14 @@ def _spread(rng: random.Random, n: int, top: float) -> list[float]:
 def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
     """The order of a row's values, and whether the lowest and the highest are clear.
 
-        Args:
-            row: One value a category.
-            shown: Whether the figures are printed. Where they are not, 2.5 % of the greatest must lie
-                between two values.
+    Args:
+        row: One value a category.
+        shown: Whether the figures are printed. Where they are not, two values must differ by 2.5 %
+            of the greatest.
 
-        Returns:
-    The indices from the lowest value to the highest; whether the lowest is clear; whether the
-            highest is.
+    Returns:
+        The indices from the lowest value to the highest; whether the lowest is clear; whether the
+        highest is.
     """
     order = sorted(range(len(row)), key=row.__getitem__)
     gap = 0.0 if shown else 0.025 * max(map(abs, row))
