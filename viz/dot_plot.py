@@ -67,7 +67,8 @@ def draw(dots: Sequence[Dot], scale: Scale, rule: tuple[float, str] | None = Non
         left=12,
         **({} if rule is None else _rule(*rule)),
     )  # fmt: skip
-    return Drawing(figure, _reading(dots, scale), _summary(dots, scale))
+    summary = f"Dot plot of {scale.title}. {'; '.join(_spoken(dot, scale) for dot in dots)}."
+    return Drawing(figure, _reading(dots, scale), summary)
 
 
 def _trace(dots: Sequence[Dot], name: str, rows: list[str], scale: Scale, symbol: str) -> dict:
@@ -112,7 +113,3 @@ def _reading(dots: Sequence[Dot], scale: Scale) -> str:
     ends = sorted(dots, key=lambda dot: dot.value, reverse=scale.more_is_better)
     better = "Further right is better" if scale.more_is_better else "Further left is better"
     return f"{better}: from {_spoken(ends[0], scale)}, to {_spoken(ends[-1], scale)}."
-
-
-def _summary(dots: Sequence[Dot], scale: Scale) -> str:
-    return f"Dot plot of {scale.title}. " + "; ".join(_spoken(dot, scale) for dot in dots) + "."

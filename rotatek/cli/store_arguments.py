@@ -3,7 +3,6 @@
 import argparse
 import csv
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,18 +97,12 @@ def ask_store(args: argparse.Namespace) -> int:
     failed = 0
     with ExitStack() as stack:
         table = None if args.csv is None else _Table(stack, Path(args.csv))
-        for label, answer in _labelled(labels, answers):
+        for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
             _print(label, answer, args.json)
             if table is not None:
                 table.add(label, answer)
     return 1 if failed else 0
-
-
-def _labelled(
-    labels: list[tuple[str, str]], answers: "Iterator[Answer]"
-) -> "Iterator[tuple[str, Answer]]":
-    return zip((label for label, _ in labels), answers, strict=True)
 
 
 def _print(label: str, answer: "Answer", as_json: bool) -> None:
