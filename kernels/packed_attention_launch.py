@@ -26,7 +26,7 @@ Partials = tuple[Tensor, Tensor | None, Tensor | None]  # sums, log2 maxima and 
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """How planes are read: tiles of 128 tokens at once; `apart`: text has splits of its own."""
+    """Reading of planes: tiles of 128 tokens at once; `apart`: text has splits of its own."""
 
     tiles: int = 2
     apart: bool = False

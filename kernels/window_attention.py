@@ -1,4 +1,4 @@
-"""What the prompt's last queries do with a layer's tokens, without a score in memory.
+"""Sums of the attention of the prompt's last queries, without a score in memory.
 
 One kernel iterates over the tokens for each query, with o and the sums of p_n^2 (v_n - c) in
 registers; one over the queries for each token, with the softmax of the first kernel. c is the mean

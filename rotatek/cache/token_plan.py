@@ -66,7 +66,7 @@ class TokenPlan:
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
-        """What `finished` makes again, when the prefill is over."""
+        """The argument of `finished` that restores this plan after the prefill."""
         return {name: getattr(self, name) for name in _TOLD}
 
     @classmethod
@@ -262,7 +262,7 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
-    """Where the visual tokens of a processor's output are.
+    """The positions of visual tokens in a processor's output.
 
     Raises:
         ModelUnsupported: where the model has no image token. Use a vision-language model.

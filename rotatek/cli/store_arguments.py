@@ -1,4 +1,4 @@
-"""What `index`, `ask --store` and `store` share: a store of pictures, and its model."""
+"""Shared by `index`, `ask --store` and `store`: a store of pictures, and its model."""
 
 import argparse
 import csv
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """How many bytes pictures may take."""
+    """Limits of the pictures' bytes."""
     parser.add_argument(
         "--memory", default="2GB", metavar="BYTES", help="limit of pages in memory. Default: 2GB"
     )

@@ -121,7 +121,8 @@ def measured(
 
 
 class Scale:
-    """What settings weigh on one prompt: predicted, or between measured points where heads adapt.
+    """The bytes of settings on one prompt: predicted, or interpolated from measurements where heads
+    adapt.
 
     Args:
         vlm: the model.

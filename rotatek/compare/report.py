@@ -21,7 +21,7 @@ METRICS: Final = (
 
 @dataclass
 class Column:
-    """What one column has done so far; times in milliseconds, sizes in bytes."""
+    """One column's results so far; times in milliseconds, sizes in bytes."""
 
     title: str
     settings: Settings

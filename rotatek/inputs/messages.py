@@ -54,13 +54,14 @@ class Message:
 
     @property
     def pictures(self) -> int:
-        """How many pictures it shows."""
+        """The number of its pictures."""
         return sum(part is PICTURE for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a chat template supports. system: system messages; tools: calls and results."""
+    """The features that a chat template supports. system: system messages; tools: calls and
+    results."""
 
     system: Literal["anywhere", "first", "nowhere"]
     tools: bool = False

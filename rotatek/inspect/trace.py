@@ -65,7 +65,7 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """What the trace weighs."""
+        """The trace's bytes."""
         parts = [vars(layer).values() for layer in self.layers]
         return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
 

@@ -82,7 +82,7 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
 
 def _fetched(options: dict[str, Any]) -> str:
-    """What the hub has of a repository, or where it cannot be asked, what the cache holds."""
+    """The hub's copy of a repository, or without a connection, the cached one."""
     source, revision = options["repo_id"], options["revision"]
     try:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
@@ -101,7 +101,7 @@ def _fetched(options: dict[str, Any]) -> str:
 
 
 def _kept(options: dict[str, Any]) -> str | None:
-    """What the cache holds of a repository, if it is enough."""
+    """The cached copy of a repository, if it is complete."""
     try:
         folder = Path(snapshot_download(**options, local_files_only=True))
         whole = "*.safetensors" not in options["allow_patterns"] or _has_weights(folder)

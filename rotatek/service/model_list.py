@@ -1,4 +1,4 @@
-"""What a visitor may choose from: budgets, examples and models."""
+"""A visitor's choices: budgets, examples and models."""
 
 import json
 import os

@@ -224,7 +224,7 @@ class ChannelMethod(Method):
 
     @property
     def form(self) -> str:
-        """What tells this form of the method from its plain one, in titles; or nothing."""
+        """The difference of this form of the method from its plain one, for titles; or nothing."""
         return self.extensions
 
     def with_share(self, share: float) -> Self:

@@ -302,6 +302,6 @@ def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) ->
 
 
 def held(thing: Any) -> Any:
-    """What this method always stores."""
+    """The tensors that this method always stores."""
     assert thing is not None
     return thing

@@ -1,4 +1,4 @@
-"""How RotateK rotates: the options that `rotatek.methods.channels.batched_rotation` computes by.
+"""RotateK's options, by which `rotatek.methods.channels.batched_rotation` computes.
 
 `rotatek.methods.channels.rotatek.RotateK` adds bits and text types, and explains them all.
 """

@@ -52,7 +52,7 @@ class LayerAxes:
 
 
 def of_basis(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> SharedAxes:
-    """What turns states into the coordinates of a basis that was found in a metric, and back.
+    """Transforms states to the coordinates of a basis that was found in a metric, and back.
 
     Args:
         basis: orthonormal columns [..., d, c] in the metric.
