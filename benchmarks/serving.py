@@ -1,4 +1,4 @@
-"""How many clients are answered at once, and how fast: together by the scheduler, and in turns.
+"""Number and speed of clients that are answered at once: together by the scheduler, and in turns.
 
 `serving`: Qwen2.5-VL-7B's shapes with random weights on a GPU, 2,880 visual tokens, 64 clients at
 random times with answers of mixed lengths. Tokens a second against answering in turns and against
@@ -69,7 +69,7 @@ WORDS: Final = "What is written on the document in the middle of the picture and
 
 @dataclass
 class Run:
-    """What one way of answering took."""
+    """The costs of one way of answering."""
 
     answers: int
     seconds: float = 0.0

@@ -134,7 +134,7 @@ def _ribbon(rng: random.Random, ink: Image.Image, severity: float) -> Image.Imag
 
 
 def _bled(rng: random.Random, ink: Image.Image) -> Image.Image:
-    """What is on the back, faint and the wrong way round."""
+    """The print of the back, faint and mirrored."""
     back = ink.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     back = ImageChops.offset(back, rng.randint(-40, 40), rng.randint(20, 200))
     back = scaled_levels(back.filter(ImageFilter.BoxBlur(1)), rng.uniform(0.05, 0.16))

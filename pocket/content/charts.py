@@ -117,7 +117,7 @@ def nice_step(top: float, ticks: int) -> float:
 
 
 def chart_maker(about: Mapping[str, Any]) -> ChartMaker:
-    """What makes the data of a chart about this, in place of `make_data`."""
+    """A function that makes the data of a chart about this, used instead of `make_data`."""
 
     def make(
         rng: random.Random,

@@ -88,7 +88,7 @@ def _bytes(rng: random.Random) -> Make:
 
 
 def _span(rng: random.Random) -> Make:
-    """How long ago or for how long: 5d, 12m, 3d4h, 2 days ago."""
+    """An age or duration: 5d, 12m, 3d4h, 2 days ago."""
     r = rng.random()
     if r < 0.4:
         return lambda r: f"{r.randint(1, 400)}{r.choice('dhms')}"

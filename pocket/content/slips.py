@@ -42,7 +42,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        """What is read of it."""
+        """Its text."""
         return " ".join(cell.text for cell in self.cells)
 
     @property

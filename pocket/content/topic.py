@@ -155,7 +155,7 @@ def topics(held: bool = False) -> tuple[Mapping[str, Any], ...]:
 
 @lru_cache(maxsize=1)
 def charts() -> tuple[Mapping[str, Any], ...]:
-    """What charts are about."""
+    """Subjects of charts."""
     path = Path(__file__).with_name("topics") / "charts.toml"
     return tuple(tomllib.loads(path.read_text(encoding="utf-8"))["chart"])
 

@@ -143,7 +143,7 @@ def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
 
 
 def preprocessor() -> dict[str, Any]:
-    """What the stock Qwen2-VL image processors are to do."""
+    """The settings of the stock Qwen2-VL image processors."""
     return {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",

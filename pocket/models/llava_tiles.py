@@ -23,7 +23,7 @@ READABLE: Final = 0.72  # a base view scaled down further than this teaches no g
 
 @dataclass(frozen=True)
 class Tiling:
-    """How pictures of one size are tiled.
+    """The tiling of pictures of one size.
 
     Attributes:
         rows: Tiles of the grid, downwards.
@@ -52,7 +52,7 @@ class Tiling:
 
     @property
     def base_scale(self) -> float:
-        """How far the base view is scaled, along the axis that loses more."""
+        """The scale of the base view, along the axis that loses more."""
         return self.side / max(self.original)
 
 

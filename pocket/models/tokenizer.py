@@ -60,7 +60,7 @@ def decode(ids: list[int]) -> str:
 
 
 def prefix() -> list[int]:
-    """What comes before the visual tokens of a conversation."""
+    """The text before the visual tokens of a conversation."""
     return [IM_START, *encode("user\n"), VISION_START]
 
 

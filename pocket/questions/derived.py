@@ -193,7 +193,7 @@ def from_table(rng: random.Random, text: str) -> list[Question]:
 
 
 def called(head: str, otherwise: str) -> tuple[str, str]:
-    """What a row is called by its column's head, one and many of them."""
+    """The name of a row by its column's head, singular and plural."""
     one = head.lower() if head.isalpha() else otherwise
     return one, re.sub(r"(?<![aeiou])y$", "ie", one) + "s"
 

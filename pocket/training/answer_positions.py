@@ -43,7 +43,7 @@ def told_places(labels: np.ndarray, document: Document, tokens: np.ndarray) -> n
 
 
 def answers(labels: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Where each answer begins in `labels`, and the answer."""
+    """The start of each answer in `labels`, and the answer."""
     counted = np.concatenate(([False], labels >= 0, [False])).astype(np.int8)
     edges = np.diff(counted)
     for begin, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):

@@ -37,7 +37,8 @@ def batch_size(length: int, cost: int) -> int:
 
 
 def pick_renderer(rng: random.Random, width: int, height: int) -> tuple[str, ...]:
-    """What draws the next document: by the registry's weights, not by the first pocket's needs.
+    """The renderer of the next document: by the registry's weights, not by the first pocket's
+    needs.
 
     That pocket's mixture is a quarter of long receipts, whose type is lost on tiles of this size.
     """

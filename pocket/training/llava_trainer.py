@@ -38,6 +38,6 @@ class TileTrainer(Trainer):
         return super().total(losses[:2]) + self.args.told_weight * losses[2]
 
     def maker(self) -> Callable[..., Any]:
-        """What makes a batch of (index, progress, world)."""
+        """A function from (index, progress, world) to a batch."""
         side = self.model.config.vision_config.image_size
         return partial(make_tiles, self.batch_options(), side)

@@ -80,11 +80,11 @@ class Trainer:
         return build_model(config, args.seed)
 
     def maker(self) -> Callable[..., Any]:
-        """What makes a batch of (index, progress, world)."""
+        """A function from (index, progress, world) to a batch."""
         return partial(make_batch, self.batch_options())
 
     def batch_options(self) -> BatchOptions:
-        """What all batches of this run have in common."""
+        """The common settings of all batches of this run."""
         args = self.args
         return BatchOptions(args.seed, args.cost, args.pages, args.echo, args.alone, args.largest)
 
@@ -127,7 +127,7 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """What an update lowers, of the forward's losses."""
+        """The loss of an update, from the forward's losses."""
         answer, glyph = losses
         return answer + self.args.glyph_weight * glyph
 

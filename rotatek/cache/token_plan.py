@@ -110,7 +110,7 @@ class TokenPlan:
         return self._layout.read_text if self._layout is not None and aside else None
 
     def window_view(self, width: int) -> WindowView:
-        """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
+        """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
         and of its visual rows."""
         if width not in self._sights:
             assert self._layout is not None

@@ -26,7 +26,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
 
 @dataclass(frozen=True)
 class Card:
-    """How each card of a grid is set."""
+    """The style of each card of a grid."""
 
     name: Face
     body: Face

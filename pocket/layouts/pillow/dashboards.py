@@ -158,7 +158,7 @@ def _extras(rng: random.Random, screen: Screen, at: Box, how: tuple) -> None:
 
 
 def _parts(rng: random.Random, screen: Screen, at: Box, how: tuple) -> None:
-    """What a count is made of: smaller figures with a word each, at the card's right."""
+    """The parts of a count: smaller figures with a word each, at the card's right."""
     figure, small, _ = how
     x, y, w, h = at
     n = min(4, int(h / small.line) - 1)

@@ -19,7 +19,7 @@ def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str
 
 
 def days(rng: random.Random, screen: Screen) -> None:
-    """Who or what by days of a week: ticks, shifts or figures, empty where there is nothing."""
+    """People or things by days of a week: ticks, shifts or figures, some of them empty."""
     face, small = screen.body(0.95), screen.body(0.75)
     x, y, right, foot = screen.box
     n, first = rng.randint(3, 6), rng.randrange(7)

@@ -1,4 +1,4 @@
-"""What people photograph and ask about freely: cards, notices, screens, letters, chats, lists.
+"""Everyday photographs: cards, notices, screens, letters, chats, lists.
 
 The content is a plan of `questions.topics`; its questions seldom repeat what is printed beside the
 answer.

@@ -128,7 +128,7 @@ def _families(style: PageStyle) -> Callable[[float, bool, float], Face]:
 
 
 def _issued(letter: Letter, place: str) -> bool:
-    """Who sent it, where this sheet has that; whether it fits."""
+    """The sender, where this sheet has it; whether it fits."""
     rng, right, left = letter.rng, letter.right, letter.left
     if place == "margin":
         return _upright(letter)
@@ -230,7 +230,7 @@ def _signed(letter: Letter, face: Face) -> bool:
 
 
 def _addressed(letter: Letter) -> None:
-    """Who gets it: a person or another firm, with a street and a town, without a label mostly."""
+    """The addressee: a person or another firm, with a street and a town, mostly without a label."""
     rng, face = letter.rng, letter.face()
     name = words.person(rng) if rng.random() < 0.5 else words.company(rng)
     lines = [name, words.address(rng).split(",")[0],
@@ -251,7 +251,7 @@ def _addressed(letter: Letter) -> None:
 
 
 def _headed(letter: Letter) -> None:
-    """What kind of document it is; who sent it is not to be taken for that."""
+    """The kind of document; it must differ from the sender."""
     rng = letter.rng
     kinds = (
         lambda: rng.choice(HEADINGS),

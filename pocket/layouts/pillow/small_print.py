@@ -231,7 +231,7 @@ def _column(page: Page, number: int, x: float, top: float) -> None:
 
 
 def _heads(page: Page, x: float, y: float) -> float:
-    """What the figures of a table are; returns where its rows begin."""
+    """The heads of a table's figures; returns the start of its rows."""
     face = page.body
     for i, (what, _, _) in enumerate(page.sort.parts):
         text = what.title() if page.look % 3 else what.upper()
@@ -241,7 +241,7 @@ def _heads(page: Page, x: float, y: float) -> float:
 
 
 def _slot(page: Page, x: float, i: int) -> float:
-    """Where figure `i` of a row begins: before the name or at the row's end."""
+    """The position of figure `i` of a row: before the name or at the row's end."""
     if page.look % 2 == 0:
         return x + _wide(page) * i
     return x + page.wide - _wide(page) * (len(page.sort.parts) - i)
