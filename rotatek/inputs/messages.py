@@ -150,7 +150,7 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
             if message.pictures or ends or not kept:
                 role = "user"
         elif role == "tool" and (message.pictures or not form.tools):
-            role, parts = "user", _told(message)
+            role, parts = "user", _tool_answer(message)
         elif role == "assistant" and message.calls and not form.tools:
             parts = (*parts, *map(_written, message.calls))
             message = replace(message, calls=())
@@ -159,7 +159,7 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
     return merged(found)
 
 
-def _told(message: Message) -> tuple[Part, ...]:
+def _tool_answer(message: Message) -> tuple[Part, ...]:
     """A tool's answer as a part of the user's message."""
     begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
     return (begin, *message.parts, "</tool_response>")

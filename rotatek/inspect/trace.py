@@ -155,9 +155,9 @@ class TraceRecorder:
         if self.token % self.stride == 0:
             self.answer[layer].append(query[0, :, -1].to(torch.float16, copy=True))
         if layer == len(self.layers) - 1 and len(self.numbers) > MAX_STEPS:
-            self._thin()
+            self._drop_every_second()
 
-    def _thin(self) -> None:
+    def _drop_every_second(self) -> None:
         """Keep every second recorded token, and record half as many from here on."""
         self.stride *= 2
         keep = [i for i, number in enumerate(self.numbers) if number % self.stride == 0]
