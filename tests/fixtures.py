@@ -1,4 +1,4 @@
-"""What shared fixtures hand to tests, as types."""
+"""Types of shared fixtures."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,6 @@ def half(tokens: str) -> dict[str, Any]:
 
 
 def present(value: Value | None) -> Value:
-    """What must be there at this point of a test."""
+    """A value that must not be None at this point of a test."""
     assert value is not None
     return value
