@@ -130,7 +130,7 @@ AnswerDoesNotFit = _refusal(400, "answer_does_not_fit",
     "The image and question leave no room in the model's context for so long an answer. Ask "
     "for fewer new tokens.", "max_tokens", RequestTooLong)
 PlacesUnequal = _refusal(400, "places_unequal",
-    "The text has another number of picture marks than pictures were given. Give one for each mark.")
+    "The text has another number of picture marks than there are pictures. Give one for each.")
 PartUnsupported = _refusal(400, "part_unsupported",
     "Parts of this type are not read. Send texts as text and pictures as image_url, and leave "
     "sound, films and files out.", "messages")
