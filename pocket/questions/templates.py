@@ -263,6 +263,16 @@ def pose(rng: random.Random, page: HasQuestions, kind: str, answer: str, *forms:
     page.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
 
 
+class Asking(HasQuestions, Protocol):
+    """A page in the making with random numbers of its own."""
+
+    rng: random.Random
+
+    def ask(self, kind: str, answer: str, *forms: str) -> None:
+        """Add a question in one of `forms`."""
+        pose(self.rng, self, kind, answer, *forms)
+
+
 def yes_no(rng: random.Random, form: str, truth: bool, **slots: str) -> Question:
     """A question whose answer is yes or no."""
     return ask(rng, form, "yes" if truth else "no", kind="yes_no", **slots)

@@ -19,14 +19,7 @@ from kernels.reference import Text, Unsupported, Visual, append_plain, attend_re
 from kernels.samples import sample, sample_past, sample_window
 from kernels.window_attention_reference import Window, window_attention_plain
 from rotatek.methods import rotation
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
-
-    @property
-    def device(self) -> Any:  # type: ignore[override]  # the disguise
-        return SimpleNamespace(type="cuda", index=0)
+from tests.fixtures import OnGpu
 
 
 def call(dispatcher: Dispatcher) -> torch.Tensor:
@@ -162,10 +155,9 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
         capturing[0] = capture
         assert torch.equal(call(dispatcher), expected())
         assert len(tested) == count
+    text, new = sample_past(torch.device("cpu"), torch.float32)[2], torch.ones(2, 2, 1, 128)
     dispatcher.append(
-        sample_past(torch.device("cpu"), torch.float32)[2],
-        *[torch.ones(2, 2, 1, 128).as_subclass(OnGpu)] * 2,
-        torch.ones(2, dtype=torch.int32),
+        text, new.as_subclass(OnGpu), new.as_subclass(OnGpu), torch.ones(2, dtype=torch.int32)
     )
     assert len(tested) == 2  # 8-bit text has a test of its own
 
