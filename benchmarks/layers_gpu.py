@@ -15,7 +15,7 @@ import torch
 from benchmarks.full_families import qwen
 from benchmarks.serving import SIDES, requests
 from benchmarks.timing import seconds
-from kernels.fused_dispatch import Passes
+from kernels.dispatch import Dispatcher
 from rotatek.models import VisionLanguageModel
 from tests.tiny import tiny_qwen
 
@@ -66,7 +66,7 @@ def layers(tiny: bool = False) -> dict[str, Any]:
     report: dict[str, Any] = {"passes": {}, "attention": {}}
     for name in ("tower", "prompt"):
         one_pass = warm(every[name])
-        with mock.patch.object(Passes, "run", lambda *_: None):
+        with mock.patch.object(Dispatcher, "elementwise", lambda *_: None):
             report["passes"][name] = {"one pass": one_pass, "plain": warm(every[name])}
     for kind in ("cudnn", "flash"):
         torch.backends.cuda.enable_cudnn_sdp(kind == "cudnn")

@@ -1,9 +1,9 @@
-"""Planes as whole codes, channel after channel: the order in which they pack best.
+"""Planes as complete codes, channel after channel: the order in which they compress best.
 
-In memory a word holds one digit of eight tokens that stand 16 apart, and a code's digits lie apart.
-In a file the codes of neighbouring tokens stand side by side, and channels of one depth together:
-four codes a byte of 2-bit channels, two of 4-bit ones, one of deeper ones. It is a permutation of
-the digits, those of the tokens that fill up the last tile among them.
+In memory a word holds one digit of eight tokens 16 apart, and the digits of one code are in
+different words. In a file the codes of neighbouring tokens are adjacent, and so are channels of one
+depth: four codes a byte of 2-bit channels, two of 4-bit ones, one of deeper ones. It is a
+permutation of the digits, those of the tokens that fill up the last tile among them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ A_BYTE = (4, 2, 1, 1)  # codes of each depth
 
 
 def is_dense(counts: Tensor, offsets: Tensor, words: int) -> bool:
-    """Whether heads lie one after the other in so many words, in whole tiles."""
+    """Whether heads follow one another without gaps, in `words` words and complete tiles."""
     sizes = _tile_words(counts)
     tiles = words // max(1, int(sizes.sum()))
     ends = (sizes * tiles).cumsum(0)
@@ -56,7 +56,7 @@ def data_of(codes: Sequence[Tensor], counts: Tensor, values: bool) -> Tensor:
     """`Planes.data` again, on the codes' device.
 
     Raises:
-        ValueError: where there are not as many codes as `counts` says.
+        ValueError: where the number of codes is not that of `counts`.
     """
     counts = counts.cpu()
     channels = GRANULE * torch.tensor([[b - a for a, b in _of_depth(g)] for g in _granules(counts)])

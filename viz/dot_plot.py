@@ -12,7 +12,7 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
 class Dot(NamedTuple):
     """One measurement.
 
-    row: the words beside it; low, high: its interval, equal to the value where there is none;
+    row: the words beside it; low, high: its interval, equal to the value without an interval;
     colour: as "#rrggbb"; series: what gives the symbol.
     """
 

@@ -22,7 +22,7 @@ class Points(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row of settings of one method: its name, the method's style, and what was measured."""
+    """A measured setting of one method: its name, the method's style, bytes and score."""
 
     name: str
     style: Style

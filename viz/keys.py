@@ -106,7 +106,7 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
     Args:
         raw: Keys after RoPE [n, d].
         top: the |K| drawn brightest (`scale_top`), the same for both maps.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = raw.shape
     half, also = channels_for_half(raw), rivals(raw)
@@ -131,7 +131,7 @@ def draw_rotated(
         rotated: centred Keys in the eigenbasis [n, d].
         kept: k, the columns that the cache keeps.
         top: the |K| drawn brightest, the same for both maps.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = rotated.shape
     energy = np.square(rotated, dtype=np.float64).sum(axis=0)

@@ -25,7 +25,7 @@ def draw(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> Drawin
     Args:
         mask: True where the channel of that token is kept, bool [n, d].
         style: the method's.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = mask.shape
     shared_by_all = n > 0 and bool((mask == mask[0]).all())

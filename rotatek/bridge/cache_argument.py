@@ -20,8 +20,8 @@ def with_cache(model: nn.Module, cache: Any) -> dict[str, Any]:
     """The argument that gives a cache to the model: `model.generate(**with_cache(model, cache))`.
 
     Args:
-        model: the one whose forward pass, or `generate`, is called.
-        cache: any.
+        model: its forward pass, or `generate`, is called.
+        cache: any cache.
     """
     return {_name(type(model).forward): cache}
 

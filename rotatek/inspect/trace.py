@@ -1,7 +1,7 @@
-"""What a prefill and its answer looked like inside: capped numpy, enough to redraw every figure.
+"""A record of a prefill and its answer in NumPy, enough to draw every figure.
 
-A trace keeps ingredients (Keys, covariances, queries of the window and of the answer), not
-pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for whatever
+A trace holds ingredients (Keys, covariances, queries of the window and of the answer), not
+pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for any
 settings the sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer
 tokens.
 """
@@ -17,7 +17,7 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import HeadStates, LayerStates
 
-MAX_STEPS = 64  # answer tokens whose queries are kept: every second, fourth... of a longer answer
+MAX_STEPS = 64  # answer tokens with recorded queries: every second, fourth... of a longer answer
 
 Floats = NDArray[np.float32]
 
@@ -47,7 +47,7 @@ class LayerTrace:
 class Trace:
     """A prefill and its answer as the figures need them.
 
-    grids: where each image's visual tokens lie, empty where that is not known; steps: the number of
+    grids: rows and columns of each image's visual tokens, empty if unknown; steps: the number of
     each recorded answer token, 0 being the one that the prompt's last row chose; itemsize: bytes of
     a cached number.
     """
@@ -70,7 +70,7 @@ class Trace:
         return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
 
     def head(self, layer: int, head: int) -> HeadStates:
-        """One kv head's ingredients, as the methods' own functions take them."""
+        """One Key head's ingredients, as the methods' own functions take them."""
         trace = self.layers[layer]
         return HeadStates(
             torch.from_numpy(trace.keys[head].astype(np.float32)),
@@ -84,7 +84,7 @@ class Trace:
 
         Args:
             layer: index from 0.
-            head: kv head, whose group of query heads is meant.
+            head: Key head; its group of query heads is meant.
             step: index into `steps`.
 
         Returns:
@@ -170,7 +170,7 @@ class TraceRecorder:
         """Close the record and make the trace of it.
 
         Args:
-            grids: where each image's visual tokens lie.
+            grids: rows and columns of each image's visual tokens.
             visual_tokens: of the whole prompt, before any pruning.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """

@@ -32,7 +32,7 @@ def patches_of(
     Args:
         processor: a `Qwen2VLImageProcessorPil`.
         frames: RGB, of one size: one that is repeated in time, or as many as share a patch.
-        device: where numbers are made.
+        device: of the result.
         size: the least and the most pixels, as the processor's own `size`.
 
     Returns:

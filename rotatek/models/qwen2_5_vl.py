@@ -53,8 +53,8 @@ class Qwen25VL(Qwen2VL):
 
 @torch.no_grad()
 def _pad(layer: nn.Linear, sides: tuple[int, ...]) -> None:
-    """Zeros behind the columns of a layer's weight, and behind its rows and bias where `sides` says
-    so (as `F.pad`)."""
+    """Pad a layer's weight with zero columns; by `sides` (as of `F.pad`) also with zero rows, and
+    its bias."""
     layer.weight = nn.Parameter(F.pad(layer.weight, sides), requires_grad=False)
     layer.out_features, layer.in_features = layer.weight.shape
     if layer.bias is not None and sides[2:]:

@@ -11,9 +11,9 @@ from benchmarks.kernels.cases import WIDTHS, Case, branches, make, widths
 from benchmarks.kernels.check import errors, passes, sampled
 from kernels import attention_launch
 from kernels.attention_launch import _merge_block, attend_triton
-from kernels.dispatch import sample
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
+from kernels.samples import sample
 from rotatek.methods.channels.bit_packing import pack
 from rotatek.methods.channels.spark import SparKStore
 

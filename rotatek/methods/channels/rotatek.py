@@ -22,7 +22,7 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor
 
-from kernels.dispatch import sums_up
+from kernels.dispatch import has_window_kernel
 from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported
@@ -155,7 +155,7 @@ class RotateK(RotationOptions):
             adapt(rotated, self)
         unmeasured = [store for store in with_bits if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
-        in_kernel = all(sums_up(held(store.pending).keys) for store in unmeasured)
+        in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
         most = HELD_BYTES if in_kernel else HELD_BYTES // 8
         for group in ready(unmeasured, most, last):
             measure(group, self.weighting, keep=last)

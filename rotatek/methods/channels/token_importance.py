@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from torch import Tensor
 
-from kernels.dispatch import look
+from kernels.dispatch import window_attention
 from kernels.window_attention_reference import Window
 
 STREAM_POWER: Final = 0.5  # of the residual stream's squared size: what an output's error is over
@@ -43,7 +43,7 @@ def importance(seen: Window, stream: Tensor | None) -> Importance:
             or None.
     """
     heads = seen.keys.shape[1]
-    mass, spread, squares = look(seen)
+    mass, spread, squares = window_attention(seen)
     real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
     count = real * (seen.queries.shape[1] // heads)
     over = count
