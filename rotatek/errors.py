@@ -1,8 +1,8 @@
-"""The closed list of what a visitor may be told, and the one function that tells it.
+"""The closed list of messages for visitors, and the one function that makes them.
 
 Every refusal is a `UserError`: a calm sentence that says what to do, and a stable `code` for
-programs. Anything else reaches the screen as "Something went wrong (id 4f2a)" and the log, under
-that id, with its traceback. Messages of other exceptions are never shown: they carry addresses,
+programs. For any other exception the screen shows "Something went wrong (id 4f2a)", and the log has
+the traceback under that id. Messages of other exceptions are never shown: they contain addresses,
 paths and, at times, the user's own text.
 """
 
@@ -18,10 +18,10 @@ log = logging.getLogger("rotatek")
 
 
 class UserError(Exception):
-    """A refusal that may be shown as it is. Without an argument it says the class's sentence.
+    """A refusal that may be shown as it is. Without an argument its message is the class's.
 
-    The constructor's arguments are kept in `args`, so that every error survives pickling on its
-    way out of a worker process. `status` is what the HTTP API answers.
+    The constructor's arguments are in `args`, so that every error survives pickling on its
+    way out of a worker process. `status` is that of the HTTP API.
     """
 
     code: ClassVar[str] = "refused"
@@ -266,7 +266,7 @@ PageNameUnknown = _refusal(400, "page_name_unknown",
 # fmt: on
 
 
-# Said with `rotatek.engine.events.Restarted`: not an error, the answer follows.
+# The message of `rotatek.engine.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
 ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
@@ -289,7 +289,7 @@ class SettingError(UserError):
 
 
 class SettingUnknown(SettingError):
-    """A setting or a field that there is not. known: those that there are; noun: what it is."""
+    """An unknown setting or field. known: the valid ones; noun: its kind."""
 
     code = "setting_unknown"
 

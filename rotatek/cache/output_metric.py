@@ -23,9 +23,9 @@ class OutputMetrics:
         """One layer's metric and its inverse.
 
         Args:
-            layer: index from 0, by which they are kept.
+            layer: index from 0, the key of the cached metric.
             module: the attention module, with its output projection `o_proj`.
-            key: [B, Hkv, n, d], for its shape alone.
+            key: [B, Hkv, n, d], used for its shape.
 
         Returns:
             S and S^-1, [Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read.

@@ -18,7 +18,7 @@ from rotatek.methods.tokens.base import Attended, TokenPruner
 
 @dataclass
 class _Choice:
-    """Rows that stay from layer `layer` on, before what goes is recycled there."""
+    """Rows that stay from layer `layer` on, before the dropped ones are recycled there."""
 
     layer: int
     seen: Attended
@@ -59,7 +59,7 @@ class TokenPlan:
         self.visual_kept = self.visual
 
     def _begin(self, layout: Layout) -> None:
-        """Before any row is left out."""
+        """Before any row is dropped."""
         self._layout: Layout | None = layout
         self._valid, self._stays = layout.valid, layout.stays
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
@@ -94,10 +94,10 @@ class TokenPlan:
         return self._rows
 
     def token_positions(self) -> tuple[Tensor, Tensor]:
-        """Where the rows of the layer now being filled stand among the plan's own tokens.
+        """Indices of the present layer's rows among the plan's tokens.
 
         Returns:
-            places [B, L'] int32, `NOWHERE` for padding, and how many tokens there are, [B].
+            indices [B, L'] int32, `NOWHERE` for padding, and the number of tokens, [B].
         """
         assert self._layout is not None
         place = self._valid.cumsum(1) - 1
@@ -124,16 +124,16 @@ class TokenPlan:
     def enter(
         self, layer: int, hidden: Tensor, mask: Any = None, window: int | None = None
     ) -> Narrowing | None:
-        """What a layer reads, during prefill only; None where that is everything.
+        """A layer's remaining rows, during prefill only; None where none was dropped.
 
         Args:
             layer: index from 0.
-            hidden: [B, L', hidden], what the layer before has made.
+            hidden: [B, L', hidden], the previous layer's output.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
-            window: tokens that a row of this layer sees at most, where it has a window.
+            window: most tokens that a row of this layer attends to, where it has a window.
 
         Raises:
-            ModeUnsupported: for rows that are not the prompt's, or not all of them.
+            ModeUnsupported: for rows other than all those of the prompt.
         """
         if self._layout is None:
             return None
@@ -180,8 +180,8 @@ class TokenPlan:
         return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
-        """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
-        for each of the first layers what they get, [visual rows, hidden]."""
+        """Additions behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
+        for each of the first layers their additions, [visual rows, hidden]."""
         if self.additions is None:
             return None
         visual, added = self.additions
@@ -193,7 +193,7 @@ class TokenPlan:
         return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
-        """Leave out what was not chosen: the hidden rows that stay."""
+        """Drop the rows that were not chosen: the remaining hidden rows."""
         assert self._layout is not None
         place = hidden.device  # a model's layers may be on several
         seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
@@ -211,10 +211,10 @@ class TokenPlan:
         return hidden
 
     def entering(self) -> Tensor | None:
-        """The window's rows [B, 1, W, hidden] as the layer now being filled reads them.
+        """The window's rows [B, 1, W, hidden] as the present layer reads them.
 
-        They are picked out when somebody asks: what an output is added to makes errors of several
-        layers' outputs comparable. None where they are not known.
+        They are gathered on demand. The residual stream that an output is added to makes errors of
+        several layers' outputs comparable. None where they are not known.
         """
         if self._entering is None or self._rows is None or self._layout is None:
             return None
@@ -251,7 +251,7 @@ class TokenPlan:
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
-    """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
+    """Ids of visual tokens in a model's prompts: of images, then of clips."""
     found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
     return tuple(dict.fromkeys(int(token) for token in found if token is not None))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_bounds(parser: argparse.ArgumentParser) -> None:
     """How many bytes pictures may take."""
     parser.add_argument(
-        "--memory", default="2GB", metavar="BYTES", help="of the pages held ready. Default: 2GB"
+        "--memory", default="2GB", metavar="BYTES", help="limit of pages in memory. Default: 2GB"
     )
 
 
@@ -66,7 +66,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
 
 
 def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
-    """Those of the store, with what the command line says of them; a new store has .75 bits."""
+    """The store's settings, overridden by the flags; a new store has .75 bits."""
     if not described:
         return Settings.from_dict(own) if own else Settings.of(bits=0.75)
     stored = Settings.from_dict(described["settings"])

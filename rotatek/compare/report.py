@@ -43,7 +43,7 @@ class Column:
 
     @property
     def answer(self) -> str:
-        """What it has said so far."""
+        """Its answer so far."""
         return "".join(self.pieces)
 
     @property
@@ -71,7 +71,7 @@ class Column:
             self.failure = event.message
 
     def report(self) -> dict[str, Any]:
-        """The column as plain numbers; what is not known yet is None.
+        """The column as plain numbers; unknown ones are None.
 
         Bytes are live when the answer ends, times are milliseconds; `METRICS` are those of
         `Engine.compare`.

@@ -48,7 +48,7 @@ def test_it_is_off_by_default_and_then_changes_nothing() -> None:
     assert Settings.of(channels="full").is_baseline
     assert not Settings.of(channels="full", text_dtype="int8").is_baseline
     assert Settings.of(**OPTIONS).channels.recent_text == 16
-    assert "8-bit text" in Settings.of(bits=0.75, **OPTIONS).channels.beyond
+    assert "8-bit text" in Settings.of(bits=0.75, **OPTIONS).channels.extensions
     for wrong in ({"text_dtype": "int3"}, {"text_window": 4}):
         with pytest.raises(SettingError):
             Settings.of(**wrong)

@@ -55,7 +55,7 @@ class Full(ChannelMethod):
 
     @property
     def stores_everything(self) -> bool:
-        """Nothing is left out, unless numbers are stored in 8 bits."""
+        """All are stored, unless numbers are in 8 bits."""
         return self.cache_dtype == self.text_dtype == "model"
 
     @property

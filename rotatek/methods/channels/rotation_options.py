@@ -38,7 +38,7 @@ class RotationOptions(ChannelMethod):
     widths: str = choice(
         "uniform",
         "Widths of the heads",
-        "one width for all heads, or each head what its spectrum earns (beyond the paper)",
+        "one width for all heads, or channels by each head's spectrum (beyond the paper)",
         [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
         place="beyond",
     )
@@ -59,7 +59,7 @@ class RotationOptions(ChannelMethod):
     calibration: str | None = option(
         None,
         "Calibration file",
-        "bases made by `rotatek calibrate`, in place of those of each prompt",
+        "bases made by `rotatek calibrate`; replaces those of each prompt",
         kind="path",
         place="hidden",
     )

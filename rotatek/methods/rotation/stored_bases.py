@@ -1,4 +1,4 @@
-"""Bases computed once and kept in a file (`rotatek.methods.calibration` makes it)."""
+"""Bases that are read from a file (`rotatek.methods.calibration` writes it)."""
 
 import hashlib
 import os

@@ -42,7 +42,7 @@ class FastV(TokenPruner):
 
     name: ClassVar[str] = "fastv"
     label: ClassVar[str] = "FastV"
-    summary: ClassVar[str] = "Drops what the question does not look at, after the first layers."
+    summary: ClassVar[str] = "Drops tokens of low attention, after the first layers."
     stage: ClassVar[Stage] = "decoder"
     of_paper: ClassVar[bool] = True
     colour: ClassVar[str] = "#2b66d9"
