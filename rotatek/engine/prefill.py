@@ -45,9 +45,7 @@ def empty_cache(
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
         return DynamicCache(config=vlm.model.config)  # its windows are transformers' own
-    return RotateKCache(
-        vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
-    )
+    return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
 
 def fill(

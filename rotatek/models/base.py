@@ -14,7 +14,6 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import device_of
 from rotatek.bridge.scope import own_calls
-from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModeUnsupported
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -100,7 +99,6 @@ class VisionLanguageModel:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
-        self.metrics = OutputMetrics()
 
     def optimise_for_gpu(self) -> None:
         """Replace layers by versions that are faster on a GPU (`rotatek.models.fused`). A family
