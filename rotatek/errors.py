@@ -134,6 +134,9 @@ PlacesUnequal = _refusal(400, "places_unequal",
 PartUnsupported = _refusal(400, "part_unsupported",
     "Parts of this type are not read. Send texts as text and pictures as image_url, and leave "
     "sound, films and files out.", "messages")
+PictureNeeded = _refusal(400, "picture_needed",
+    "This model's chat template has no place for a chat without a picture. Add one, or use "
+    "another model.", "messages")
 OutOfMemory = _refusal(503, "out_of_memory",
     "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget.")
 ModelNotNamed = _refusal(400, "model_not_named",

@@ -62,7 +62,7 @@ class Clip:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One checked chat about one or more images, or about a clip, whose last message is answered.
+    """One checked chat about images or a clip, or of texts alone, whose last message is answered.
 
     images: RGB, upright, without metadata, in the order of their places in the messages; messages:
     clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second

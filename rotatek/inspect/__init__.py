@@ -1,1 +1,2 @@
-"""What happened inside a run: traces of Keys and queries, and where an answer attended."""
+"""What happened inside a run: traces of Keys and queries, where an answer attended, and when to
+doubt it."""

@@ -25,7 +25,7 @@ from rotatek.server.fields import HEADER, header_of, label_of
 from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
-from rotatek.server.reply import DONE, Reply, error_of, sse
+from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.runs import Runs
 from rotatek.service.health import report_of
@@ -206,6 +206,7 @@ class ChatApp:
                         stop.set()
             if reply.is_cut:  # by nobody's wish but this process's
                 raise errors.Restarting
+            reply.doubt = await asyncio.to_thread(doubt_of, reply)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()

@@ -106,7 +106,6 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "a film": (body(messages=parts({"type": "video_url"})), errors.PartUnsupported),
     "a document": (body(messages=parts({"type": "file"})), errors.PartUnsupported),
     "no text in a part": (body(messages=parts({"type": "text"})), errors.MessagesUnreadable),
-    "no picture": (body(messages=[{"role": "user", "content": "x"}]), errors.ImageMissing),
     "no question": (body(messages=asked(PICTURE, " ")), errors.QuestionEmpty),
     "a question that no context has room for": (
         body(messages=asked(PICTURE, "x" * 400_001)), errors.QuestionDoesNotFit
