@@ -1,4 +1,4 @@
-"""What a prefill's layers cost: Qwen2.5-VL-7B's shapes, a picture of 2,880 visual tokens.
+"""The cost of a prefill's layers: Qwen2.5-VL-7B's shapes, a picture of 2,880 visual tokens.
 
 Milliseconds of the vision tower and of the language model's prompt: with their element-wise work in
 one pass each and in plain PyTorch; and with cuDNN's attention and with flash attention, each as it
@@ -24,7 +24,7 @@ PROMPTS = 2950, 2963  # tokens: one that has run before, and one that has not
 
 
 def works(vlm: VisionLanguageModel, side: tuple[int, int]) -> dict[str, Callable[[], Any]]:
-    """What is timed."""
+    """The timed works."""
     pixels = vlm.look(requests(1, side, 1)[0])
     decoder, device = vlm.model.model.language_model, vlm.device
     width, dtype = vlm.text_config.hidden_size, vlm.model.dtype

@@ -50,7 +50,7 @@ def _unit(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
-def _whole(tensor: Tensor | None) -> Tensor | None:
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
@@ -212,7 +212,7 @@ def _ready(
     visual = visual._replace(
         keys=_unit(visual.keys),
         values=_unit(visual.values),
-        **{name: _whole(getattr(visual, name)) for name in _WHOLE},
+        **{name: _contiguous(getattr(visual, name)) for name in _CONTIGUOUS},
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
     text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
@@ -220,7 +220,7 @@ def _ready(
     return _unit(q), visual, text, early and not fresh
 
 
-_WHOLE = (
+_CONTIGUOUS = (
     "index", "mean", "value_mean", "key_scale", "value_top",
     "key_widths", "key_offsets", "value_widths", "value_offsets",
 )  # fmt: skip

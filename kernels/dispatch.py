@@ -52,7 +52,7 @@ placed = torch.cuda.device  # Triton launches on the current device, wherever it
 
 @dataclass(frozen=True)
 class Status:
-    """What runs on a device, and why, in a sentence that may be shown to a user."""
+    """The backend of a device, and the reason, in a sentence that may be shown to a user."""
 
     backend: str
     reason: str
@@ -280,7 +280,7 @@ def _elementwise_error(work: str, dispatcher: Dispatcher, device: torch.device) 
 
 
 class Kernel(NamedTuple):
-    """What users read where it is not used, and its self-test.
+    """A kernel's self-test, and the sentence for users where it is not used.
 
     error: the largest error on small cases, as a multiple of what is allowed.
     """

@@ -12,7 +12,6 @@ is subtracted once a group of tiles, with the same rounded weights as the sums: 
 end, it would cancel most digits of a nearly uniform attention.
 """
 
-
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait

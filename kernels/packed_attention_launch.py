@@ -26,7 +26,7 @@ Partials = tuple[Tensor, Tensor | None, Tensor | None]  # sums, log2 maxima and 
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """How planes are read: tiles of 128 tokens at once; `apart`: text has splits of its own."""
+    """Reading of planes: tiles of 128 tokens at once; `apart`: text has splits of its own."""
 
     tiles: int = 2
     apart: bool = False
@@ -140,7 +140,7 @@ def attend_planes(
     B, Hq, _, d = q.shape
     Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
     arch, sms = device_facts(q.device)
-    visual, copied = _whole(visual)
+    visual, copied = _contiguous(visual)
     keys, values = visual.key_planes, visual.value_planes
     key_slots, value_slots = (
         slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
@@ -173,7 +173,7 @@ def attend_planes(
     return out
 
 
-def _whole(visual: Visual) -> tuple[Visual, bool]:
+def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     """The visual cache with every table contiguous, and whether that took a copy."""
 
     def whole(given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How one call of decode attention is laid out: configurations by architecture and cache, splits.
+"""The layout of one call of decode attention: configurations by architecture and cache, splits.
 
 There is no autotuning at run time and no state: architecture and widths select a configuration, and
 shapes and the multiprocessor count give the number of splits, which never depends on lengths.
@@ -49,7 +49,7 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """How one architecture reads one cache width.
+    """The configuration of one architecture for one cache width.
 
     block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fill one
     multiprocessor; tma: load whole tiles with the bulk copy engine; interleaved: a split
@@ -193,7 +193,7 @@ def _rounded(tokens: int, block: int) -> int:
 
 
 class Work(NamedTuple):
-    """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token.
+    """The size of one call: B * Hkv groups of N visual tokens and M text slots, in bytes a token.
 
     ragged: rows may be shorter than N.
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .planes import GRANULE, LEVELS, TILE, Planes
 
-PLACES = TILE // GRANULE  # tokens a word
+TOKENS_A_WORD = TILE // GRANULE  # tokens a word
 A_BYTE = (4, 2, 1, 1)  # codes of each depth
 
 
@@ -43,7 +43,7 @@ def codes_of(planes: Planes, values: bool) -> list[Tensor] | None:
     for head, own in zip(_granules(counts), data.split((sizes * tiles).tolist()), strict=True):
         words = own.view(tiles, -1, GRANULE, GRANULE).int()
         words = words.mT if values else words  # [tiles, granules, tokens, channels]
-        digits = torch.stack([(words >> 2 * place) & 3 for place in range(PLACES)], 2)
+        digits = torch.stack([(words >> 2 * place) & 3 for place in range(TOKENS_A_WORD)], 2)
         digits = digits.permute(1, 4, 0, 2, 3).reshape(-1, GRANULE, tiles * TILE)
         levels = digits.split(head)
         for depth, (first, last) in enumerate(_of_depth(head)):
@@ -76,10 +76,10 @@ def _head(head: list[int], codes: Sequence[Tensor], values: bool) -> Tensor:
     """One head's words, from codes [granules, channels, tokens] of each depth."""
     deepest_first = torch.cat(list(reversed(codes))).int()
     digits = torch.cat([(deepest_first[:own] >> 2 * level) & 3 for level, own in enumerate(head)])
-    digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, PLACES, GRANULE)
-    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, places]
+    digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, TOKENS_A_WORD, GRANULE)
+    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, digits]
     digits = digits.transpose(2, 3) if values else digits
-    shifts = 2 * torch.arange(PLACES, dtype=torch.int32, device=digits.device)
+    shifts = 2 * torch.arange(TOKENS_A_WORD, dtype=torch.int32, device=digits.device)
     words = (digits << shifts).sum(-1, dtype=torch.int32)
     return torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16).flatten()
 

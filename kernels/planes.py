@@ -25,7 +25,7 @@ GRANULE = 16  # channels
 TILE = 128  # tokens
 LEVELS = 4  # digits of the deepest channel
 DEPTHS = (2, 4, 6, 8)  # bits
-_PLACES = TILE // GRANULE  # digits a word
+_TOKENS_A_WORD = TILE // GRANULE  # digits a word
 SAMPLED: Final = 512  # tokens on which a channel's step is chosen
 # Steps of a uniform quantiser of a Gaussian, in standard deviations, and the multiples to try.
 STEPS: Final = {2: 0.996, 4: 0.335, 6: 0.104, 8: 0.031}
@@ -98,11 +98,6 @@ def depths_of(counts: Tensor, width: int) -> Tensor:
 def granules(counts: Tensor) -> Tensor:
     """Granules of digits [B, Hkv] of every head."""
     return counts.sum(-1) // GRANULE
-
-
-def data_bytes(counts: Tensor, tokens: int) -> int:
-    """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
-    return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
 
 
 class Channels(NamedTuple):
@@ -185,9 +180,9 @@ def pack(
     codes = torch.where(depths > 0, codes.nan_to_num(0.0), 0.0).clamp(min=0).minimum(top).int()
     tiles, wide = -(-N // TILE), -(-w // GRANULE)
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
-    codes = codes.view(B, Hkv, tiles, _PLACES, GRANULE, wide, GRANULE)  # place, token, channel
+    codes = codes.view(B, Hkv, tiles, _TOKENS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
-    shifts = 2 * torch.arange(_PLACES, device=codes.device, dtype=torch.int32)
+    shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int32)
     planes = []
     for level in range(LEVELS):
         digits = (codes >> (2 * level)) & 3
@@ -221,7 +216,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
     B, Hkv, _ = counts.shape
     width = int(planes.counts.max()) if width is None and counts.numel() else width or 0
     tiles, wide, device = -(-tokens // TILE), max(1, -(-width // GRANULE)), counts.device
-    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _PLACES, device=device)
+    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _TOKENS_A_WORD, device=device)
     if data.numel() and planes.widest:
         slot, ends = torch.arange(planes.widest, device=device), counts.cumsum(-1)
         level = (slot >= ends[..., None]).sum(2)  # [B, Hkv, slots]
@@ -237,7 +232,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
         head = torch.arange(B * Hkv, device=device).view(B, Hkv, 1, 1)
         index = (head * tiles + tile) * wide + granule.clamp(max=wide - 1)[:, :, None]
         out.index_add_(0, index.flatten(), digits.view(index.numel(), -1))
-    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _PLACES)
+    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _TOKENS_A_WORD)
     order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
     levels = out.permute(order).reshape(B, Hkv, tiles * TILE, -1)
     return levels[:, :, :tokens, :width]
@@ -245,7 +240,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
 
 def _digits(device: torch.device) -> Tensor:
     """[256, 4]: the values of the four digits of every byte, in steps of their level."""
-    shifts = 2 * torch.arange(_PLACES // 2, device=device)
+    shifts = 2 * torch.arange(_TOKENS_A_WORD // 2, device=device)
     return ((torch.arange(256, device=device)[:, None] >> shifts) & 3).float() - 1.5
 
 

@@ -217,8 +217,8 @@ def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
     return torch.stack([each @ matrix for each in rows.unbind(2)], 2)
 
 
-def _kept(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is not: those may hold anything.
+def _masked(values: Tensor, live: Tensor) -> Tensor:
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is False: those slots are undefined.
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
@@ -249,7 +249,7 @@ def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
         keys = torch.cat([numbers[..., 0, :] * gain[:, :, None], keys], 2)
         values = torch.cat([numbers[..., 1, :], values], 2)
         place = torch.cat([old, place.clamp(min=-1)], 1)
-    return keys, _kept(values, place >= 0), place
+    return keys, _masked(values, place >= 0), place
 
 
 def append_plain(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
@@ -333,7 +333,7 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return values
     slot = torch.arange(values.shape[2], device=values.device)
-    return _kept(values, slot < lengths[:, None])
+    return _masked(values, slot < lengths[:, None])
 
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What the prompt's last queries do with a layer's tokens, in plain PyTorch.
+"""Sums of the attention of the prompt's last queries, in plain PyTorch.
 
 With p_n the attention that a query gives token n, text in the softmax, and o = sum_n p_n v_n:
     mass:    sum over queries of p_n, for every visual token

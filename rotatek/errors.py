@@ -313,7 +313,7 @@ def _short(value: object, limit: int = 40) -> str:
 
 
 def public_error(exc: BaseException) -> UserError:
-    """What a visitor may know of `exc`, without its traceback, which holds tensors.
+    """The public error for `exc`, without its traceback, which refers to tensors.
 
     Anything but a `UserError` and exhausted memory or disk becomes a plain `UserError` with an id.
     The log gets, under that id, each exception's type, frames and its message's size and hash; the
@@ -334,7 +334,7 @@ def public_error(exc: BaseException) -> UserError:
 
 
 def public_message(exc: BaseException) -> str:
-    """What a visitor may read about `exc`: the sentence of its `public_error`."""
+    """The message for `exc` that a visitor may read: the sentence of its `public_error`."""
     return public_error(exc).message
 
 

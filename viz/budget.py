@@ -1,4 +1,4 @@
-"""Where the bytes of a KV cache are, column by column."""
+"""The bytes of a KV cache by kind, column by column."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What answers are worth at each price: lines with interval bands."""
+"""Scores over bytes: lines with interval bands."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """What the axes are called."""
+    """The names of the axes."""
 
     budget: str = "KV cache kept"
     accuracy: str = "accuracy"

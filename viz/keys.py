@@ -18,14 +18,15 @@ def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
 
 
 def channels_for_half(values: np.ndarray) -> int:
-    """How many channels of `values` [n, d], largest first, hold half of the squared size."""
+    """The number of channels of `values` [n, d], largest first, that have half of the squared
+    size."""
     energy = np.sort(np.square(values, dtype=np.float64).sum(axis=0))[::-1]
     return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
 
 
 def rivals(values: np.ndarray) -> int:
-    """How many other channels exceed, for at least one token, that token's mean size in the
-    channels that hold half of the energy of `values` [n, d]."""
+    """The number of other channels that exceed, for at least one token, that token's mean size in
+    the channels that hold half of the energy of `values` [n, d]."""
     half = channels_for_half(values)
     sizes = np.abs(values)
     order = np.argsort(-np.square(values, dtype=np.float64).sum(axis=0), kind="stable")

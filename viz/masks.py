@@ -9,7 +9,7 @@ HEIGHT = 300
 
 
 def agreement(mask: np.ndarray) -> float:
-    """How far tokens agree on their channels: mean overlap of a token's kept set with the
+    """Agreement of tokens on their channels: mean overlap of a token's kept set with the
     head-wide most common one, 1 where all tokens keep the same. `mask` is bool [n, d]."""
     votes = mask.sum(axis=0)
     kept = int(mask[0].sum()) if len(mask) else 0

@@ -50,7 +50,7 @@ AXIS = {
 
 
 class Figure(NamedTuple):
-    """What plotly draws: its traces and its layout, as plain dictionaries of numbers and arrays.
+    """A plotly figure: its traces and its layout, as plain dictionaries of numbers and arrays.
 
     plotly's own class checks every entry, which made ten figures cost 0.1 s; the tests check
     instead.
@@ -61,7 +61,7 @@ class Figure(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure and its words: `reading` says what to see, `summary` stands in for the picture."""
+    """A figure and its words: `reading` says what to see, `summary` replaces the picture."""
 
     figure: Figure
     reading: str
@@ -69,7 +69,7 @@ class Drawing(NamedTuple):
 
 
 class Style(Protocol):
-    """How something compared is drawn, and its words.
+    """The style of a compared thing, and its words.
 
     Every channel method has them as class attributes; `PlainStyle` is one for anything else.
 

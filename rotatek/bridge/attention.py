@@ -231,7 +231,7 @@ def rotatek_attention(
 
 
 def _own_attention(module: nn.Module) -> Callable[..., Any]:
-    """What a module would attend by if nothing were ours."""
+    """The attention function that a module would use without our caches."""
     config, call = getattr(module, "config", None), current_call()
     plain = getattr(config, "plain", config)
     chosen = getattr(plain, "_attn_implementation", None)

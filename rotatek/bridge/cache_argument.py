@@ -1,4 +1,5 @@
-"""What a model calls its cache: `cache` from transformers 5.24 on, `past_key_values` before."""
+"""The name of a model's cache argument: `cache` from transformers 5.24 on, `past_key_values`
+before."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -89,7 +89,7 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module computes: accelerate may keep its weights somewhere else."""
+    """The device on which a module computes: accelerate may keep its weights somewhere else."""
     device = next(module.parameters()).device
     if device.type != "meta":
         return device
@@ -153,7 +153,7 @@ def _unlike_layer(layer: nn.Module) -> str:
 
 
 def _unlike_attention(module: nn.Module) -> Iterator[str]:
-    """What an attention module has that we do not compute."""
+    """A feature of an attention module that our attention does not compute."""
     takes = inspect.signature(next(_forwards(module))).parameters
     names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
     names |= module._modules.keys()

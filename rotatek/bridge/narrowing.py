@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 
 class Narrowing(NamedTuple):
-    """What a layer reads where rows were dropped before it.
+    """A layer's input where rows were dropped before it.
 
     hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
     """

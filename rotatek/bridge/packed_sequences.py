@@ -16,7 +16,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Segments:
-    """How the tokens of one call fall into sequences, worked out once for all layers.
+    """The sequences among the tokens of one call, computed once for all layers.
 
     Args:
         bounds: [S + 1] where each sequence begins, and where the last one ends.

@@ -206,7 +206,7 @@ def _zstandard() -> Any:
 
 
 def identity(model: PreTrainedModel) -> str:
-    """What a cache belongs to: the model's class, configuration and type, and a sample of weights.
+    """A fingerprint of a model: its class, configuration and type, and a sample of weights.
 
     Names and paths do not count, so that a model may be moved.
     """
@@ -305,7 +305,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _fields(thing: Any) -> dict[str, Any]:
-    """What a named tuple or a dataclass is made of."""
+    """The fields of a named tuple or a dataclass."""
     if is_dataclass(thing):
         return {one.name: getattr(thing, one.name) for one in fields(thing) if one.init}
     made: dict[str, Any] = thing._asdict()

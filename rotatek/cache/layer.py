@@ -73,7 +73,7 @@ class CompressedLayer(CacheLayerMixin):
         return -1
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes: the layer as it is, filled."""
+        """The argument of `restore`: the filled layer's state."""
         text = None if self.text is None else self.text.state()
         store = None if self.store is None else self.store.without_shared()
         span = None if self.span is None else dict(vars(self.span))

@@ -1,4 +1,4 @@
-"""How a cache's layers fill themselves: full attention at prefill, compressed attention after."""
+"""Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class Recorder(Protocol):
 
 @dataclass
 class PrefillCompressor:
-    """How one cache's layers are compressed, and the stores they have filled so far."""
+    """The compression of one cache's layers, and the stores they have filled so far."""
 
     method: ChannelMethod
     recorder: Recorder | None

@@ -216,7 +216,7 @@ class RotateKCache(RewindableCache):
             self.expect({name: given[name] for name in names if given.get(name) is not None})
 
     def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
-        """What kind of one-token step a call is; None for one that has to run as ever."""
+        """The kind of a call with one token; None for one that has to run normally."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
         if is_watched() or self.layers[0].filling.recorder is not None:

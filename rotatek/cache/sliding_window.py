@@ -84,7 +84,7 @@ class WindowPositions:
 
     @cached_property
     def tables(self) -> WindowSchedule:
-        """How the window moves from here."""
+        """The window's movement from here."""
         step = torch.arange(self.width + 1, device=self.text.device, dtype=torch.int32)
         first = (self.text < NOWHERE).sum(1, dtype=torch.int32)
         leaving = (self.count[:, None] + step - self.width)[:, :-1].contiguous()
@@ -144,7 +144,7 @@ class WindowView(NamedTuple):
 
 
 def window_view_of(width: int, text: Tensor, visual: Tensor, count: Tensor) -> WindowView:
-    """What the next query sees, or the one before it.
+    """The tokens inside the window of the next query, or of the one before it.
 
     Args:
         width: W.

@@ -223,7 +223,7 @@ class StepGraph:
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:
-    """What must be equal for two calls to be served by one graph; None for calls that cannot be.
+    """A key of calls that one graph can serve; None for calls that no graph can.
 
     Args:
         given: arguments of the model's forward pass. Positions have to be among them: a model that

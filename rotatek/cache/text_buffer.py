@@ -17,7 +17,8 @@ FLATTEST = 1 / 64  # of a head's largest channel: the least that a channel's Key
 
 
 class Mark(NamedTuple):
-    """What `TextBuffer.rewind` needs: counts of the host and the device, and the ring if any."""
+    """The argument of `TextBuffer.rewind`: counts of the host and the device, and the ring if
+    any."""
 
     longest: int
     lengths: Tensor
@@ -121,7 +122,7 @@ class TextBuffer:
         self.tables = tables
 
     def state(self) -> dict[str, Any]:
-        """What `of` makes again, without the spare slots."""
+        """The argument of `of` that restores this text, without the spare slots."""
         used, past = self.longest, self.past
         if self.tables is not None:
             used = min(used, self.tables.width)
@@ -223,7 +224,7 @@ class TextBuffer:
             held.copy_(was)
 
     def read(self) -> Text:
-        """What the attention reads."""
+        """The text as the attention's input."""
         held = self.lengths if self.tables is None else self.tables.held(self.lengths)
         return Text(self.keys, self.values, held, self.past)
 

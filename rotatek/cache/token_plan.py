@@ -66,7 +66,7 @@ class TokenPlan:
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
-        """What `finished` makes again, when the prefill is over."""
+        """The argument of `finished` that restores this plan after the prefill."""
         return {name: getattr(self, name) for name in _TOLD}
 
     @classmethod
@@ -117,7 +117,7 @@ class TokenPlan:
         return self._layout.read_text if self._layout is not None and aside else None
 
     def window_view(self, width: int) -> WindowView:
-        """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
+        """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
         and of its visual rows."""
         if width not in self._sights:
             assert self._layout is not None
@@ -269,7 +269,7 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
-    """Where the visual tokens of a processor's output are.
+    """The positions of visual tokens in a processor's output.
 
     Raises:
         ModelUnsupported: where the model has no image token. Use a vision-language model.

@@ -1,4 +1,4 @@
-"""What `ask` and `compare` share: questions in, one report for each column out."""
+"""Shared by `ask` and `compare`: questions in, one report for each column out."""
 
 import argparse
 import json
@@ -111,7 +111,7 @@ def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> s
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
-    """What an engine's events come to, as of `answers`.
+    """The result of an engine's events, as of `answers`.
 
     Raises:
         UserError: in the engine's words.

@@ -60,7 +60,7 @@ def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
 
 
 def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dict[str, Settings]]":
-    """What makes the comparison at equal live bytes, once a question is there to be weighed.
+    """A function that makes the comparison at equal live bytes for a first question.
 
     Raises:
         UserError: where nothing is compressed.

@@ -163,7 +163,7 @@ def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
 
 
 def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> "Evaluation":
-    """What the arguments describe."""
+    """The suite that the arguments name."""
     from rotatek.evaluation.evaluate import Evaluation  # noqa: PLC0415
     from rotatek.evaluation.runner import RunOptions  # noqa: PLC0415
 

@@ -79,17 +79,12 @@ def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
         SettingError: as `settings_of`.
     """
     chosen = CHANNELS.find(options.get("channels", CHANNELS.default.name))
+    owners = {key: [method for method, _ in owned] for key, owned in CHANNELS.options().items()}
     others = {
-        key: value
-        for key, value in options.items()
-        if key in CHANNELS.options() and chosen not in _owners(CHANNELS, key)
+        key: value for key, value in options.items() if chosen not in owners.get(key, [chosen])
     }
     own = {key: value for key, value in options.items() if key not in others}
     return Settings.from_dict(own), others
-
-
-def _owners(registry: Registry, key: str) -> list[type]:
-    return [method for method, _ in registry.options().get(key, [])]
 
 
 def _help(owned: Owned, methods: int) -> str:

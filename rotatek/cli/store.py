@@ -72,14 +72,14 @@ def _describe(store: "PictureStore") -> None:
     for own in facts.values():
         full, kept = full + own.get("full_bytes", 0), kept + own.get("file_bytes", 0)
     told = store.described
-    settings = " ".join(_told(told["settings"]))
+    settings = " ".join(_described(told["settings"]))
     print(aligned(rows))
     share = f", 1/{full / kept:.1f}" if kept else ""
     print(f"{len(facts)} pages: {sized(full)} -> {sized(kept)}{share}")
     print(f"model {told.get('model_name', '?')}; {settings}; weighed by {told['weigh_by']}")
 
 
-def _told(settings: dict[str, Any]) -> list[str]:
+def _described(settings: dict[str, Any]) -> list[str]:
     """A store's settings, without options at their defaults; all of them where a method is not
     installed here."""
     from rotatek.methods.settings import Settings  # noqa: PLC0415

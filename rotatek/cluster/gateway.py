@@ -31,7 +31,7 @@ HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a cluster serves.
+    """The models and settings that a cluster serves.
 
     Args:
         models: names, folders or hub ids, the default first.
@@ -80,7 +80,7 @@ class Gateway:
         self._app = _with_page(self.door) if plan.page else self.door.app()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        """What Ray Serve hands requests to."""
+        """The application to which Ray Serve passes requests."""
         return self._app
 
 

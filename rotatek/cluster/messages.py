@@ -1,4 +1,4 @@
-"""What crosses between the front and a replica of a model. Picklable, and knows nothing of Ray."""
+"""Messages between the gateway and a replica of a model. Picklable, and without Ray."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -65,7 +65,7 @@ class RemoteSwitch(threading.Event):
 
 
 class RemoteModel:
-    """What the page asks a model of, without its weights.
+    """The parts of a model that the page needs, without its weights.
 
     Args:
         handle: of its replicas.
@@ -323,7 +323,7 @@ class RemoteEngine(Engine):
         return _plain(events)
 
     def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
-        """What a replica tells of a job; that of `home`, while it lives.
+        """A replica's events of a job; of the replica `home`, while it lives.
 
         Raises:
             RayError, RayServeException: where the replica is lost.

@@ -123,7 +123,8 @@ def measured(
 
 
 class Scale:
-    """What settings weigh on one prompt: predicted, or between measured points where heads adapt.
+    """The bytes of settings on one prompt: predicted, or interpolated from measurements where heads
+    adapt.
 
     Args:
         vlm: the model.
@@ -213,14 +214,13 @@ def settings_for_budget(
     """A method at a budget of live bytes.
 
     Args:
-        least: the method in the form from which on it would rather drop tokens.
-        droppers: what may drop them: the first that gets it there does, else the last.
-        target: what `weigh` is to come to.
-        weigh: what settings weigh.
+        least: the method in its smallest form, below which tokens are dropped.
+        droppers: token pruners to try in turn; the last is used where none reaches the budget.
+        target: bytes.
+        weigh: the bytes of settings.
 
     Returns:
-        settings that weigh as much as they can without passing the target; the lightest there are
-        where none are light enough.
+        the largest settings within the target, or the smallest ones where none are.
     """
     whole = TOKENS.default()
     if weigh(Settings(whole, least)) <= SLACK * target:
@@ -249,10 +249,6 @@ def _most(made: Callable[[float], Settings], low: float, target: float, weigh: W
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if weigh(made(middle)) <= target else (low, middle)
-    return made(_rounded_down(max(low, 2.0**-HALVINGS)))
-
-
-def _rounded_down(share: float) -> float:
-    """To three digits that count."""
-    unit = 10.0 ** (math.floor(math.log10(share)) - 2)
-    return round(math.floor(share / unit) * unit, 8)
+    low = max(low, 2.0**-HALVINGS)
+    unit = 10.0 ** (math.floor(math.log10(low)) - 2)  # three significant digits, rounded down
+    return made(round(math.floor(low / unit) * unit, 8))

@@ -21,7 +21,7 @@ METRICS: Final = (
 
 @dataclass
 class Column:
-    """What one column has done so far; times in milliseconds, sizes in bytes."""
+    """One column's results so far; times in milliseconds, sizes in bytes."""
 
     title: str
     settings: Settings
@@ -35,8 +35,8 @@ class Column:
 
     @property
     def method(self) -> ChannelMethod | TokenPruner:
-        """What gives the column its colour: the channel method, the pruner where every channel
-        stays, and the plain cache's method where nothing is compressed."""
+        """The method whose colour the column has: the channel method; the pruner where every
+        channel stays; the plain cache's method where nothing is compressed."""
         plain = self.settings.channels.stores_everything
         only_tokens = plain and self.settings.prunes_tokens
         return self.settings.tokens if only_tokens else self.settings.channels

@@ -34,7 +34,7 @@ class MemoryReservation:
 
     @property
     def place(self) -> int:
-        """How many requests are before this one, itself included; 0 once it is admitted."""
+        """The position in the queue, from 1; 0 once it is admitted."""
         return self._admission.place(self)
 
     def wait(self, stop: StopFlag | None = None) -> bool:

@@ -28,7 +28,7 @@ STAT: Final = "/proc/stat"  # of Linux; elsewhere other processes are not counte
 
 
 class Neighbours:
-    """How many of the machine's cores other processes do not use.
+    """The number of the machine's cores that other processes do not use.
 
     Args:
         stat: the file with the kernel's counters of processor time.
@@ -71,7 +71,7 @@ class Neighbours:
 
 
 class CpuShares:
-    """Who works on a processor now.
+    """The pieces of work that run on a processor now.
 
     Args:
         count: threads that torch may use.

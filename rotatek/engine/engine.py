@@ -314,7 +314,7 @@ class Engine:
         return request, ""
 
     def state(self) -> EngineState:
-        """Who is being answered and who waits, and the memory they take. For metrics."""
+        """Running and waiting requests, and their memory. For metrics."""
         done, admission = self.scheduler.counters, self.admission
         return EngineState(
             running=admission.running,

@@ -1,4 +1,4 @@
-"""What the engine tells of one column: its prefill, each token, and its figures at the end."""
+"""Builds the events of one column: its prefill, each token, and its figures at the end."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the engine tells while it works. Plain numbers, strings and numpy."""
+"""The engine's events. Plain numbers, strings and NumPy arrays."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -96,8 +96,8 @@ class RowGroup:
         return moved
 
     def _launched(self, caches: Sequence[Sequence[StoreTensors | None]]) -> dict[str, int]:
-        """What the launches of every layer are sized by where a graph is captured for all of them:
-        which layer has the widest head differs from picture to picture, how wide it is hardly."""
+        """Launch sizes for every layer, where a graph is captured for all of them. The layer with
+        the widest head differs from picture to picture, but that head's width hardly does."""
         each = [parts.numbers for own in caches for parts in own if parts is not None]
         return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 

@@ -104,7 +104,7 @@ def _outgrown(plain: Any, tokens: int) -> bool:
 
 
 def _tables_of(plain: Any, logical: int) -> WindowSchedule:
-    """How the window of such a layer moves: all that it holds counts as text."""
+    """The window's movement in such a layer: all of its tokens count as text."""
     B, _, length, _ = plain.keys.shape
     places = torch.arange(logical - length, logical, dtype=torch.int32, device=plain.keys.device)
     count = torch.full((B,), logical, dtype=torch.int32, device=plain.keys.device)
@@ -185,7 +185,7 @@ class RowGroupLayer:
 
     @property
     def launched(self) -> Mapping[str, int]:
-        """What launches are sized by, by name."""
+        """The sizes of launches, by name."""
         return self._numbers
 
     @property
@@ -385,7 +385,7 @@ class RowGroupLayer:
 
     @property
     def _moving(self) -> WindowSchedule | None:
-        """How the windows of the rows move that a step computes."""
+        """The movement of the windows of a step's rows."""
         return (
             None if self.tables is None else WindowSchedule(*(t[: self.width] for t in self.tables))
         )

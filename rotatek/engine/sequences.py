@@ -167,7 +167,7 @@ class Sequence:
 
 @dataclass
 class Counters:
-    """What a scheduler has done since it was made."""
+    """A scheduler's totals."""
 
     prefills: int = 0
     steps: int = 0

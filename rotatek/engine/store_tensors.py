@@ -163,7 +163,7 @@ def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
 def launched_by(
     numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """What launches for rows of all these numbers are sized by, `least` at least."""
+    """Sizes of launches for rows of all these numbers, `least` at least."""
     names = {name: None for each in numbers for name in each}
     most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
     for name, value in most.items():

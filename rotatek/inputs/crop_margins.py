@@ -90,7 +90,7 @@ def blank_margins(image: Image.Image, unit: int, most: int) -> CropBox | None:
 
 
 def _busy(seen: NDArray[np.int16]) -> NDArray[np.bool_] | None:
-    """Where there is something: [H, W] of a picture [H, W, 3]; None where its edge is not blank."""
+    """The ink [H, W] of a picture [H, W, 3], as bool; None where its edge is not blank."""
     edge = np.concatenate([seen[0], seen[-1], seen[:, 0], seen[:, -1]])
     apart = np.abs(seen - np.median(edge, 0).astype(np.int16)).max(-1) > APART
     rim = np.concatenate([apart[0], apart[-1], apart[:, 0], apart[:, -1]])

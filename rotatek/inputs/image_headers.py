@@ -164,7 +164,7 @@ def _gif(data: bytes) -> Header:
 
 
 def _past_blocks(data: bytes, at: int) -> int:
-    """Where a chain of blocks ends; each begins with its length, and the last one has none."""
+    """The end of a chain of blocks; each begins with its length, and the last one has none."""
     while at < len(data) and data[at]:
         at += 1 + data[at]
     return at + 1

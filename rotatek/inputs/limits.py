@@ -1,4 +1,4 @@
-"""What one request may ask of the machine."""
+"""The limits of one request."""
 
 from dataclasses import dataclass
 

@@ -54,13 +54,14 @@ class Message:
 
     @property
     def pictures(self) -> int:
-        """How many pictures it shows."""
+        """The number of its pictures."""
         return sum(part is PICTURE for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a chat template supports. system: system messages; tools: calls and results."""
+    """The features that a chat template supports. system: system messages; tools: calls and
+    results."""
 
     system: Literal["anywhere", "first", "nowhere"]
     tools: bool = False
@@ -149,7 +150,7 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
             if message.pictures or ends or not kept:
                 role = "user"
         elif role == "tool" and (message.pictures or not form.tools):
-            role, parts = "user", _told(message)
+            role, parts = "user", _tool_answer(message)
         elif role == "assistant" and message.calls and not form.tools:
             parts = (*parts, *map(_written, message.calls))
             message = replace(message, calls=())
@@ -158,7 +159,7 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
     return merged(found)
 
 
-def _told(message: Message) -> tuple[Part, ...]:
+def _tool_answer(message: Message) -> tuple[Part, ...]:
     """A tool's answer as a part of the user's message."""
     begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
     return (begin, *message.parts, "</tool_response>")

@@ -108,7 +108,7 @@ class PdfFile:
     def __iter__(self) -> Iterator[PdfPage]:
         number, restarts = 0, 0
         while number < self.pages:
-            told = self._told()
+            told = self._next_page()
             if told is not None:
                 yield _page(number + 1, *told)
             else:
@@ -147,7 +147,7 @@ class PdfFile:
             raise _REFUSALS.get((head or {}).get("error", ""), errors.PdfDamaged)
         return process, int(head["pages"])
 
-    def _told(self) -> tuple[dict[str, Any], bytes] | None:
+    def _next_page(self) -> tuple[dict[str, Any], bytes] | None:
         """The next page from the process, or None where the process has ended."""
         process = self._process
         assert process.stdout is not None

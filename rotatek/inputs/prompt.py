@@ -51,10 +51,10 @@ def encode_chat(
     """
     messages = request.messages
     if request.times:  # a clip has one position, and may come in several parts
-        messages = tuple(_spread(message, len(pictures)) for message in messages)
+        messages = tuple(_repeat_clip(message, len(pictures)) for message in messages)
     rendered, texts = _rendered(tokenizer, messages, template, request.tools)
     if placeholder:
-        rendered = _place(rendered, placeholder, pictures)
+        rendered = _insert_pictures(rendered, placeholder, pictures)
     ids = _ids(tokenizer, rendered, texts)
     return _first(tokenizer, ids) + ids
 
@@ -64,7 +64,7 @@ def takes_tools(template: str | None) -> bool:
     return re.search(r"\btools\b", str(template or "")) is not None
 
 
-def _spread(message: Message, parts: int) -> Message:
+def _repeat_clip(message: Message, parts: int) -> Message:
     """A message whose clip is repeated once for each of its parts."""
     places: list[Part] = []
     for part in message.parts:
@@ -72,7 +72,7 @@ def _spread(message: Message, parts: int) -> Message:
     return Message(message.role, tuple(places), message.calls, message.name)
 
 
-def _place(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
+def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
     """Insert the text of each picture where the template has its placeholder."""
     parts = rendered.split(placeholder)
     if len(parts) != len(pictures) + 1:
@@ -110,7 +110,7 @@ def encode_follow_up(
     turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
     rendered, texts = _rendered(tokenizer, turns, template)
     if pictures:
-        rendered = _place(rendered, placeholder, pictures)
+        rendered = _insert_pictures(rendered, placeholder, pictures)
     return _ids(tokenizer, rendered.partition(_MARK.format(1))[2], texts)
 
 
@@ -185,7 +185,7 @@ def encode_cut(
     before, asked, after = rendered.partition(_MARK.format(0))
     if placeholder in after:
         raise TextBeforePicture
-    head = _ids(tokenizer, _place(before, placeholder, pictures), texts)
+    head = _ids(tokenizer, _insert_pictures(before, placeholder, pictures), texts)
     tail = _ids(tokenizer, asked + after, texts)
     return _first(tokenizer, head or tail) + head, tail
 

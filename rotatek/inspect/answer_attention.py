@@ -70,11 +70,11 @@ class AnswerAttentionRecorder:
             return
         self.token += 1
         if len(self.steps) > MAX_STEPS:
-            self._thin()
+            self._drop_every_second()
         if self.token % self.stride == 0:
             self.steps.append(self.token)
 
-    def _thin(self) -> None:
+    def _drop_every_second(self) -> None:
         """Keep every second recorded step, and record half as many from here on."""
         self.stride *= 2
         keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]

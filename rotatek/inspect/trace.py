@@ -65,7 +65,7 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """What the trace weighs."""
+        """The trace's bytes."""
         parts = [vars(layer).values() for layer in self.layers]
         return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
 
@@ -155,9 +155,9 @@ class TraceRecorder:
         if self.token % self.stride == 0:
             self.answer[layer].append(query[0, :, -1].to(torch.float16, copy=True))
         if layer == len(self.layers) - 1 and len(self.numbers) > MAX_STEPS:
-            self._thin()
+            self._drop_every_second()
 
-    def _thin(self) -> None:
+    def _drop_every_second(self) -> None:
         """Keep every second recorded token, and record half as many from here on."""
         self.stride *= 2
         keep = [i for i, number in enumerate(self.numbers) if number % self.stride == 0]
@@ -175,7 +175,8 @@ class TraceRecorder:
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """
         whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
-        energies = _eigenvalues(torch.stack(self.values))
+        covariances = torch.stack(self.values).double().cpu()  # a GPU takes them one by one
+        energies = torch.linalg.eigvalsh(covariances).flip(-1).clamp(min=0).float().numpy()
         self.done = True
         layers = []
         for trace, rows, energy in zip(self.layers, self.answer, energies, strict=True):
@@ -197,12 +198,6 @@ def _value_covariance(states: LayerStates) -> Tensor:
         return covariance[0]
     root = states.value_metric[0]
     return root @ covariance[0] @ root
-
-
-def _eigenvalues(covariance: Tensor) -> Floats:
-    """Falling eigenvalues of [..., d, d], on the CPU: a GPU takes such matrices one by one."""
-    values = torch.linalg.eigvalsh(covariance.double().cpu()).flip(-1)
-    return values.clamp(min=0).float().numpy()
 
 
 def _numpy(tensor: Tensor, dtype: torch.dtype = torch.float32) -> NDArray:

@@ -54,7 +54,7 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What a choice may be set to."""
+        """The values of a choice."""
         return tuple(value for value, _ in self.choices)
 
     @property
@@ -64,7 +64,7 @@ class Option:
 
     @property
     def expected(self) -> str:
-        """What a refusal asks for."""
+        """The valid values, for a refusal."""
         if self.kind == "fraction":
             return "a number above 0 and at most 1"
         if self.kind == "number":
@@ -158,7 +158,7 @@ def flat(method: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """What a channel method and a token pruner have in common: a name, words, a colour, options.
+    """Shared by channel methods and token pruners: a name, words, a colour, options.
 
     Class attributes:
         name: the registry's key.

@@ -116,7 +116,7 @@ class VisionLanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where prompts go."""
+        """The device of prompts."""
         return device_of(self.model.get_input_embeddings())
 
     @property

@@ -30,7 +30,7 @@ from rotatek.errors import HubUnreachable, ModelGated, StorageFull, UserError, W
 GB: Final = 1_000_000_000
 WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 UNWANTED: Final = ("*/*",)  # other formats are in folders of their own
-LOOK_S: Final = 0.25  # between two measurements of the bytes that have arrived
+REPORT_S: Final = 0.25  # between two measurements of the bytes that have arrived
 SPARE: Final = 100_000_000  # bytes of the disk that a download leaves free
 
 
@@ -74,7 +74,7 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
         "ignore_patterns": list(UNWANTED), "endpoint": os.environ.get("HF_ENDPOINT"),
     }  # fmt: skip
     try:
-        return (_kept(options) if revision else None) or _fetched(options)
+        return (_cached(options) if revision else None) or _fetched(options)
     except UserError:
         raise
     except Exception as error:
@@ -82,7 +82,7 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
 
 def _fetched(options: dict[str, Any]) -> str:
-    """What the hub has of a repository, or where it cannot be asked, what the cache holds."""
+    """The hub's copy of a repository, or without a connection, the cached one."""
     source, revision = options["repo_id"], options["revision"]
     try:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
@@ -90,7 +90,7 @@ def _fetched(options: dict[str, Any]) -> str:
             hub.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
     except Exception:
-        kept = _kept(options)
+        kept = _cached(options)
         if kept is None:
             raise
         return kept
@@ -100,8 +100,8 @@ def _fetched(options: dict[str, Any]) -> str:
     return str(snapshot_download(**options, local_files_only=True))
 
 
-def _kept(options: dict[str, Any]) -> str | None:
-    """What the cache holds of a repository, if it is enough."""
+def _cached(options: dict[str, Any]) -> str | None:
+    """The cached copy of a repository, if it is complete."""
     try:
         folder = Path(snapshot_download(**options, local_files_only=True))
         whole = "*.safetensors" not in options["allow_patterns"] or _has_weights(folder)
@@ -139,7 +139,7 @@ def _download(source: str, options: dict[str, Any], needed: int) -> None:
     shown = {"total": needed, "unit": "B", "unit_scale": True, "desc": Path(source).name}
     with tqdm(**shown, disable=None) as bar:  # None: where stderr is no terminal
         while thread.is_alive():
-            thread.join(LOOK_S)
+            thread.join(REPORT_S)
             progress.done = min(max(_size(blobs) - before, 0), needed)
             bar.update(progress.done - bar.n)
     if failed:

@@ -27,7 +27,7 @@ class Generic(VisionLanguageModel):
 
     @property
     def placeholder(self) -> str:
-        """What its processor takes for a picture."""
+        """The processor's placeholder of a picture."""
         return str(getattr(self.images, "image_token", None) or super().placeholder)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:

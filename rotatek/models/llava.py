@@ -57,7 +57,7 @@ class Llava(VisionLanguageModel):
         return self.model.config.vision_feature_select_strategy == "default"
 
     def _views(self, pixels: Pixels) -> Tensor:
-        """What the tower sees, [T, 3, height, width]."""
+        """The tower's input, [T, 3, height, width]."""
         return pixels.tensors["pixel_values"]
 
     def tower_states(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:

@@ -102,7 +102,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a model's weights need: bytes, and the device they are for."""
+    """The size of a model's weights in bytes, and their device."""
 
     needed: int
     device: str
@@ -255,7 +255,7 @@ def fitting(free: int | None = None) -> list[str]:
 
 
 def _four_bit(dtype: torch.dtype) -> BitsAndBytesConfig:
-    """How to load 4-bit weights.
+    """The configuration of 4-bit weights.
 
     Raises:
         ModeUnsupported: where bitsandbytes is not installed.

@@ -1,4 +1,4 @@
-"""What a model needs, what a device has free, and whether the one fits in the other."""
+"""The memory that a model needs and that a device has free."""
 
 import ctypes
 import os
@@ -43,7 +43,7 @@ def share_arenas() -> None:
 
 
 class Unused:
-    """What the C library holds and nothing uses, given back to the system now and then.
+    """Returns unused memory of the C library to the system now and then.
 
     It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
     two cores .2 GB more within ten minutes.
@@ -129,7 +129,7 @@ def check_fit(name: str, needed: int, device: str) -> None:
 
 
 def _free_on_host() -> int:
-    """What the host can still give: the system's figure, or the container's where that is less."""
+    """The host's available memory: the system's figure, or the container's where that is less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in _lines(Path("/", "proc", "meminfo")):
         if line.startswith("MemAvailable:"):

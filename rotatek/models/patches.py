@@ -26,8 +26,8 @@ def patches_of(
     device: torch.device,
     size: Mapping[str, int] | None = None,
 ) -> tuple[Tensor, int, int]:
-    """What the processor's call makes of a picture, number by number, or of frames that share their
-    visual tokens.
+    """The result of the processor's call for a picture, number by number, or for frames that share
+    their visual tokens.
 
     Args:
         processor: a `Qwen2VLImageProcessorPil`.

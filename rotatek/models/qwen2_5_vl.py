@@ -10,7 +10,7 @@ from transformers.vision_utils import get_vision_window_index
 from rotatek.models.base import Pixels
 from rotatek.models.qwen2_vl import Qwen2VL
 
-WHOLE: Final = 8  # numbers of two bytes that a tensor core's reads are aligned to
+ALIGNED: Final = 8  # numbers of two bytes that a tensor core's reads are aligned to
 TILE: Final = 64  # columns, of its fast products
 
 
@@ -33,7 +33,7 @@ class Qwen25VL(Qwen2VL):
             if any(type(layer) is not nn.Linear for layer in (*inner, mlp.down_proj)):
                 continue  # of four bits
             more = -mlp.gate_proj.out_features % TILE
-            if mlp.gate_proj.out_features % WHOLE == 0:
+            if mlp.gate_proj.out_features % ALIGNED == 0:
                 continue
             for layer in inner:
                 _pad(layer, (0, 0, 0, more))

@@ -38,7 +38,7 @@ class AttentionTap:
 
 
 def attention_received(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """How much attention each token receives, in O(n * BLOCK) memory.
+    """The attention that each token receives, in O(n * BLOCK) memory.
 
     Args:
         query: [B, H, n, d].

@@ -1,4 +1,4 @@
-"""What a visitor may choose from: budgets, examples and models."""
+"""A visitor's choices: budgets, examples and models."""
 
 import json
 import os
@@ -57,8 +57,8 @@ def load_examples(folder: Path) -> list[Example]:
 
 
 def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
-    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else what
-    it can hold."""
+    """The models to serve: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else those
+    that fit this machine."""
     wanted = os.environ.get("ROTATEK_MODELS", "")
     given = [name.strip() for name in wanted.split(",") if name.strip()]
     return models_of(given or list(usual or fitting()))

@@ -118,8 +118,8 @@ class Service:
         return dict(self._engines)
 
     def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int | None:
-        """How many visual tokens a picture or clip becomes; None until the model is loaded, which
-        is nothing to wait for, or to download, before anything is asked."""
+        """The number of visual tokens of a picture or clip; None until the model is loaded, since
+        no download should start before a question."""
         engine = self._engines.get(model)
         if engine is None:
             return None

@@ -94,7 +94,7 @@ def test_merges_are_sliced_for_few_heads_or_narrow_values() -> None:
 
 
 class Launches:
-    """Stands for a kernel: notes whether it may start before the one ahead has ended."""
+    """Replaces a kernel: records whether it may start before the previous one has ended."""
 
     def __init__(self) -> None:
         self.early: list[bool] = []

@@ -20,8 +20,6 @@ from kernels.samples import sample, sample_past, sample_window
 from kernels.window_attention_reference import Window, window_attention_plain
 from rotatek.methods import rotation
 
-WRONG = ("slanted", "wrong", "heavy")
-
 
 class OnGpu(torch.Tensor):
     """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""

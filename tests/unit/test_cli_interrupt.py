@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command, also where cleaning up waits for what nobody will give back."""
+"""Ctrl-C ends a command, also where cleaning up waits for a lock without an owner."""
 
 import os
 import signal

@@ -165,7 +165,7 @@ def test_rows_of_a_batch_answer_as_alone_and_come_back(
     said: dict[int, list[int]] = {n: [] for n in numbers}
     place = dict(zip(numbers, positions.tolist(), strict=True))
     for step in range(NEW):
-        if step == 10:  # one leaves, and what is left goes on in other places
+        if step == 10:  # one leaves, and the others continue at other indices
             batch.leave([numbers[1]], {numbers[1]: caches[1]})
             part = said.pop(numbers[1])
             assert part == alone[1][:10]

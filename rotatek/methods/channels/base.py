@@ -224,7 +224,7 @@ class ChannelMethod(Method):
 
     @property
     def form(self) -> str:
-        """What tells this form of the method from its plain one, in titles; or nothing."""
+        """The difference of this form of the method from its plain one, for titles; or nothing."""
         return self.extensions
 
     def with_share(self, share: float) -> Self:
@@ -373,6 +373,21 @@ def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(
         0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
+    )
+
+
+def cache_dtype_option() -> Any:
+    """The option `cache_dtype` of a method that can store visual tokens in 8 bits."""
+    return choice(
+        "model",
+        "Numbers in the cache",
+        "as the model computes, or in 8 bits",
+        [
+            ("model", "as the model computes"),
+            ("fp8", "8-bit floating point"),
+            ("int8", "8-bit integers"),
+        ],
+        place="beyond",
     )
 
 

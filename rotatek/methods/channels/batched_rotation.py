@@ -20,9 +20,9 @@ from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
 from rotatek.methods.shares import channels_kept
 
-HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together
+PENDING_BYTES = 256 << 20  # of full Keys and covariances that wait to be rotated together
 ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
-WHOLE = 1e-6  # of the energy: what rounding leaves out of a basis that holds everything
+ROUNDING = 1e-6  # of the energy: lost to rounding by a basis of full energy
 ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 
 
@@ -89,7 +89,7 @@ def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
     return parts if aligned else [part.clone() for part in parts]
 
 
-def held_bytes(states: LayerStates) -> int:
+def pending_bytes(states: LayerStates) -> int:
     """Bytes of a layer's full Keys and of their float32 covariances."""
     B, heads, _, d = states.keys.shape
     return states.keys.nbytes + 4 * B * heads * d * d
@@ -107,7 +107,7 @@ def ready(stores: Sequence[AnyPending], most: int, last: bool) -> list[list[AnyP
         last: whether it has.
     """
     pending = [store for store in stores if store.pending is not None]
-    if not last and sum(held_bytes(held(store.pending)) for store in pending) < most:
+    if not last and sum(pending_bytes(held(store.pending)) for store in pending) < most:
         return []
     groups: dict[Hashable, list[AnyPending]] = {}
     for store in pending:  # FastV's first layers have more tokens than the others
@@ -227,7 +227,7 @@ def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
     """
     matrix = rotation.weighted(covariance, sigma)
     total = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= WHOLE * total
+    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= ROUNDING * total
 
 
 def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:
@@ -302,6 +302,6 @@ def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) ->
 
 
 def held(thing: Any) -> Any:
-    """What this method always stores."""
+    """An optional value that this method always has."""
     assert thing is not None
     return thing

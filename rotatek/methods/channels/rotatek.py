@@ -42,7 +42,7 @@ from rotatek.methods.channels.base import (
 )
 from rotatek.methods.channels.batched_rotation import (
     ADAPTIVE_CAP,
-    HELD_BYTES,
+    PENDING_BYTES,
     RotateKStore,
     adapt,
     held,
@@ -138,7 +138,7 @@ class RotateK(RotationOptions):
         return BitStore(full_visual(states), states)
 
     def pack(self, stores: Sequence[Store], last: bool) -> None:
-        """Rotate the pending layers once they have `HELD_BYTES`, and the others at the end.
+        """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
         are kept in full, and copied once while they are joined. With adaptive widths or bits all
@@ -147,7 +147,7 @@ class RotateK(RotationOptions):
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
         # 8 bits are rounded from float32: twice the full Keys and Values, several times over
-        most = HELD_BYTES if self.cache_dtype == "model" else HELD_BYTES // 8
+        most = PENDING_BYTES if self.cache_dtype == "model" else PENDING_BYTES // 8
         for alike in ready(rotated, most, last):
             rotate(alike, self)
             pause()
@@ -156,7 +156,7 @@ class RotateK(RotationOptions):
         unmeasured = [store for store in with_bits if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
         in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
-        most = HELD_BYTES if in_kernel else HELD_BYTES // 8
+        most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         for group in ready(unmeasured, most, last):
             measure(group, self.weighting, keep=last)
             pause()

@@ -1,11 +1,11 @@
-"""How RotateK rotates: the options that `rotatek.methods.channels.batched_rotation` computes by.
+"""RotateK's options, by which `rotatek.methods.channels.batched_rotation` computes.
 
 `rotatek.methods.channels.rotatek.RotateK` adds bits and text types, and explains them all.
 """
 
 from dataclasses import dataclass
 
-from rotatek.methods.channels.base import ChannelMethod, keep_option
+from rotatek.methods.channels.base import ChannelMethod, cache_dtype_option, keep_option
 from rotatek.methods.options import choice, option
 
 
@@ -63,14 +63,4 @@ class RotationOptions(ChannelMethod):
         kind="path",
         place="hidden",
     )
-    cache_dtype: str = choice(
-        "model",
-        "Numbers in the cache",
-        "as the model computes, or in 8 bits",
-        [
-            ("model", "as the model computes"),
-            ("fp8", "8-bit floating point"),
-            ("int8", "8-bit integers"),
-        ],
-        place="beyond",
-    )
+    cache_dtype: str = cache_dtype_option()

@@ -31,7 +31,7 @@ from rotatek.methods.shares import channels_kept
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
-    """What SparK weighs a channel by: its group-mean query's norm over the window.
+    """SparK's weight of a channel: its group-mean query's norm over the window.
 
     Args:
         queries: [B, Hq, W, d], the window's.

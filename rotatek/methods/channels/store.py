@@ -27,7 +27,7 @@ class Store:
     visual: Visual
 
     def read(self) -> Visual:
-        """What the attention reads."""
+        """The visual tokens as the attention's input."""
         return self.visual
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -46,7 +46,7 @@ class Store:
                 yield from (("bases", tensor) for tensor in own.values())
 
     def shared(self) -> Iterator[Tensor]:
-        """What belongs to a calibration, which all requests read and none holds."""
+        """Tensors of a calibration, which all requests share."""
         for planes in (self.visual.key_planes, self.visual.value_planes):
             if planes is not None and planes.axes is not None:
                 yield planes.basis

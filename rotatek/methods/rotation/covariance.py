@@ -41,7 +41,7 @@ def query_weights(
     mean_one: bool = False,
     floor: float = SIGMA_FLOOR,
 ) -> Tensor:
-    """What each channel's variation counts for: the L2 norm of its queries.
+    """The weight of each channel's variation: the L2 norm of its queries.
 
     The norm runs over all G x W queries that read the head (the natural reading of the paper for
     grouped heads), floored at a share of its median.

@@ -82,7 +82,7 @@ def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> 
 
 
 def _better(operator: Tensor, trial: Tensor, basis: Tensor) -> Tensor:
-    """Where an orthonormal trial basis holds more energy: [..., 1, 1] bool; NaN never wins."""
+    """Whether an orthonormal trial basis has more energy: [..., 1, 1] bool; NaN never wins."""
     eye = torch.eye(trial.shape[-1], dtype=trial.dtype, device=trial.device)
     slip = (trial.transpose(-1, -2) @ trial - eye).abs().amax((-1, -2))
     gain = captured_energy(operator, trial) > captured_energy(operator, basis)

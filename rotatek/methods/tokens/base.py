@@ -1,4 +1,4 @@
-"""What a token pruner is: where it acts, and how it chooses.
+"""The interface of a token pruner: its stage, and how it chooses.
 
 A pruner is one file with a frozen dataclass: its fields are its options
 (`rotatek.methods.options`), its class attributes its name, words and colour.
@@ -119,7 +119,7 @@ class TokenPruner(Method):
         return {min(self.first_layer, layers - 1): self.kept_share}
 
     def tokens_by_layer(self, layers: int, tokens: int) -> list[int]:
-        """How many of a prompt's visual tokens each layer holds."""
+        """The number of a prompt's visual tokens in each layer."""
         if self.stage != "decoder" or self.kept_share == 1:
             return [tokens_kept(tokens, self.kept_share)] * layers
         shares = self.stages(layers)

@@ -22,7 +22,7 @@ FLOOR: Final = 1e-6  # of a relevance, so that the least relevant token is wante
 
 
 def relevance(tokens: Tensor, question: Tensor) -> Tensor:
-    """How relevant each token is to the question, from about 0 to 1.
+    """The relevance of each token to the question, from about 0 to 1.
 
     Args:
         tokens: [n, hidden].

@@ -64,5 +64,5 @@ class FastV(TokenPruner):
     )
 
     def rank(self, seen: Attended) -> Tensor:
-        """What the last row attends to."""
+        """The attention of the last row."""
         return last_row_attention(seen.query, seen.keys, seen.layout.valid, seen.scale)

@@ -140,10 +140,10 @@ class SparseVLM(TokenPruner):
 
     def choose(self, seen: Attended, scores: Tensor) -> Tensor:
         """The best of them, less the number of clusters."""
-        return super().choose(self._leaving_room(seen), scores)
+        return super().choose(self._without_clusters(seen), scores)
 
     @staticmethod
-    def _leaving_room(seen: Attended) -> Attended:
+    def _without_clusters(seen: Attended) -> Attended:
         present = (seen.layout.visual & seen.layout.valid).sum(-1).tolist()
         counts = []
         for n, keep in zip(present, seen.keep.tolist(), strict=True):
