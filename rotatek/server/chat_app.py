@@ -22,12 +22,14 @@ from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, read_call
 from rotatek.server.fields import HEADER, header_of, label_of
+from rotatek.server.file_store import FileStore
 from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
 from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.runs import Runs
+from rotatek.server.uploads import Uploads
 from rotatek.service.health import report_of
 from rotatek.service.service import Service
 
@@ -82,17 +84,25 @@ class ChatApp:
         self.service, self.usual = service, usual or Settings()
         self.keys, bounds = keys or Keys(), bounds or Bounds()
         self.runs, self.turns = Runs(bounds.answers, bounds.queue), FollowUps(service.conversations)
-        self.bodies, self.meters = RequestBodies(), Metrics()
+        self.bodies, self.meters, self.files = RequestBodies(), Metrics(), FileStore()
+        self.uploads = Uploads(self.files, self.bodies)
         self.is_closed = False
         self.meters.running.set_function(lambda: self.runs.running)
         self.meters.waiting.set_function(lambda: self.runs.waiting)
+        self.meters.gauge("file_bytes", "Bytes of uploaded files", lambda: self.files.bytes)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
         for name, help in ENGINES.items() if has_engines else ():
             self.meters.gauge(name, help, partial(self._sum, name))
 
     def routes(self) -> list[BaseRoute]:
         """The API's addresses, for this application or beside a page's."""
+        files, one = self.uploads, "/v1/files/{file}"
         return [
+            Route("/v1/files", self._guarded(files.list)),
+            Route("/v1/files", self._guarded(files.add), methods=["POST"]),
+            Route(one, self._guarded(files.get)),
+            Route(one, self._guarded(files.delete), methods=["DELETE"]),
+            Route(f"{one}/content", self._guarded(files.content)),
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.model)),
             Route(CHAT, _App(self.chat), methods=["POST"]),
@@ -159,8 +169,12 @@ class ChatApp:
         self._check_open()
         self.runs.check()
         names = [model.name for model in self.service.models]
+
+        def find(ident: str) -> bytes:
+            return self.files.get(owner, ident).content
+
         async with self.bodies.read(request) as body:
-            call = await asyncio.to_thread(read_call, body, names, self.usual)
+            call = await asyncio.to_thread(read_call, body, names, self.usual, find)
             del body
         with self.bodies.decoded(call.request.images):
             return await attended(receive, self._answer(call, owner, send))
@@ -228,6 +242,8 @@ class ChatApp:
             try:
                 return await answer(request, self.keys.owner(request.headers.get("authorization")))
             except Exception as error:
+                if request.method == "POST":
+                    await self.bodies.spill(request)
                 return _refusal(error)
 
         return endpoint
