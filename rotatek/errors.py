@@ -216,6 +216,12 @@ BodyUnreadable = _refusal(400, "body_unreadable",
 MessagesUnreadable = _refusal(400, "messages_unreadable",
     "The messages are not a chat: each has a role and content, text or parts, and the last one is "
     "not the assistant's.", "messages")
+InputUnreadable = _refusal(400, "input_unreadable",
+    "The input is no text and no list of messages, calls of functions and their outputs. Send one "
+    "of them.", "input")
+ResponseUnknown = _refusal(404, "response_unknown",
+    "There is no response of that id, or it has been let go. Send the whole conversation as "
+    "input.", "previous_response_id")
 ImageOutOfPlace = _refusal(400, "image_out_of_place",
     "The assistant's messages show no pictures. Move them to the user's and try again.")
 ImageNotData = _refusal(400, "image_not_data",

@@ -28,7 +28,8 @@ class Prefilled:
     uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
     grids: where they lie on each image, empty where that is not known;
-    attention: "triton" or "reference"."""
+    attention: "triton" or "reference";
+    seen: whether the vision tower had seen the pictures before, and did not look again."""
 
     column: str
     prefill_ms: float
@@ -41,6 +42,7 @@ class Prefilled:
     kept: NDArray[np.bool_] | None
     grids: tuple[Grid, ...]
     attention: str
+    seen: bool = False
 
 
 @dataclass(frozen=True)

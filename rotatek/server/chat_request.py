@@ -73,12 +73,15 @@ class Call:
 
 
 def read_call(
-    body: bytes, models: Sequence[str], usual: Settings, find: Find | None = None
+    body: bytes | Mapping[str, Any],
+    models: Sequence[str],
+    usual: Settings,
+    find: Find | None = None,
 ) -> Call:
     """A call from a request's body. Takes as long as decoding its pictures.
 
     Args:
-        body: JSON.
+        body: JSON, or what it says.
         models: the names on offer.
         usual: the settings where the call has none.
         find: uploaded files by their ids.
@@ -86,7 +89,7 @@ def read_call(
     Raises:
         UserError: in a sentence that says what to change; `param` names the field.
     """
-    given, ignored = _object_of(body), Ignored()
+    given, ignored = object_of(body), Ignored()
     check_fields(given, ignored)
     if given.get("model") not in models:
         raise errors.ModelNotServed
@@ -231,12 +234,17 @@ def _get(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else None
 
 
-def _object_of(body: bytes) -> dict[str, Any]:
+def object_of(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a body that are not null.
+
+    Raises:
+        BodyUnreadable: where it is no JSON object.
+    """
     try:
-        given = json.loads(body)
+        given = body if isinstance(body, Mapping) else json.loads(body)
     except (ValueError, RecursionError) as error:
         raise errors.BodyUnreadable from error
-    if not isinstance(given, dict):
+    if not isinstance(given, Mapping):
         raise errors.BodyUnreadable
     return {name: value for name, value in given.items() if value is not None}
 
