@@ -16,7 +16,8 @@ from rotatek.methods.channels import mixed_precision, token_importance
 from rotatek.methods.rotation import covariance, solvers
 
 LAUNCHED: Final = {  # launches of a kernel's function, by the name it is asked for
-    "subspace": 1, "covariance": 2, "weigh": 1, "steps_of": 1, "pack_states": 1, "window_attention": 5,
+    "subspace": 1, "covariance": 2, "weigh": 1, "steps_of": 1, "pack_states": 1,
+    "window_attention": 5,
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def kernels_stand_in(counted: Launches) -> Iterator[None]:
             mock.patch.object(
                 token_importance,
                 "window_attention",
-                lambda seen: standing("window_attention", window_attention_plain, seen),
+                lambda seen: counted_as("window_attention", window_attention_plain, seen),
             )
         )
         yield

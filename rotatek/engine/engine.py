@@ -156,12 +156,13 @@ class Engine:
                 del prompt, looked  # who waits holds nothing
                 yield from self._queue(lease, stop)
                 prompt, looked = self._prompt(request, columns)
+            reused = looked.is_encoded
             running += self._columns(prompt, looked, columns, trace, stop)
             for group in _groups(running):
                 if not self._prefill(request, group, stop):
                     break
                 for column in group:
-                    yield prefilled_event(self.vlm, column, prompt)
+                    yield prefilled_event(self.vlm, column, prompt, reused=reused)
             lease.resize(self._held(running, request.max_new_tokens))
             alive = self._join(running)
             while alive:
@@ -342,7 +343,7 @@ class Engine:
         self, request: Request, columns: Mapping[str, Settings]
     ) -> tuple[Prompt, ImageFeatures]:
         """Encode a request; pictures that the vision tower has encoded before are reused."""
-        key, warm = key_of(request.images, request.times), None
+        key, warm = key_of(request.images, request.times, request.scope), None
         if request.images:
             warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
         pixels = None if warm is None else warm.pixels

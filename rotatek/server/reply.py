@@ -141,17 +141,19 @@ class Reply:
     def usage(self) -> dict[str, Any]:
         """Tokens as the chat API counts them; and visual tokens and live bytes of the cache.
 
-        `cached_tokens` are those that a follow-up did not read anew.
+        `cached_tokens` are those that a follow-up did not read anew; in another chat, those of
+        pictures that the vision tower had seen.
         """
         filled, done = self.column.prefilled, self.column.finished
         assert filled is not None
         metrics = {} if done is None else done.metrics
+        cached = self.cached or (filled.visual_tokens if filled.reused else 0)
         return {
             "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": self.tokens,
             "total_tokens": filled.prompt_tokens + self.tokens,
             "prompt_tokens_details": {
-                "cached_tokens": min(self.cached, filled.prompt_tokens),
+                "cached_tokens": min(cached, filled.prompt_tokens),
                 "image_tokens": filled.visual_tokens,
                 "audio_tokens": 0,
             },

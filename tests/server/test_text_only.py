@@ -43,7 +43,9 @@ def test_an_answer_is_the_models_own(family: str) -> None:
     """Greedy tokens of every family are those of transformers' `generate` on the same ids."""
     vlm = tiny_other(tiny_llava15()) if family == "other" else EVERY[family]()
     request = make_chat([], CHAT, 6)
-    *events, done = Engine(vlm).answer(request, Settings.of(bits=2, tokens="fastv", keep_tokens=0.5))
+    *events, done = Engine(vlm).answer(
+        request, Settings.of(bits=2, tokens="fastv", keep_tokens=0.5)
+    )
     ids = vlm.prompt(request).ids
     with torch.inference_mode():
         plain = vlm.model.generate(
