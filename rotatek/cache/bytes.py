@@ -23,7 +23,8 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 class ByteCount:
     """Bytes of live storages by kind; `total` counts every unique storage once.
 
-    shared: bytes of a calibration that several caches read; not in the total.
+    shared: bytes that the cache reads with all others of its model, no part of the total: a
+        calibration's bases, and the output metrics that methods weigh Values by.
     """
 
     parts: dict[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from kernels.reference import Text, Visual, expanded
 from rotatek.bridge.fitness import window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
-from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.output_metric import output_metric
 from rotatek.cache.sliding_window import NOWHERE, window_view_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
@@ -42,7 +42,6 @@ class PrefillCompressor:
 
     method: ChannelMethod
     recorder: Recorder | None
-    metrics: OutputMetrics
     bases: Sequence[Tensor | LayerAxes] | None = None
     stores: list[Store] = field(default_factory=list)
 
@@ -207,7 +206,7 @@ class PlannedLayer(CompressedLayer):
             seen = states.cached("seen", lambda: states.taken(order))
         filling, metric = self.filling, None
         if filling.method.weighs_values:
-            metric = filling.metrics.of(self.index, module, key)
+            metric = output_metric(module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
         states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
         self.store = filling.measure(states, seen)

@@ -22,7 +22,7 @@ from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.layer import RewindableCache, not_assisted
-from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
@@ -45,7 +45,6 @@ class RotateKCache(RewindableCache):
             repeat its rows, for beams or several samples.
         settings: token pruner and channel method.
         recorder: receives every layer's visual tokens before they are compressed, then each query.
-        metrics: the model's output metrics, shared by several caches; else computed when needed.
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
@@ -60,7 +59,6 @@ class RotateKCache(RewindableCache):
         settings: Settings | None = None,
         *,
         recorder: Recorder | None = None,
-        metrics: OutputMetrics | None = None,
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
@@ -69,9 +67,7 @@ class RotateKCache(RewindableCache):
             raise _embed_first(settings)
         count = len(decoder_layers(model))
         method = settings.channels
-        filling = PrefillCompressor(
-            method, recorder, metrics or OutputMetrics(), method.bases(count)
-        )
+        filling = PrefillCompressor(method, recorder, method.bases(count))
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
@@ -300,7 +296,7 @@ class RotateKCache(RewindableCache):
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
             bases = settings.channels.bases(len(places))
-            filling = PrefillCompressor(settings.channels, None, OutputMetrics(), bases)
+            filling = PrefillCompressor(settings.channels, None, bases)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
@@ -318,7 +314,7 @@ class RotateKCache(RewindableCache):
         if model is None or not all(layer.is_filled for layer in self.layers):
             raise CacheNotStorable
         own = self.layers[0].filling
-        filling = PrefillCompressor(self.settings.channels, None, own.metrics, own.bases)
+        filling = PrefillCompressor(self.settings.channels, None, own.bases)
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes
@@ -337,12 +333,23 @@ class RotateKCache(RewindableCache):
         """(kind, tensor) of all tensors of the cache."""
         for layer in self.layers:
             yield from layer.tensors()
+        for plan in (self.plan, self._prompt):
+            yield from (("lengths", tensor) for tensor in plan.tensors())
+
+    def shared(self) -> Iterator[Tensor]:
+        """What the cache reads with all others of its model and none holds: the bases of a
+        calibration, and the output metrics that the model keeps."""
+        for layer in self.layers:
+            if layer.store is not None:
+                yield from layer.store.shared()
+        model = self._model()
+        if model is not None and self.settings.channels.weighs_values:
+            yield from held_metrics(model)
 
     def bytes(self) -> ByteCount:
-        """Live bytes by kind, and their total; separately those of a calibration."""
+        """Live bytes by kind, and their total; separately those of what is `shared`."""
         count = count_bytes(list(self.tensors()))
-        stores = [layer.store for layer in self.layers if layer.store is not None]
-        count.shared = storage_bytes(tensor for store in stores for tensor in store.shared())
+        count.shared = storage_bytes(self.shared())
         return count
 
     def close(self) -> None:

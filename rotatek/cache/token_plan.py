@@ -1,7 +1,7 @@
 """Which rows of one prefill every layer sees."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -48,7 +48,7 @@ class TokenPlan:
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._sights: dict[int, WindowView] = {}  # of those rows, by the window's width
-        self._first = layout  # as the caller gave it
+        self._first = replace(layout)  # as the caller gave it, for `anew`
         self._begin(layout)
         self._choice: _Choice | None = None
         self._memory: Any = None
@@ -61,7 +61,7 @@ class TokenPlan:
     def _begin(self, layout: Layout) -> None:
         """Before any row is dropped."""
         self._layout: Layout | None = layout
-        self._valid, self._stays = layout.valid, layout.stays
+        self._all: Layout | None = layout
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
@@ -74,10 +74,17 @@ class TokenPlan:
         """The plan of a prefill that is over; state: of `state`."""
         nothing = torch.zeros(1, state["length"], dtype=torch.bool)
         plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
-        plan._layout = plan._rows = None
+        plan._layout = plan._all = plan._rows = None
         for name in _TOLD:
             setattr(plan, name, state[name])
         return plan
+
+    def tensors(self) -> Iterator[Tensor]:
+        """What stays when the prefill is over: which rows were visual, padding, or kept."""
+        first = self._first
+        for tensor in (first.visual, first.valid, first.aside, self.kept_rows):
+            if tensor is not None:
+                yield tensor
 
     def anew(self) -> "TokenPlan":
         """The plan of the same prompt, before it is read."""
@@ -99,10 +106,10 @@ class TokenPlan:
         Returns:
             indices [B, L'] int32, `NOWHERE` for padding, and the number of tokens, [B].
         """
-        assert self._layout is not None
-        place = self._valid.cumsum(1) - 1
+        assert self._layout is not None and self._all is not None
+        place = self._all.valid.cumsum(1) - 1
         place = place if self._source is None else place.gather(1, self._source)
-        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._stays.sum(1).int()
+        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._all.stays.sum(1).int()
 
     def read_text(self) -> Rows | None:
         """Text rows that the layer's window sees, where some of them are then forgotten."""
@@ -198,7 +205,7 @@ class TokenPlan:
         place = hidden.device  # a model's layers may be on several
         seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
         kept, hidden = self.pruner.recycle(hidden, seen, scores, kept)
-        kept = kept.to(self._valid.device)
+        kept = kept.to(self._layout.valid.device)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
@@ -244,7 +251,7 @@ class TokenPlan:
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         self._entering = None
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = None
+            self._layout = self._all = self._rows = self._source = None
             self._memory = self.mask = None
             self._masks.clear()
             self._sights.clear()

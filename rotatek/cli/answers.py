@@ -12,6 +12,8 @@ from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from rotatek.engine.engine import Engine
     from rotatek.engine.events import Event
     from rotatek.inputs.request import Request
@@ -88,7 +90,24 @@ def answers(
     Raises:
         UserError: in the engine's words.
     """
-    return collected(engine.compare(request, columns, trace=False), columns)
+    found = collected(engine.compare(request, columns, trace=False), columns)
+    for report in found:
+        report["doubt"] = doubt_of(engine, report, request.images)
+    return found
+
+
+def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
+    """Why an answer is to be doubted, in a sentence; None where nothing says so.
+
+    Args:
+        engine: that answered.
+        report: of `collected`.
+        pictures: that were asked about, as far as they are known.
+    """
+    from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
+
+    sure = report["confidence"] if report["new_tokens"] else None
+    return measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures)) or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:

@@ -2,11 +2,12 @@
 every page of a store."""
 
 import argparse
+import sys
 from collections.abc import Generator
 from contextlib import closing
 from typing import Final
 
-from rotatek.cli.answers import Report, collected, print_json, reports, say
+from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.cli.store_arguments import add_store_question, ask_store
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
                 print_json({name: value for name, value in report.items() if name not in BESIDE})
             else:
                 say(report["answer"])
+                if report["doubt"]:
+                    print(report["doubt"], file=sys.stderr)
     return 0
 
 
@@ -79,6 +82,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
             raise CacheNotStorable
         request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
+        pictures = request.images
         events = engine.compare(
             request, {"answer": settings}, trace=False, conversation=conversation
         )
@@ -88,9 +92,11 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
+        pictures = ()  # a stored cache does not know them
         events = engine.follow(conversation, question, args.max_new_tokens)
     try:
         found = collected(events, {"answer": settings})
+        found[0]["doubt"] = doubt_of(engine, found[0], pictures)
         try:
             yield found
         finally:

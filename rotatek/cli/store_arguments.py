@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,22 +95,28 @@ def ask_store(args: argparse.Namespace) -> int:
     answers = pictures.answers(
         [name for _, name in labels], args.image, args.max_new_tokens, batch=args.at_once
     )
-    failed = 0
+    failed = doubted = 0
     with ExitStack() as stack:
         table = None if args.csv is None else _Table(stack, Path(args.csv))
         for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
-            _print(label, answer, args.json)
+            doubt = pictures.doubt(answer)
+            doubted += bool(doubt)
+            _print(label, answer, doubt, args.json)
             if table is not None:
-                table.add(label, answer)
+                table.add(label, answer, doubt)
+    if doubted and not args.json:
+        why = "Add --json or --csv FILE to read why."
+        print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _print(label: str, answer: "Answer", as_json: bool) -> None:
+def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
     """One line."""
     confidence = round(answer.confidence, 4)
     if as_json:
         told: dict[str, Any] = {"page": label, "answer": answer.text, "confidence": confidence}
+        told |= {"doubt": doubt} if doubt else {}
         told |= {"error": answer.error} if answer.error else {}
         print(json.dumps(told, ensure_ascii=False), flush=True)
         return
@@ -130,11 +137,11 @@ class _Table:
         except OSError as error:
             raise UserError("The CSV file cannot be written. Check its folder.") from error
         self._rows = csv.writer(self._file)
-        self._write(["page", "answer", "confidence", "error"])
+        self._write(["page", "answer", "confidence", "doubt", "error"])
 
-    def add(self, label: str, answer: "Answer") -> None:
-        """One page's answer."""
-        self._write([label, answer.text, f"{answer.confidence:.4f}", answer.error])
+    def add(self, label: str, answer: "Answer", doubt: str) -> None:
+        """One page's answer, and why it is to be doubted."""
+        self._write([label, answer.text, f"{answer.confidence:.4f}", doubt, answer.error])
 
     def _write(self, cells: list[str]) -> None:
         try:

@@ -103,7 +103,9 @@ def predicted(settings: Settings, shape: Shape) -> int:
     )
     text = -(-shape.text // TEXT_STEP) * TEXT_STEP * shape.token
     lengths = 4 * (shape.layers + len(set(counts)))  # a count a layer, and shared ones of the rows
-    return int(visual.sum()) + text + lengths
+    drops = settings.prunes_tokens and settings.pruning.stage == "decoder"
+    marks = (3 if drops else 2) * (counts[0] + shape.text)  # rows that are visual, padding, kept
+    return int(visual.sum()) + text + lengths + marks
 
 
 def measured(

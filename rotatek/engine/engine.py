@@ -108,10 +108,11 @@ class Engine:
 
         Columns with the same token pruning share one prefill. Errors of a request are not raised;
         they end its stream as a `Failed` event. Where memory runs out, everything starts again once
-        under tighter limits, after a `Restarted` event. Finished.metrics has: kv_bytes,
-        kv_bytes_full, bytes (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to
-        the first column's), first_divergence (index or None), kl (mean, nats), confidence
-        (geometric mean of the tokens' probabilities), stopped.
+        under tighter limits, after a `Restarted` event. A chat without pictures is answered from
+        plain caches, whatever the settings. Finished.metrics has: kv_bytes, kv_bytes_full, bytes
+        (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to the first column's),
+        first_divergence (index or None), kl (mean, nats), confidence (geometric mean of the
+        tokens' probabilities), stopped.
 
         Args:
             request: the question with its pictures.
@@ -121,6 +122,8 @@ class Engine:
             conversation: takes over the caches of a complete answer, for `follow`; its maker
                 closes it.
         """
+        if not request.images:  # there is nothing to compress
+            columns, trace = dict.fromkeys(columns, BASELINE), False
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not (stop is not None and stop.is_set()):
             log.warning(TIGHTER)
@@ -153,12 +156,13 @@ class Engine:
                 del prompt, looked  # who waits holds nothing
                 yield from self._queue(lease, stop)
                 prompt, looked = self._prompt(request, columns)
+            reused = looked.is_encoded
             running += self._columns(prompt, looked, columns, trace, stop)
             for group in _groups(running):
                 if not self._prefill(request, group, stop):
                     break
                 for column in group:
-                    yield prefilled_event(self.vlm, column, prompt)
+                    yield prefilled_event(self.vlm, column, prompt, reused=reused)
             lease.resize(self._held(running, request.max_new_tokens))
             alive = self._join(running)
             while alive:
@@ -339,8 +343,9 @@ class Engine:
         self, request: Request, columns: Mapping[str, Settings]
     ) -> tuple[Prompt, ImageFeatures]:
         """Encode a request; pictures that the vision tower has encoded before are reused."""
-        key = key_of(request.images, request.times)
-        warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
+        key, warm = key_of(request.images, request.times, request.scope), None
+        if request.images:
+            warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
         pixels = None if warm is None else warm.pixels
         if pixels is None:
             with self.scheduler.preprocessing:

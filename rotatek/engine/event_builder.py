@@ -18,7 +18,9 @@ from rotatek.models import Prompt, VisionLanguageModel
 CONTEXT: Final = 8  # tokens that are decoded again before a new one
 
 
-def prefilled_event(vlm: VisionLanguageModel, column: Sequence, prompt: Prompt) -> Prefilled:
+def prefilled_event(
+    vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, *, reused: bool = False
+) -> Prefilled:
     """A column whose cache is filled, and not yet in the running batch."""
     count, tokens = column.bytes(), prompt.ids.shape[1] + column.grown
     return Prefilled(
@@ -33,6 +35,7 @@ def prefilled_event(vlm: VisionLanguageModel, column: Sequence, prompt: Prompt) 
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,
         attention=dispatch.backend(vlm.device.type),
+        reused=reused,
     )
 
 

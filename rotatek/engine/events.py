@@ -28,7 +28,8 @@ class Prefilled:
     uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
     grids: rows and columns of each image's visual tokens, empty if unknown;
-    attention: "triton" or "reference"."""
+    attention: "triton" or "reference";
+    reused: whether the vision tower's cached output was used."""
 
     column: str
     prefill_ms: float
@@ -41,6 +42,7 @@ class Prefilled:
     kept: NDArray[np.bool_] | None
     grids: tuple[Grid, ...]
     attention: str
+    reused: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 Everything before the question is the same for every question about a picture. The key of a picture
 is a digest of its pixels, so two visitors share one only where they showed the same picture.
+Programs with different API keys never share one.
 """
 
 import hashlib
@@ -39,6 +40,11 @@ class ImageFeatures:
         """Whether the vision tower need not run for this pruner."""
         return (self.watched if _watches(pruner) else self.features) is not None
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the vision tower has run."""
+        return self.features is not None or self.watched is not None
+
     def learn(self, other: "ImageFeatures | None") -> None:
         """Copy the results of another encoding of the same pictures."""
         if other is not None:
@@ -61,10 +67,12 @@ def _tensors(things: Any) -> list[Tensor]:
     return [t for thing in things or () for t in _tensors(thing)]
 
 
-def key_of(images: tuple[Image.Image, ...], times: tuple[float, ...] = ()) -> bytes:
+def key_of(
+    images: tuple[Image.Image, ...], times: tuple[float, ...] = (), scope: str = ""
+) -> bytes:
     """Equal for the same pixels in the same order; times: of a clip's frames, which are not read
-    as pictures are."""
-    whole = hashlib.blake2b(repr(times).encode(), digest_size=32)
+    as pictures are; scope: as of `Request`."""
+    whole = hashlib.blake2b(f"{times!r}{scope}".encode(), digest_size=32)
     for image in images:
         whole.update(f"{image.mode} {image.size};".encode())
         whole.update(image.tobytes())

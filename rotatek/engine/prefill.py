@@ -45,9 +45,7 @@ def empty_cache(
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
         return DynamicCache(config=vlm.model.config)  # its windows are transformers' own
-    return RotateKCache(
-        vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
-    )
+    return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
 
 def fill(
@@ -101,7 +99,8 @@ class SharedPrompt:
         sight = _sight(pruner)
         if sight not in self._seen:
             started = time.perf_counter()
-            seen = None if self._look is None else self._look(pruner)
+            look = self._look if self.prompt.pixels.runs else None  # else there is nothing to see
+            seen = None if look is None else look(pruner)
             embedded = self.vlm.embed(self.prompt, pruner, seen)
             self._seen[sight] = embedded, 1000 * (time.perf_counter() - started)
         if pruner not in self._plans:

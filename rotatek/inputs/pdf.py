@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 from PIL import Image
 
 from rotatek import errors
+from rotatek.inputs.image_headers import look
 from rotatek.inputs.request import open_image, read_file
 
 MAX_PDF_BYTES: Final = 100 * 1000 * 1000
@@ -54,8 +55,14 @@ def can_be_read() -> bool:
     return find_spec("pypdfium2") is not None
 
 
-def is_pdf(path: os.PathLike[str]) -> bool:
-    """Whether a file's content says that it is a PDF; False for one that cannot be read."""
+def is_pdf(path: os.PathLike[str] | bytes) -> bool:
+    """Whether a file's content says that it is a PDF; False for one that cannot be read.
+
+    Args:
+        path: of the file; or its bytes.
+    """
+    if isinstance(path, bytes):
+        return _SIGN in path[:_SIGN_WITHIN] and look(path) is None
     try:
         if not Path(path).is_file():
             return False
@@ -161,8 +168,11 @@ class PdfFile:
         return head, data
 
 
-def pictures_of(path: os.PathLike[str]) -> list[Image.Image]:
+def pictures_of(path: os.PathLike[str] | bytes) -> list[Image.Image]:
     """Every page of a short PDF, for one question.
+
+    Args:
+        path: of the file; or its bytes.
 
     Raises:
         PdfManyPages: for more pages than one question may have pictures.

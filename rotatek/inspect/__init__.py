@@ -1,1 +1,1 @@
-"""Records of a run: traces of Keys and queries, and the attention of an answer."""
+"""Records of a run: traces of Keys and queries, the attention of an answer, and its doubt."""

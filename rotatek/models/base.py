@@ -14,9 +14,8 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import device_of
 from rotatek.bridge.scope import own_calls
-from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
-from rotatek.errors import ModeUnsupported
+from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
 from rotatek.inputs.request import Clip, Request
 from rotatek.inputs.token_grid import Grid, scaled_size
@@ -46,6 +45,9 @@ class Pixels:
     grids: tuple[Grid, ...]
     texts: tuple[str, ...]
     runs: tuple[int, ...]
+
+
+NOTHING_SHOWN: Final = Pixels({}, (), (), (), ())  # of a chat of texts alone
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,6 @@ class VisionLanguageModel:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
-        self.metrics = OutputMetrics()
 
     def optimise_for_gpu(self) -> None:
         """Replace layers by versions that are faster on a GPU (`rotatek.models.fused`). A family
@@ -197,6 +198,8 @@ class VisionLanguageModel:
     def look(self, request: Request, limit: int | None = None) -> Pixels:
         """A request's pictures, or its clip, as the vision tower takes them; of a clip as many
         frames as fit in most of the context, or in most of `limit` tokens."""
+        if not request.images:
+            return NOTHING_SHOWN
         if not request.times:
             pixels = self.preprocess(request.images)
             return replace(pixels, grids=placed(pixels.grids, len(request.images)))
@@ -309,10 +312,16 @@ class VisionLanguageModel:
         Raises:
             RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens; it
                 blames what takes most of them. With `request.cut` one token of answer is enough.
+            PictureNeeded: for a chat of texts alone that the chat template has no place for.
         """
         pixels = pixels or self.look(request, limit)
         template = self.tokenizer.chat_template or self.template
-        ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
+        try:
+            ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
+        except ControlTokens as error:
+            if not request.images:
+                raise PictureNeeded from error
+            raise
         ids = expand_images(ids, self.visual_ids, pixels.runs)
         room = self.context(limit)
         answer = 1 if request.cut else request.max_new_tokens
@@ -370,11 +379,13 @@ class VisionLanguageModel:
         """
         words = prompt.ids.masked_fill(prompt.visual, 0)  # the table may have no visual id
         embeds = self.model.get_input_embeddings()(words)
-        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
-        first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
-        embeds = embeds.masked_scatter(prompt.visual[..., None], first)
         positions, after = self.positions(prompt)
         visual = prompt.visual
+        if not prompt.pixels.runs:
+            return Embedded(embeds, positions, visual, torch.ones_like(visual), after)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
+        first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
+        embeds = embeds.masked_scatter(visual[..., None], first)
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True

@@ -148,6 +148,9 @@ class Qwen2VL(VisionLanguageModel):
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """M-RoPE positions [3, 1, L]; asked of the model, stored nowhere."""
         tensors = prompt.pixels.tensors
+        if not prompt.pixels.runs:  # of texts alone, the same on every axis
+            positions, after = super().positions(prompt)
+            return positions.expand(3, -1, -1), after
         names = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
         kinds = prompt.visual.int()
         if "video_grid_thw" in tensors:

@@ -155,10 +155,9 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
         capturing[0] = capture
         assert torch.equal(call(dispatcher), expected())
         assert len(tested) == count
-    text, new = sample_past(torch.device("cpu"), torch.float32)[2], torch.ones(2, 2, 1, 128)
-    dispatcher.append(
-        text, new.as_subclass(OnGpu), new.as_subclass(OnGpu), torch.ones(2, dtype=torch.int32)
-    )
+    text = sample_past(torch.device("cpu"), torch.float32)[2]
+    states = torch.ones(2, 2, 1, 128).as_subclass(OnGpu)
+    dispatcher.append(text, states, states, torch.ones(2, dtype=torch.int32))
     assert len(tested) == 2  # 8-bit text has a test of its own
 
 

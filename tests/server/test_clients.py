@@ -107,7 +107,7 @@ def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
     reply = model.invoke(asked[1:])
     assert reply.content == expected
     assert reply.usage_metadata["output_tokens"] == 9
-    assert reply.usage_metadata["input_token_details"]["cache_read"] == 0
+    assert reply.usage_metadata["input_token_details"]["cache_read"] > 0, "asked before"
     streamed = "".join(chunk.content for chunk in model.stream(asked[1:]))
     assert streamed == expected
     told = model.invoke(asked)

@@ -82,9 +82,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
     embedded = engine.vlm.embed(prompt, settings.pruning)
     recorder = TraceRecorder(512)
-    cache = RotateKCache(
-        engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics
-    )
+    cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
     return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache

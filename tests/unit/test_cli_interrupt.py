@@ -13,8 +13,9 @@ from rotatek.cli import main as cli
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 STUCK = """
-import threading
+import signal, threading
 from rotatek.cli import main as cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 cli.CLEANUP_S = {seconds}
 with cli.interruptible():
     try:
