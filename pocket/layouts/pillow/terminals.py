@@ -46,7 +46,7 @@ def _widths(columns: list[Column]) -> list[int]:
     return [max(map(len, (c.head, *c.cells))) for c in columns]
 
 
-def _lay(
+def _draw_columns(
     rng: random.Random, screen: Screen, columns: list[Column], gap: int, chosen: int = -1
 ) -> list[float]:
     """Write heads and rows, `chosen` reversed; returns where each column begins, in characters."""
@@ -97,7 +97,7 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             counted = rng.choice((" ({n})", ", {n} in all", " [{n}]")).format(n=rows)
             screen.line(named + counted)
             screen.y += screen.step * 0.3
-        starts = _lay(rng, screen, columns, gap)
+        starts = _draw_columns(rng, screen, columns, gap)
         screen.x -= face.width("0") * 2
         foot = screen.y + screen.step * 0.3
         right = _across(screen, sum(_widths(columns)) + gap * (len(columns) - 1) + 4)
@@ -126,7 +126,7 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     columns = [Column(c.head, c.cells[:rows], c.kind, c.far) for c in columns]
     spare = (screen.wide - sum(_widths(columns))) // max(1, len(columns) - 1)
     chosen = rng.randrange(rows) if rng.random() < 0.8 else -1
-    _lay(rng, screen, columns, rng.randint(2, max(2, min(spare, 5))), chosen)
+    _draw_columns(rng, screen, columns, rng.randint(2, max(2, min(spare, 5))), chosen)
     names = columns[key].cells
     if chosen >= 0:
         for _ in range(3):
