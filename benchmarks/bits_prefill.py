@@ -34,7 +34,7 @@ from rotatek.methods.channels.bit_allocation import DISTORTION, BitDemand, allot
 from rotatek.methods.channels.bit_bases import in_metric
 from rotatek.methods.rotation import solvers
 from rotatek.methods.rotation.stored_bases import load_axes
-from tests.launches import Launches, kernels_stand_in
+from tests.launches import Launches, kernels_replaced
 
 SOLVES: Final = {"steps_of": "steps", "pack_states": "packing"}  # by what is solved
 TINY: Final = Sizes("tiny", 64, 128, 2, 4, 2, 100, d=64)
@@ -130,7 +130,7 @@ def parts_of(run: Run, rounds: int) -> dict[str, float]:
 def traffic(run: Run, device: str) -> dict[str, int]:
     """Launches of one call, copies among them, and how often the host waits."""
     if device != "cuda":
-        with Launches() as counted, kernels_stand_in(counted):
+        with Launches() as counted, kernels_replaced(counted):
             run()
         return {"launches": counted.count}
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:

@@ -130,7 +130,7 @@ AnswerDoesNotFit = _refusal(400, "answer_does_not_fit",
     "The image and question leave no room in the model's context for so long an answer. Ask "
     "for fewer new tokens.", "max_tokens", RequestTooLong)
 PlacesUnequal = _refusal(400, "places_unequal",
-    "There is not one picture for each place in the text. Give as many as places.")
+    "The text has another number of picture marks than there are pictures. Give one for each.")
 PartUnsupported = _refusal(400, "part_unsupported",
     "Parts of this type are not read. Send texts as text, pictures as image_url and PDF files as "
     "file, and leave sound and films out.", "messages")
@@ -235,7 +235,7 @@ ConversationOver = _refusal(400, "conversation_over",
     "This conversation has reached its limit. Press Ask to start afresh: the image is then read "
     "again.")
 ConversationGone = _refusal(400, "conversation_gone",
-    "The cache of this answer has been released to make room. Press Ask, and the image is read "
+    "The cache of this answer has been released to free memory. Press Ask, and the image is read "
     "again.")
 Restarting = _refusal(503, "restarting",
     "The accelerator failed and the service is restarting. Ask again in a minute.")
@@ -260,8 +260,7 @@ TextBeforePicture = _refusal(400, "text_before_picture",
     "This model's chat template writes the question before the picture, so no picture can be "
     "read without one. Ask afresh each time, or use another model.")
 PictureGone = _refusal(400, "picture_gone",
-    "This picture is not held any more: it made room for others, or was forgotten. Add it "
-    "again.")
+    "This picture is no longer in memory. Add it again.")
 PictureDamaged = _refusal(400, "picture_damaged",
     "The stored page is damaged. Run `rotatek store DIR --check`, and index its file again.")
 QuestionNeeded = _refusal(400, "question_needed",

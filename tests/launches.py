@@ -53,7 +53,7 @@ class Launches(TorchDispatchMode):
 
 
 @contextmanager
-def kernels_stand_in(counted: Launches) -> Iterator[None]:
+def kernels_replaced(counted: Launches) -> Iterator[None]:
     """Within it bits take the way that they take on a GPU: plain PyTorch does a kernel's work, and
     counts as the kernel's launches, with a copy of each tensor that the kernel would copy."""
 

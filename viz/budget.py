@@ -75,7 +75,7 @@ def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str
     largest = " and ".join(PARTS[part][0] for part in PARTS if parts.get(part, 0) == most)
     return (
         f"{chosen} stores {size(totals[chosen])} where {first} stores {size(totals[first])}, "
-        f"{percent(saved)} less; most of what is left is {largest}."
+        f"{percent(saved)} less; the largest part is {largest}."
     )
 
 

@@ -113,7 +113,7 @@ class CompressedLayer(CacheLayerMixin):
 
     @property
     def follows(self) -> bool:
-        """Whether the window needs no update for a further token."""
+        """Whether a further token needs no change of the window on the host."""
         if self.span is None or self.logical < self.span.width:
             return True
         return self.text is not None and self.text.tables is not None

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weigh-by",
         default="questions",
         metavar="NAME",
-        help="what weighs a picture that nobody has asked yet: questions (a few general ones) or "
-        "picture (its own last tokens). Default: questions",
+        help="queries that weigh a picture before its first question: questions (a few general "
+        "ones) or picture (its own last tokens). Default: questions",
     )
     add_settings(parser)
 

@@ -175,7 +175,7 @@ class RunningBatch(RewindableCache):
         return numbers
 
     def _drop_empty(self, kept: bool = False) -> None:
-        """Free the memory of empty groups; `kept`: a form whose group stays."""
+        """Free the memory of empty groups; with `kept` only of those that no row can join."""
         empty = [key for key, group in self._groups.items() if not group.taken]
         for key in [key for key in empty if self._groups[key].apart or not kept]:
             place = list(self._groups).index(key)

@@ -419,7 +419,7 @@ def placed(grids: Sequence[Grid], pictures: int, apart: int = 1) -> tuple[Grid, 
     Args:
         grids: of all pictures, in order.
         pictures: that were read.
-        apart: the number of pictures that were read one by one.
+        apart: the pictures of the request for each picture that was read.
     """
     each, shared = max(len(grids) // pictures, 1), -(-pictures // max(len(grids), 1))
     return tuple(

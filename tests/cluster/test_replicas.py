@@ -15,8 +15,8 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished, Token
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.settings import Settings
-from tests.cluster.conftest import Nodes, free_port
-from tests.fixtures import Picture, Together
+from tests.cluster.conftest import Nodes
+from tests.fixtures import Picture, Together, free_port
 from tests.server.conftest import asked, client_of
 
 pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]

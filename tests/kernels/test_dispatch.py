@@ -19,14 +19,7 @@ from kernels.reference import Text, Unsupported, Visual, append_plain, attend_re
 from kernels.samples import sample, sample_past, sample_window
 from kernels.window_attention_reference import Window, window_attention_plain
 from rotatek.methods import rotation
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
-
-    @property
-    def device(self) -> Any:  # type: ignore[override]  # the disguise
-        return SimpleNamespace(type="cuda", index=0)
+from tests.fixtures import OnGpu
 
 
 def call(dispatcher: Dispatcher) -> torch.Tensor:

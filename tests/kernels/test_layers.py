@@ -15,6 +15,7 @@ from kernels import dispatch, fused_elementwise
 from kernels.dispatch import Dispatcher
 from kernels.elementwise_reference import CLOSE, PLAIN, gate_plain, norm_plain, rotate_plain
 from kernels.samples import sample_elementwise as sample
+from tests.fixtures import OnGpu
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TYPES = [torch.bfloat16, torch.float16]
@@ -82,12 +83,6 @@ def test_queries_and_keys_are_rotated(n: int, H: int, d: int, dtype: torch.dtype
     )
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(got, want, rtol=eps, atol=eps)  # of a difference of two products
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor that says it is on a GPU."""
-
-    device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
 
 
 @pytest.fixture

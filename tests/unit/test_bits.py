@@ -26,7 +26,7 @@ from rotatek.methods.channels.bit_allocation import BitDemand, allot_bits
 from rotatek.methods.channels.mixed_precision import importance_of, token_shares
 from rotatek.methods.settings import Settings
 from tests.fixtures import Picture
-from tests.launches import Launches, kernels_stand_in
+from tests.launches import Launches, kernels_replaced
 from tests.tiny import tiny_qwen
 
 HEADS, GROUP, D, WINDOW = 2, 2, 64, 6
@@ -339,7 +339,7 @@ def test_layers_are_taken_together() -> None:
 def launches(count: int) -> int:
     """What is launched on a GPU to compress so many layers, all in one piece."""
     layers = [replace(states(i), entering=None) for i in range(count)]
-    with Launches() as counted, kernels_stand_in(counted):
+    with Launches() as counted, kernels_replaced(counted):
         stored(layers, bits=1)
     return counted.count
 

@@ -19,7 +19,7 @@ Expected = tuple[str, str, Relation, str]
 
 def studies(made: Made) -> tuple[Study, ...]:
     """Every table of RotateK; `made` is the method."""
-    return _ablation(made), _beyond(made), _bits(made)
+    return _ablation(made), _extensions(made), _bits(made)
 
 
 def _ablation(made: Made) -> Study:
@@ -49,7 +49,7 @@ def _ablation(made: Made) -> Study:
     return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
 
 
-def _beyond(made: Made) -> Study:
+def _extensions(made: Made) -> Study:
     """Widths that adapt and Values that rotate, against dropping tokens at the same nominal KV."""
     uniform = ((32, 128), (12, 128), (8, 128), (32, 64), (32, 32), (32, 16), (16, 32))
     adaptive = ((12, 128), (8, 128), (16, 32), (12, 24), (12, 16), (8, 12))
