@@ -41,13 +41,12 @@ def reports(
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         with passing(row, batch) as bad:
-            request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+            request = row.request(args.place, args.max_new_tokens)
         if not bad:
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:
