@@ -91,22 +91,26 @@ def answers(
     """
     found = collected(engine.compare(request, columns, trace=False), columns)
     for report in found:
-        report["doubt"] = doubt_of(engine, report, request.images)
+        report["doubt"] = doubt_of(engine, report, request.images, shown=bool(request.images))
     return found
 
 
-def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
+def doubt_of(
+    engine: "Engine", report: Report, pictures: "Sequence[Image]", *, shown: bool = True
+) -> str | None:
     """Why an answer is to be doubted, in a sentence; None where nothing says so.
 
     Args:
         engine: that answered.
         report: of `collected`.
         pictures: that were asked about, as far as they are known.
+        shown: whether there were any.
     """
     from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    return measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures)) or None
+    said = measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures), shown=shown)
+    return said or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:

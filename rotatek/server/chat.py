@@ -5,6 +5,7 @@ The pages of a PDF are pictures where the PDF stands.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ FIELDS: Final = {  # that are read
     "input_file": ("type", "file_data", "file_id", "filename", "detail"),
 }
 MOST_PAGES: Final = 32  # of all PDF files of a call
+DRAWN_S: Final = 60.0  # for them
 
 
 @dataclass
@@ -50,13 +52,15 @@ class Chat:
         details: asked for, one a file.
         fields: where each file stands in the call.
         find: uploaded files by their ids.
+        until: when to begin no further page of a PDF, by `time.monotonic`.
     """
 
     messages: list[Message] = field(default_factory=list)
     files: list[Shown] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
-    find: Find | None = None
+    find: Find | None = field(default=None, compare=False)
+    until: float | None = field(default=None, compare=False)
 
 
 def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | None = None) -> Chat:
@@ -73,7 +77,8 @@ def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | No
     ignored = Ignored() if ignored is None else ignored
     if not isinstance(messages, list) or not messages:
         raise errors.MessagesUnreadable
-    chat, called = Chat(find=find), dict[str, str]()  # names of calls by their ids
+    chat = Chat(find=find, until=time.monotonic() + DRAWN_S)
+    called = dict[str, str]()  # names of calls by their ids
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         with blaming(place):
@@ -159,7 +164,7 @@ def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored,
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
         file = (file_of if kind in IMAGES else document_of)(given, chat.find)
-        shown = shown_in(file)
+        shown = shown_in(file, chat.until)
         chat.files += shown
         if sum(not isinstance(one, bytes) for one in chat.files) > MOST_PAGES:
             raise errors.PdfsManyPages

@@ -98,8 +98,12 @@ def document_of(given: Any, find: Find | None = None) -> bytes:
         raise errors.FileNotGiven from error
 
 
-def shown_in(file: bytes) -> list[Shown]:
+def shown_in(file: bytes, until: float | None = None) -> list[Shown]:
     """What a file shows: a picture as it is, not yet decoded; or every page of a PDF, drawn.
+
+    Args:
+        file: its bytes.
+        until: as of `pictures_of`.
 
     Raises:
         UserError: for a PDF that cannot be read, or is too long for a question.
@@ -107,7 +111,7 @@ def shown_in(file: bytes) -> list[Shown]:
     if not is_pdf(file):
         return [file]
     whole = hashlib.sha256(file).digest()
-    pages = enumerate(pictures_of(file))
+    pages = enumerate(pictures_of(file, until))
     return [DrawnPage(page, whole + number.to_bytes(4, "big")) for number, page in pages]
 
 
