@@ -41,13 +41,12 @@ def reports(
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         with passing(row, batch) as bad:
-            request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+            request = row.request(args.place, args.max_new_tokens)
         if not bad:
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:
@@ -92,22 +91,26 @@ def answers(
     """
     found = collected(engine.compare(request, columns, trace=False), columns)
     for report in found:
-        report["doubt"] = doubt_of(engine, report, request.images)
+        report["doubt"] = doubt_of(engine, report, request.images, shown=bool(request.images))
     return found
 
 
-def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
+def doubt_of(
+    engine: "Engine", report: Report, pictures: "Sequence[Image]", *, shown: bool = True
+) -> str | None:
     """Why an answer is to be doubted, in a sentence; None where nothing says so.
 
     Args:
         engine: that answered.
         report: of `collected`.
         pictures: that were asked about, as far as they are known.
+        shown: whether there were any.
     """
     from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    return measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures)) or None
+    said = measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures), shown=shown)
+    return said or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:

@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for the question, the settings, and the form of the answer."""
     add_request(parser)
     parser.set_defaults(model=None)  # a store knows its model
+    parser.add_argument(
+        "--no-image", action="store_true", help="ask the QUESTION of the language model alone"
+    )
     add_store_question(parser)
     parser.add_argument(
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
@@ -71,7 +74,6 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
     """
     from rotatek.engine.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.engine import Engine  # noqa: PLC0415
-    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
@@ -80,7 +82,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         settings = settings_of(args)
         if settings.is_baseline and args.save_cache is not None:
             raise CacheNotStorable
-        request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+        request = row.request(args.place, args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         pictures = request.images
         events = engine.compare(

@@ -209,7 +209,8 @@ def doubt_of(reply: Reply) -> str | None:
     done = reply.column.finished
     sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
     pictures = reply.call.request.images
-    return measured_doubt(reply.call.model, sure, lambda: any_photo(pictures)) or None
+    said = measured_doubt(reply.call.model, sure, lambda: any_photo(pictures), shown=bool(pictures))
+    return said or None
 
 
 def sse(data: dict[str, Any]) -> bytes:

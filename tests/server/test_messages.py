@@ -200,6 +200,10 @@ PARAMS: dict[str, tuple[dict[str, Any], str]] = {
     "JSON": ({"response_format": {"type": "json_object"}}, "response_format"),
     "a beam": ({"use_beam_search": True}, "use_beam_search"),
     "a forced call": ({"tool_choice": "required"}, "tool_choice"),
+    "a named call": (
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "find"}}},
+        "tool_choice",
+    ),
     "no model": ({"model": "gpt-4o"}, "model"),
     "no messages": ({"messages": []}, "messages"),
     "a length": ({"max_completion_tokens": -1}, "max_completion_tokens"),

@@ -48,6 +48,15 @@ def test_ask_prints_the_answer_alone(image: str, capsys: pytest.CaptureFixture[s
     assert err == ""
 
 
+def test_a_question_without_a_picture(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ask", "--no-image", "what?", "--max-new-tokens", "4", "--json"]
+    assert command.main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["visual_tokens"] == 0 and told["kv_bytes"] == told["kv_bytes_full"] > 0
+    assert command.main(["ask", "--no-image", image, "what?"]) == 2
+    assert "give the QUESTION alone" in capsys.readouterr().err
+
+
 def test_a_picture_stands_first_unless_told(
     image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
