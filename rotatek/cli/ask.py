@@ -8,6 +8,7 @@ from typing import Final
 
 from rotatek.cli.answers import Report, collected, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
+from rotatek.cli.sampling_arguments import add_sampling, sampling_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.cli.store_arguments import add_store_question, ask_store
 from rotatek.errors import CacheNotStorable, UserError
@@ -19,6 +20,7 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is asked, under which settings, and how the answer is printed."""
     add_request(parser)
+    add_sampling(parser)
     parser.set_defaults(model=None)  # a store has its own
     add_store_question(parser)
     parser.add_argument(
@@ -72,12 +74,15 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
+    sampling = sampling_of(args)
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
         if settings.is_baseline and args.save_cache is not None:
             raise CacheNotStorable
-        request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+        request = make_request(
+            row.opened(), row.asked(args.place), args.max_new_tokens, sampling=sampling
+        )
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         events = engine.compare(
             request, {"answer": settings}, trace=False, conversation=conversation
@@ -88,7 +93,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
-        events = engine.follow(conversation, question, args.max_new_tokens)
+        events = engine.follow(conversation, question, args.max_new_tokens, sampling=sampling)
     try:
         found = collected(events, {"answer": settings})
         try:
