@@ -33,7 +33,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--seed", type=int, metavar="N", help="the same draws every time. Default: a new one, "
-        "which --json tells",
+        "which --json has",
     )  # fmt: skip
 
 

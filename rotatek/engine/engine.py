@@ -274,7 +274,7 @@ class Engine:
                         shared.see(column.settings.pruning)
                         seen = shared.under(column.settings.pruning)[0]
                     logits = feed_follow_up(self.vlm, column, turn, seen)
-                self._choose(column, sampling, prompt)
+                column.choose_by(self.scheduler.choice, sampling, prompt.ids)
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
             if conversation.lease is not None:
@@ -411,15 +411,10 @@ class Engine:
             column.prefill_ms += ms
             if column is not source:
                 column.cache = forked(source.cache)
-            self._choose(column, request.sampling, prompt)
+            column.choose_by(self.scheduler.choice, request.sampling, prompt.ids)
             # a graph's replay shows no queries
             column.start(logits, request.max_new_tokens, stop, watched=not self.graphs)
         return True
-
-    def _choose(self, column: Sequence, sampling: Sampling, prompt: Prompt) -> None:
-        """How a column's next answer is chosen."""
-        with self.scheduler.preparing:
-            column.choose_by(self.scheduler.choice, sampling, prompt.ids)
 
     def _next(
         self, column: Sequence, reference: Sequence, alive: list[Sequence], prompt: Prompt

@@ -66,11 +66,11 @@ class Grammars:
 
     Args:
         vlm: whose tokenizer and ends of answers count.
+        lock: held while the tokenizer is read.
     """
 
-    def __init__(self, vlm: VisionLanguageModel) -> None:
-        self.vlm = vlm
-        self._lock = threading.Lock()
+    def __init__(self, vlm: VisionLanguageModel, lock: threading.Lock) -> None:
+        self.vlm, self._lock = vlm, lock
         self._tokenizer: Any = None
 
     def matcher(self, grammar: str) -> "Matcher":

@@ -79,7 +79,7 @@ class Scheduler:
         self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
         self._pending: PendingStep | None = None  # a step that was launched and not yet waited for
         self._steps = StepGraph(room=None)
-        self.choice = TokenChoice(vlm)
+        self.choice = TokenChoice(vlm, self.preparing)
 
     # -- what an engine calls ------------------------------------------------------------------
 
@@ -344,7 +344,8 @@ class Scheduler:
         self._remove(over, restore=True)
         with self._told:
             for sequence, pick in zip(sequences, picks, strict=True):
-                sequence.sampled.append(pick)
+                if sequence.failure is None:
+                    sequence.sampled.append(pick)
             for sequence in over:
                 sequence.ended = True
 

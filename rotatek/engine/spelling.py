@@ -36,5 +36,5 @@ def spelling(tokenizer: Any, token: int) -> tuple[str, bytes]:
 
 @lru_cache(1)
 def _letters() -> dict[str, int]:
-    """The byte that each letter of byte-level vocabularies stands for."""
+    """The byte of each letter of byte-level vocabularies."""
     return {letter: byte for byte, letter in bytes_to_unicode().items()}

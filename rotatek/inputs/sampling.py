@@ -10,7 +10,7 @@ from rotatek.errors import SettingError
 
 COLDEST: Final = 1e-5  # below it a draw is the likeliest token
 HOTTEST: Final = 2.0
-MOST_TOP: Final = 20  # likeliest tokens that are told beside the chosen one
+MOST_TOP: Final = 20  # likeliest tokens that are reported beside the chosen one
 SEED_BITS: Final = 31  # of a seed that is drawn here: every client's numbers hold it
 _RANGES: Final[dict[str, tuple[float, float, str]]] = {
     "temperature": (0, HOTTEST, f"a number from 0 to {HOTTEST:g}"),
@@ -32,8 +32,8 @@ class Sampling:
     time, alone or beside others; None draws one; presence_penalty, frequency_penalty: taken off the
     logits of tokens that the answer has, once or for each time; repetition_penalty: divides the
     logits of tokens in prompt and answer; logit_bias: (token, added) pairs; top_logprobs: how many
-    of the likeliest tokens are told with each token, None for no log probabilities at all; grammar:
-    of `rotatek.engine.grammar.compiled`, what the answer follows, or nothing.
+    of the likeliest tokens are reported with each token, None for no log probabilities at all;
+    grammar: of `rotatek.engine.grammar.compiled`, what the answer follows, or nothing.
 
     Raises:
         SettingError: for a value out of range.

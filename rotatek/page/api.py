@@ -48,8 +48,8 @@ class Endpoints:
 
         Every keep_... is the fraction that stays, in (0, 1]; options that the chosen methods do
         not have must be left at their defaults. A temperature above 0 draws the answer, with the
-        seed that is given or told under `sampling`. The answer is streamed as it grows; the last
-        message has everything.
+        seed that is given, or reported under `sampling`. The answer is streamed as it grows; the
+        last message has everything.
         """
         columns = {"answer": Settings.from_dict(options, shared=True)}
         sampling = sampling_of(temperature, seed, top_p)

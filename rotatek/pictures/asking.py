@@ -95,8 +95,7 @@ class Asker:
                 try:
                     self.check_room(cache.notes, ids, max_new_tokens)
                     row = self._fed(cache, ids, max_new_tokens, number, stop)
-                    with self.engine.scheduler.preparing:
-                        row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
+                    row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
                     rows[place] = row
                 except Stopped:
                     raise

@@ -331,8 +331,8 @@ class Pictures:
                     held.append((name, self._cache(name)))
                 except UserError as error:
                     failed[name] = Answer(name, "", 0.0, 0, error.message)
-            told = self.asker.batch(held, ids, most, stop, sampling)
-            said = failed | {answer.picture: answer for answer in told}
+            found = self.asker.batch(held, ids, most, stop, sampling)
+            said = failed | {answer.picture: answer for answer in found}
             yield from (said[name] for name in asked)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Log probabilities as the chat API tells them, token by token, beside the text that is shown."""
+"""Log probabilities in the chat API's form, token by token, beside the text that is shown."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from rotatek.engine.events import Likely, Token
 
 
 class TokenLogs:
-    """What is told of one answer's tokens, each once its text is shown."""
+    """The entries of one answer's tokens, each once its text is shown."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, dict[str, Any]]] = []  # where the token's text begins
@@ -21,7 +21,7 @@ class TokenLogs:
         self._length += len(event.text)
 
     def take(self, shown: int, *, rest: bool = False) -> list[dict[str, Any]]:
-        """Entries that have not been told of tokens whose text has begun to be shown.
+        """New entries: of tokens whose text has begun to be shown.
 
         Args:
             shown: characters of the answer, as the model said it.

@@ -69,7 +69,7 @@ class Reply:
 
     Attributes:
         latest: the answer that the latest event was about.
-        shown: characters of the text, as the model said it, that may be told.
+        shown: characters of the text, as the model said it, that may be shown.
     """
 
     call: Call
@@ -140,7 +140,7 @@ class Reply:
 
     @property
     def is_said(self) -> bool:
-        """Whether nothing more of any answer will be told, for a text that ends it."""
+        """Whether no answer will grow any further, and a text has ended one."""
         over = [one.stops.hit or one.column.finished is not None for one in self.answers]
         return all(over) and any(one.stops.hit for one in self.answers)
 
@@ -221,7 +221,7 @@ class Reply:
         }  # fmt: skip
 
     def _logprobs(self, rest: bool) -> dict[str, Any] | None:
-        """Of tokens that are told now, where there are any; rest: the answer is complete."""
+        """Of tokens that are shown now, where there are any; rest: the answer is complete."""
         entries = self.logs.take(self.shown, rest=rest and not self.stops.hit)
         return {"content": entries, "refusal": None} if entries else None
 

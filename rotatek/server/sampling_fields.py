@@ -50,7 +50,7 @@ def answers_of(given: Mapping[str, Any]) -> int:
 
 
 def _tops_of(given: Mapping[str, Any]) -> int | None:
-    """How many likely tokens are told with each; None where no log probabilities are wanted."""
+    """How many likely tokens are reported with each; None where no log probabilities are wanted."""
     wanted, top = given.get("logprobs"), given.get("top_logprobs")
     if wanted not in (None, False, True):
         raise SettingError("logprobs", "true, false or left out", wanted)

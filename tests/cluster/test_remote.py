@@ -201,7 +201,7 @@ def test_a_drawn_answer_goes_on_where_its_replica_was_lost(
 def test_a_seed_is_drawn_once_for_all_replicas(
     replicas: Replicas, remote: RemoteEngine, picture: Picture
 ) -> None:
-    """A call without a seed: half of the answer was told when its replica was lost."""
+    """A call without a seed: half of the answer was sent when its replica was lost."""
     replicas.dies_after = [6]
     request = make_request(picture(224, 224), "What?", 10, sampling=Sampling(temperature=1.0))
     draws = {f"draw {number}": ONE["answer"] for number in range(2)}

@@ -78,7 +78,7 @@ def test_how_tokens_are_chosen() -> None:
     )
     assert call.answers == 3 == len(call.columns) and not call.ignored
     drawn = read_call(body(temperature=1), ["tiny"], USUAL).request.sampling
-    assert drawn.seed is not None, "a seed that can be told"
+    assert drawn.seed is not None, "a seed that can be reported"
     loose = read_call(body(response_format=formed({"not": {"type": "string"}})), ["tiny"], USUAL)
     assert loose.request.sampling.grammar
 

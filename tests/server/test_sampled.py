@@ -86,7 +86,7 @@ def test_a_seed_gives_the_same_answer_alone_and_in_a_crowd(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_seed_that_was_drawn_is_told(
+def test_a_seed_that_was_drawn_is_reported(
     client: openai.OpenAI, picture: Picture, stream: bool
 ) -> None:
     raw = client.chat.completions.with_raw_response
@@ -189,7 +189,7 @@ def test_the_embedded_model_follows_a_schema_200_of_200_times(picture: Picture) 
 
 
 def test_json_without_a_schema_and_an_honest_end(client: openai.OpenAI, picture: Picture) -> None:
-    """White space is bounded, and what is cut is not told as complete."""
+    """White space is bounded, and what is cut does not claim to be complete."""
     for seed in range(12):
         reply = ask(
             client, asked(picture(seed=7)), response_format={"type": "json_object"},

@@ -14,7 +14,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.engine.noise import gumbel, keys_of
 from rotatek.engine.token_choice import RowChoice, chosen, likeliest, warped
-from rotatek.errors import SettingError
+from rotatek.errors import SchemaBroken, SettingError
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import BASELINE, Settings
@@ -266,6 +266,46 @@ def test_a_further_question_draws_too(vlm: VisionLanguageModel, picture: Picture
     told = next(e for e in without if isinstance(e, Finished)).metrics["sampling"]
     repeated = Sampling(temperature=1, seed=told["seed"])
     assert ids(without) == ids([*Engine(vlm).answer(asked(picture, 3, repeated), BASELINE)])
+
+
+class Breaks:
+    """A schema's matcher that gives up after some tokens."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def allowed(self, vocabulary: int, device: torch.device) -> Tensor:
+        self.left -= 1
+        if self.left < 0:
+            raise SchemaBroken
+        return torch.ones(vocabulary, dtype=torch.bool, device=device)
+
+    def take(self, token: int) -> None:
+        pass
+
+
+def test_a_schema_that_breaks_ends_its_own_answer_only(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, plain = Engine(vlm), asked(picture, 5, GREEDY, 20)
+    alone = ids([*Engine(vlm).answer(plain, BASELINE)])
+    monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
+    broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
+    found: list[Any] = [None, None]
+
+    def one(number: int, request: Request) -> None:
+        found[number] = [*engine.answer(request, BASELINE)]
+
+    threads = [threading.Thread(target=one, args=pair) for pair in enumerate((plain, broken))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert ids(found[0]) == alone
+    *before, last = found[1]
+    assert isinstance(last, Failed) and isinstance(last.error, SchemaBroken)
+    assert len([e for e in before if isinstance(e, Token)]) == 3
+    assert engine.state().live_bytes == 0 and engine.scheduler.running == 0
 
 
 def test_log_probabilities_are_a_log_softmax(vlm: VisionLanguageModel, picture: Picture) -> None:

@@ -175,7 +175,7 @@ def _length_slider() -> gr.Slider:
 
 
 def _chance_widgets() -> tuple[gr.Slider, gr.Number]:
-    """Greedy until somebody moves the slider."""
+    """Greedy until the slider is moved."""
     temperature = gr.Slider(
         0,
         HOTTEST,

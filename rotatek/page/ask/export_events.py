@@ -96,9 +96,10 @@ class ExportEvents:
         link = read_query(text or "", self.site.examples, models)
         named = {
             "question": link.question, "model": link.model, "max_new_tokens": link.max_new_tokens,
-            "temperature": link.sampling.temperature, "seed": link.sampling.seed,
         }  # fmt: skip
         shown: Shown = {name: value for name, value in named.items() if value}
+        if link.sampling.draws:
+            shown |= {"temperature": link.sampling.temperature, "seed": link.sampling.seed}
         for example in self.site.examples:
             if example.image.stem == link.example:
                 choices = list(example.questions)
