@@ -34,6 +34,20 @@ from tests.soak import MEGABYTES_A_REQUEST, resident_megabytes
 KEY = "the-key-of-the-load-test"
 TOOL = {"type": "function", "function": {"name": "find", "description": "Finds a card."}}
 TOKENS = 12
+DRAWN: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 5}
+FORM = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "reading",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"read": {"enum": ["all", "some", "none"]}, "sure": {"type": "boolean"}},
+            "required": ["read", "sure"],
+            "additionalProperties": False,
+        },
+    },
+}
 SETTLED_MINUTES = 5  # until caches and the allocator have what they keep
 START_S = 180.0
 PATIENCE_S = 300.0
@@ -76,8 +90,16 @@ class Report:
 class Client:
     """One program, which asks until the time is over."""
 
-    def __init__(self, address: str, number: int, report: Report, alone: dict[str, str]) -> None:
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        report: Report,
+        alone: dict[str, str],
+        drawn: dict[str, str],
+    ) -> None:
         self.rng, self.report, self.alone = random.Random(number), report, alone
+        self.drawn = drawn
         self.address, self.api = address, _api(address, KEY)
         self.stranger = _api(address, "not-the-key-of-this-door")
 
@@ -150,6 +172,17 @@ class Client:
         later = await create(input="Which room?", previous_response_id=said.id, **given)
         self._foreign(word, later.output_text)
 
+    async def ask_drawn(self, word: str) -> None:
+        """A question whose answer is drawn: the seed gives the one that it gave before."""
+        said = await self._stream(asked(uri(card(word)), QUESTION), **DRAWN)
+        self._check(said == self.drawn[word], f"{word} drawn: {said!r}")
+
+    async def ask_formed(self, word: str) -> None:
+        """A question whose answer is drawn after a schema."""
+        given = DRAWN | {"seed": self.rng.randrange(1000), "response_format": FORM}
+        said = await self._stream(asked(uri(card(word)), QUESTION), max_tokens=40, **given)
+        self._check(json.loads(said).keys() == {"read", "sure"}, f"no JSON: {said!r}")
+
     async def ask_vanishes(self, word: str) -> None:
         """A client that hangs up somewhere."""
         with suppress(TimeoutError):
@@ -214,6 +247,8 @@ MAKERS: dict[str, tuple[int, Callable[[Client, str], Awaitable[object]]]] = {
     "tools": (1, Client.ask_tools),
     "file": (1, Client.ask_file),
     "response": (1, Client.ask_response),
+    "drawn": (1, Client.ask_drawn),
+    "formed": (1, Client.ask_formed),
     "vanishes": (1, Client.ask_vanishes),
     "wrong key": (1, Client.ask_wrong_key),
     "bad picture": (1, Client.ask_bad_picture),
@@ -253,15 +288,17 @@ async def watch(pid: int, report: Report, until: float) -> None:
 async def run(address: str, pid: int, clients: int, seconds: float) -> Report:
     """All at once."""
     report = Report()
-    first = Client(address, -1, report, {})
+    first = Client(address, -1, report, {}, {})
     for word in WORDS:
-        first.alone[word] = await first._stream(asked(uri(card(word)), QUESTION))
+        messages = asked(uri(card(word)), QUESTION)
+        first.alone[word] = await first._stream(messages)
+        first.drawn[word] = await first._stream(messages, **DRAWN)
         first.alone[f"text {word}"] = await first._stream(text_of(word))
         first.alone[f"tools {word}"] = await first._stream(called_for(word), tools=[TOOL])
     report.first.clear()
     report.whole.clear()
     until = time.monotonic() + seconds
-    everybody = [Client(address, n, report, first.alone) for n in range(clients)]
+    everybody = [Client(address, n, report, first.alone, first.drawn) for n in range(clients)]
     await asyncio.gather(watch(pid, report, until), *(one.live(until) for one in everybody))
     report.wrong += await _is_empty(address)
     return report

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import Row, load_model, progress, report_bad, rows_of
+from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
@@ -43,10 +44,11 @@ def reports(
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
 
     batch, engine, refused = args.batch is not None, None, 0
+    sampling = sampling_of(args)
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         with passing(row, batch) as bad:
-            request = row.request(args.place, args.max_new_tokens)
+            request = row.request(args.place, args.max_new_tokens, sampling)
         if not bad:
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from rotatek.inputs.request import Asked, Clip, Request
+    from rotatek.inputs.sampling import Sampling
     from rotatek.models import VisionLanguageModel
 
 
@@ -88,8 +89,8 @@ class Row(NamedTuple):
             raise UserError(f"Write {mark!r} once in the question, where --place puts the picture.")
         return pieces[0], PICTURE, pieces[1]
 
-    def request(self, mark: str | None, max_new_tokens: int) -> "Request":
-        """The row as it is asked; mark: as of `asked`.
+    def request(self, mark: str | None, max_new_tokens: int, sampling: "Sampling") -> "Request":
+        """The row as it is asked; mark: as of `asked`; sampling: as of `Request`.
 
         Raises:
             UserError: where it is refused.
@@ -99,8 +100,10 @@ class Row(NamedTuple):
         from rotatek.inputs.request import make_request  # noqa: PLC0415
 
         if self.is_text:
-            return make_chat([], [Message("user", (self.question,))], max_new_tokens)
-        return make_request(self.opened(), self.asked(mark), max_new_tokens)
+            return make_chat(
+                [], [Message("user", (self.question,))], max_new_tokens, sampling=sampling
+            )
+        return make_request(self.opened(), self.asked(mark), max_new_tokens, sampling=sampling)
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:

@@ -89,4 +89,5 @@ class Column:
             "decode_ms_per_token": None if done is None else done.decode_ms_per_token,
             "attention": None if filled is None else filled.attention,
             "settings": self.settings.as_dict(),
+            "sampling": metrics.get("sampling", {}),
         }

@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache
 from rotatek.cache.step_graph import captured
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import forward_one
+from rotatek.engine.token_choice import likeliest
 from rotatek.models import VisionLanguageModel
 
 BLOCK: Final = 8  # replays of a graph between two transfers of its tokens
@@ -59,8 +60,7 @@ class GreedyRows:
 
     def chosen(self, logits: Tensor) -> Tensor:
         """The likeliest tokens that are not banned."""
-        banned = self.banned.to(logits.device)
-        return logits.index_fill(-1, banned, float("-inf")).argmax(-1).to(self.vlm.device)
+        return likeliest(logits, self.banned.to(logits.device)).to(self.vlm.device)
 
     def _capture(self) -> None:
         self.column.zero_()

@@ -66,7 +66,8 @@ LAST = st.fixed_dictionaries({
 })  # fmt: skip
 NAMES = st.sampled_from([
     "temperature", "n", "tools", "tool_choice", "functions", "stream_options", "response_format",
-    "rotatek", "user", "stop", "max_tokens", "detail", "\ud800", "top_k", "metadata",
+    "rotatek", "user", "stop", "max_tokens", "detail", "\ud800", "top_k", "metadata", "seed",
+    "logit_bias", "logprobs", "top_p",
 ])  # fmt: skip
 
 
