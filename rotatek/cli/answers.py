@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DIGITS: Final = {
     "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
+    "visual_times_smaller": 3,
 }  # fmt: skip
 Report = dict[str, Any]
 
@@ -130,6 +131,8 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
             raise event.error
         if event.column is not None:
             found[event.column].take(event)
+    for missed in filter(None, (column.missed for column in found.values())):
+        print(missed, file=sys.stderr)
     return [{"method": name} | rounded(column.report()) for name, column in found.items()]
 
 
