@@ -2,7 +2,8 @@
 
 The third pocket learns them beside its documents, so that it goes on to answer in sentences, in one
 word, and about itself. The answers in `plain.jsonl` are SmolLM2's own greedy ones
-(`python -m pocket.plain` wrote them); those about the model itself are written here.
+(`python -m pocket.plain` wrote them). Where there is one right answer, or one right form of it, and
+about the model itself, the answers are written here: SmolLM2 is too small to be trusted with them.
 """
 
 import json
@@ -27,9 +28,20 @@ WORDS: Final = tuple(
     "break,buy,sell,open,close,arrive,leave,remember,forget,accept,refuse,win,lose,rise,fall"
     .split(",")
 )  # fmt: skip
-PLACES: Final = tuple(
-    "France,Germany,Italy,Spain,Japan,China,India,Brazil,Canada,Mexico,Egypt,Kenya,Australia,"
-    "Norway,Poland,Greece,Turkey,Portugal,Sweden,Ireland".split(",")
+CAPITALS: Final = {
+    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo",
+    "China": "Beijing", "India": "New Delhi", "Brazil": "Brasília", "Canada": "Ottawa",
+    "Mexico": "Mexico City", "Egypt": "Cairo", "Kenya": "Nairobi", "Australia": "Canberra",
+    "Norway": "Oslo", "Poland": "Warsaw", "Greece": "Athens", "Hungary": "Budapest",
+    "Portugal": "Lisbon", "Sweden": "Stockholm", "Ireland": "Dublin",
+}  # fmt: skip
+PLACES: Final = tuple(CAPITALS)
+OUTSIDE: Final = frozenset("Japan China India Brazil Canada Mexico Egypt Kenya Australia".split())
+OPPOSITES: Final = (
+    ("happy", "sad"), ("quick", "slow"), ("bright", "dark"), ("loud", "quiet"), ("strong", "weak"),
+    ("old", "new"), ("large", "small"), ("hot", "cold"), ("rich", "poor"), ("easy", "hard"),
+    ("clean", "dirty"), ("early", "late"), ("full", "empty"), ("begin", "finish"), ("buy", "sell"),
+    ("open", "close"), ("remember", "forget"), ("accept", "refuse"), ("win", "lose"),
 )  # fmt: skip
 TASKS: Final = tuple(
     "boil an egg,write a letter,learn a language,sleep better,save money,plant a tree,make tea,"
@@ -44,32 +56,22 @@ SENTENCES: Final = tuple(
     "arrived on Monday.|You should call the doctor.|The old bridge was repaired last year."
     .split("|")
 )  # fmt: skip
-# {t} thing, {o} other thing, {w} word, {p} place, {k} task, {s} sentence, {a} and {b} numbers
+# {t} thing, {o} other thing, {w} word, {p} place, {k} task, {s} sentence
 FORMS: Final = (
     "What is a {t}? Answer in one sentence.", "Define the word {w} in a few words.",
-    "Define the word {t}.", "What does {w} mean?", "Give me one word that means the same as {w}.",
-    "What is the opposite of {w}? Answer in one word.", "Use the word {w} in a sentence.",
+    "Define the word {t}.", "What does {w} mean?", "Use the word {w} in a sentence.",
     "Write one sentence about a {t}.", "Write a short sentence with the words {t} and {o}.",
     "Name three things that have to do with a {t}.", "List three facts about {p}.",
-    "What is the capital of {p}?", "In one word: what is the capital of {p}?",
     "Which language do people speak in {p}?", "On which continent is {p}?",
-    "Is a {t} larger than a {o}? Answer yes or no.", "Is {p} in Europe? Answer yes or no.",
-    "What is {a} plus {b}?", "How much is {a} minus {b}?", "What is {a} times two?",
-    "Which is larger, {a} or {b}?", "Count from {a} to {c}.", "Is {a} an even number?",
     "Rewrite this sentence politely: {s}", "Make this sentence shorter: {s}",
-    "Put this sentence into the past tense: {s}", "Write this in capital letters: {s}",
-    "How many words has this sentence? {s}", "Say this in other words: {s}",
-    "Turn this into a question: {s}", "Correct the spelling: {s}", "Repeat after me: {s}",
-    "Who does what in this sentence? {s}", "How do I {k}? Answer in one sentence.",
+    "Put this sentence into the past tense: {s}", "Say this in other words: {s}",
+    "Turn this into a question: {s}", "How do I {k}? Answer in one sentence.",
     "Give me one tip to {k}.", "Why do people {k}?", "What do I need to {k}?",
     "Write a title for a story about a {t}.", "Write two lines of a poem about a {t}.",
-    "What rhymes with {t}?", "What colour is a {t}? One word.", "What is a {t} made of?",
-    "What is a {t} used for?", "Where do you find a {t}?", "Spell the word {t}.",
-    "How many letters has the word {t}?", "What is the plural of {t}?",
-    "Is {w} an adjective or a verb?", "Why is a {t} useful? Be brief.",
-    "What is the difference between a {t} and a {o}?", "Compare a {t} with a {o} in one sentence.",
-    "Tell me a fact about {p}.", "What is {p} famous for? Be brief.",
-    "Name a city in {p}.", "Answer with yes: is a {t} a thing?", "Complete: the {t} is",
+    "What is a {t} made of?", "What is a {t} used for?", "Where do you find a {t}?",
+    "Why is a {t} useful? Be brief.", "What is the difference between a {t} and a {o}?",
+    "Compare a {t} with a {o} in one sentence.", "Tell me a fact about {p}.",
+    "What is {p} famous for? Be brief.", "Name a city in {p}.", "Complete: the {t} is",
     "Give an example of a {t}.", "Name two kinds of {t}.", "Explain {t} to a child.",
     "What comes to your mind when you hear {t}?", "Finish the sentence: I like {t} because",
 )  # fmt: skip
@@ -109,13 +111,40 @@ def prompts(rng: random.Random, count: int) -> list[str]:
     found = dict.fromkeys(ALONE)
     while len(found) < count:
         thing, other = rng.sample(THINGS, 2)
-        a, b = rng.randint(1, 30), rng.randint(1, 30)
         filled = rng.choice(FORMS).format(
             t=thing, o=other, w=rng.choice(WORDS), p=rng.choice(PLACES), k=rng.choice(TASKS),
-            s=rng.choice(SENTENCES), a=max(a, b), b=min(a, b), c=max(a, b) + 5,
+            s=rng.choice(SENTENCES),
         )  # fmt: skip
         found[filled] = None
     return list(found)[:count]
+
+
+def reckoned(rng: random.Random) -> tuple[str, str]:
+    """Something plain that has one right answer, in the form that is wanted."""
+    a, b = rng.randint(1, 40), rng.randint(1, 40)
+    place, thing, said = rng.choice(PLACES), rng.choice(THINGS), rng.choice(SENTENCES)
+    one, other = rng.sample(rng.choice(OPPOSITES), 2)
+    more, less = max(a, b), min(a, b)
+    return rng.choice((
+        (f"What is {a} plus {b}?", f"{a + b}"),
+        (f"How much is {a} plus {b}? Answer in a sentence.", f"{a} plus {b} is {a + b}."),
+        (f"How much is {more} minus {less}?", f"{more - less}"),
+        (f"What is {a} times two?", f"{2 * a}"),
+        (f"Which is larger, {a} or {a + b}?", f"{a + b}"),
+        (f"Is {a} an even number? Yes or no?", "no" if a % 2 else "yes"),
+        (f"Count from {a} to {a + 4}.", ", ".join(map(str, range(a, a + 5)))),
+        (f"In one word: what is the capital of {place}?", CAPITALS[place]),
+        (f"What is the capital of {place}?", f"The capital of {place} is {CAPITALS[place]}."),
+        (f"Is {place} in Europe? Answer yes or no.", "no" if place in OUTSIDE else "yes"),
+        (f"What is the opposite of {one}? Answer in one word.", other),
+        (f"Give me the opposite of {one} in a sentence.", f"The opposite of {one} is {other}."),
+        (f"Repeat after me: {said}", said),
+        (f"Write this in capital letters: {said}", said.upper()),
+        (f"How many words has this sentence? {said}", str(len(said.split()))),
+        (f"How many letters has the word {thing}?", str(len(thing))),
+        (f"Spell the word {thing}.", "-".join(thing.upper())),
+        (f"What is the first letter of {thing}?", thing[0].upper()),
+    ))  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -127,4 +156,7 @@ def conversations() -> tuple[tuple[str, str], ...]:
 
 def one(rng: random.Random) -> tuple[str, str]:
     """Something plain that is asked, and its answer; one in eight is about the model itself."""
-    return rng.choice(SELF) if rng.random() < 0.125 else rng.choice(conversations())
+    r = rng.random()
+    if r < 0.125:
+        return rng.choice(SELF)
+    return reckoned(rng) if r < 0.4 else rng.choice(conversations())

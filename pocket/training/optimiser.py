@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from pocket.training.stacked_muon import StackedMuon
+
 
 def optimisers(
     model: torch.nn.Module,
@@ -12,6 +14,7 @@ def optimisers(
     decay: float,
     muon: bool,
     apart: str | None = None,
+    stacked: bool = False,
 ) -> list[torch.optim.Optimizer]:
     """Muon (or AdamW) for the blocks' matrices, AdamW for embeddings, norms, biases, the head.
 
@@ -22,6 +25,7 @@ def optimisers(
         decay: Weight decay of all that is no vector.
         muon: Whether matrices are updated by Muon.
         apart: Parameters whose names begin so are groups of their own, marked `apart`.
+        stacked: Whether matrices of one shape are updated together, which hundreds of them need.
     """
     found: dict[tuple[str, bool], list[torch.nn.Parameter]] = {}
     for name, p in [*model.named_parameters(), *head.named_parameters()]:
@@ -45,6 +49,8 @@ def optimisers(
     )
     if not muon:
         return [adam]
+    if stacked:
+        return [StackedMuon(groups("matrices", decay), lr), adam]
     # An update as large as one of AdamW, so that both take one learning rate.
     orthogonal = torch.optim.Muon(
         groups("matrices", decay), lr=lr, momentum=0.95, adjust_lr_fn="match_rms_adamw"

@@ -40,6 +40,8 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--head", type=Path, help="begin with this glyph head (written beside the log)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--tiny", action="store_true", help="a very small model, to try the chain")
+    what = "random numbers in place of SmolLM2, to time a training without its file (smol)"
+    p.add_argument("--stand-in", action="store_true", help=what)
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--log-every", type=int, default=50)
     return p.parse_args(argv)

@@ -35,13 +35,14 @@ LARGE_TYPE: Final = 0.09  # few words, in letters of any size
 FAULTS: Final = 0.14  # kinds that the first pocket reads worst in pictures by other hands
 FAULTY: Final = (
     "tables", "ledgers", "grids", "leaflets", "controls", "workboards", "panels", "terminals",
-    "handsets", "figures", "listings", "printouts", "swatches",
+    "handsets", "figures", "listings", "printouts", "swatches", "combs", "combs",
 )  # fmt: skip
 LETTERED: Final = ("signs", "scenes", "packages", "remarks", "leaflets", "forms", "cards")
 ENLARGED: Final = (1.8, 4.0)  # times: from letters of the usual size to such as fill a picture
 PLAIN: Final = 0.12  # of the pictures are asked something plain, too
 FREE: Final = 0.6  # of the documents are asked freely, where they hold enough for it
-ROWS, LONGEST = 8, 96  # conversations of text alone in a batch, and their tokens
+PLAIN_EVERY: Final = 4  # steps from one batch with conversations of text alone to the next
+ROWS, LONGEST = 24, 96  # ... how many those are, and their tokens
 ROUND: Final = 64  # tokens that a text's room is a multiple of
 MOST: Final = 160  # pictures of a batch
 
@@ -98,7 +99,8 @@ def make_smol(options: SmolOptions, index: int, progress: float, world: int = 1)
         classes.append(c)
     patch, glyph = (torch.from_numpy(np.concatenate(x)) for x in (patches, classes))
     text, labels, weights = packed(turns)
-    talk = conversations(random.Random(f"plain/{run.seed}/{index}"), codec, options.rows)
+    rows = 0 if step % PLAIN_EVERY else options.rows
+    talk = conversations(random.Random(f"plain/{run.seed}/{index}"), codec, rows)
     pixels = torch.from_numpy(images)
     return Batch(pixels, text, labels, weights, patch, glyph, hidden, talk)
 

@@ -1,6 +1,7 @@
 """The training of the third pocket: adapters of a frozen language model, a tower that can read."""
 
 import argparse
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,14 @@ from pocket.models.smol_forward import SmolForward
 from pocket.models.subwords import Subwords
 from pocket.training.growth import OUTPUTS, places
 from pocket.training.optimiser import optimisers
-from pocket.training.smol_data import SmolOptions, make_smol
+from pocket.training.smol_data import PLAIN_EVERY, SmolOptions, make_smol
 from pocket.training.trainer import Trainer
 from rotatek.models import smollm2
 from rotatek.models.assembly import VISUAL, is_apart
+from rotatek.models.smollm2 import Shape
 
 BLOCK: Final = "blocks."
+SEES: Final = re.compile(r"(?:model\.)?visual\.(.*)")  # as transformers has stored a tower
 LAST: Final = "merger.mlp.2."  # the connector's second matrix: it leads to another language model
 READ: Final = 0.5  # about, what comes out of a trained connector's first half
 
@@ -55,6 +58,9 @@ class SmolTrainer(Trainer):
         if args.tiny:
             self.codec = Subwords.of_bytes()
             model = Smol(smol_config(TINY, 2, 128), Language(random_state(TINY, args.seed)), 4)
+        elif args.stand_in:
+            self.codec, state = Subwords.of_bytes(), random_state(Shape(), args.seed)
+            model = Smol(smol_config(), Language(state), args.rank or RANK)
         else:
             path = smollm2.located()
             self.codec = Subwords.of(path)
@@ -67,7 +73,8 @@ class SmolTrainer(Trainer):
     def updates(self, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
         """Its optimisers: the tower's matrices have a rate of their own."""
         decay, muon = args.weight_decay, not args.adamw
-        return optimisers(self.model, self.head, args.lr, decay, muon, apart=f"visual.{BLOCK}")
+        own = f"visual.{BLOCK}"
+        return optimisers(self.model, self.head, args.lr, decay, muon, own, stacked=True)
 
     def rate_of(self, group: dict[str, Any]) -> float:
         """The tower waits until the connector leads somewhere, then learns more slowly."""
@@ -78,7 +85,8 @@ class SmolTrainer(Trainer):
 
     def total(self, losses: tuple[Tensor, ...]) -> Tensor:
         """What an update lowers: the first pocket's losses and the distance from SmolLM2."""
-        return super().total(losses[:2]) + self.args.plain_weight * losses[2]
+        plain = PLAIN_EVERY * self.args.plain_weight * losses[2]
+        return super().total(losses[:2]) + plain
 
     def maker(self) -> Callable[..., Any]:
         """What makes a batch of (index, progress, world)."""
@@ -92,10 +100,10 @@ def seeing(model: Smol, folder: Path) -> None:
     matrix says at first is as large as SmolLM2's embeddings.
     """
     found = {
-        name.removeprefix(VISUAL): value.float()
+        at[1]: value.float()
         for file in sorted(folder.glob("*.safetensors"))
         for name, value in load_file(file).items()
-        if name.startswith(VISUAL)
+        if (at := SEES.fullmatch(name))
     }
     state = model.visual.state_dict()
     depth = 1 + max(int(name.split(".")[1]) for name in found if name.startswith(BLOCK))

@@ -275,6 +275,8 @@ class Trainer:
             "images_per_s": round(speed, 1),
             "loader_wait_s": round(waited, 2),
         }
+        if self.device.type == "cuda":
+            row["most_gb"] = round(torch.cuda.max_memory_allocated(self.device) / 1e9, 1)
         self.log.append(row)
         if self.rank == 0:
             log_line(row)

@@ -81,8 +81,7 @@ def test_a_file_that_is_none_or_ends_early_is_refused(tmp_path: Path) -> None:
     path.write_bytes(whole[:-40])
     with pytest.raises(ValueError, match="ends before t"):
         GGUF(path).read("t")
-    gguf_file.write(path, {}, {"t": (np.ones((2, 32), np.float32), 0)})
-    path.write_bytes(path.read_bytes().replace(bytes(4) + bytes(8), b"\x0c" + bytes(11), 1))
+    gguf_file.write(path, {}, {"t": (np.ones((2, 32), np.float32), 12)})
     with pytest.raises(ValueError, match="form 12"):
         GGUF(path).read("t")
 
