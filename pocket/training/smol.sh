@@ -24,7 +24,7 @@
 #   python -m pocket.evaluation --family smol; python -m pocket.evaluation.score --model pocket-smol FILES
 # and pocket/README.md says what else belongs to new weights.
 # STAND_IN=1: random numbers in place of SmolLM2, for the smoke alone; speed and memory are the same.
-# TINY=1 runs the whole chain in a few seconds a link, without a GPU and without SmolLM2.
+# TINY=1 runs links 1 and 2 in a few seconds each, without a GPU and without SmolLM2.
 link=$1 result=$2
 here=$(dirname "$0")
 run=${RUN:-/tmp/smol} start=${START:-assets/pocket}
@@ -72,7 +72,6 @@ measure)
     export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
     export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$run-cache}"
     asked="--documents ${DOCUMENTS:-6}" jobs="" number=0
-    [ -z "$TINY" ] || asked="--documents 1 --questions 1 --sizes 224x224 --max-new 4"
     python3 -c "import sys; from rotatek.models.assembly import whole; whole(sys.argv[1])" "$run/export" || exit 1
     for split in own renderers scanned scenery; do
         # shellcheck disable=SC2086
