@@ -1,4 +1,4 @@
-"""What bits add to a prefill.
+"""The cost of bits in a prefill.
 
 Random weights at the shapes of Llama3-8B and Qwen2.5-VL-7B, Keys and Values of trained spectra
 (`benchmarks.kernels.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it,
@@ -51,7 +51,7 @@ Run = Callable[[], Any]
 
 
 def layers_of(sizes: Sizes, N: int, device: str) -> list[LayerStates]:
-    """What the layers of one prompt hand over."""
+    """The states of one prompt's layers."""
     draw = partial(torch.randn, device=device, dtype=torch.bfloat16)
     keys, values = (trained_keys(sizes, N, device) for _ in range(2))
     lengths = torch.full((1,), N, dtype=torch.int32, device=device)
@@ -85,7 +85,7 @@ def _with(layer: LayerStates, **changed: Any) -> LayerStates:
 
 
 def compress(layers: Sequence[LayerStates], method: RotateK) -> list[Any]:
-    """What a cache does with the layers of a prefill."""
+    """A cache's work on the layers of a prefill."""
     stores = []
     for layer in layers:
         stores.append(method.measure(_with(layer)))

@@ -1,8 +1,8 @@
-"""The closed list of what a visitor may be told, and the one function that tells it.
+"""The closed list of messages for visitors, and the one function that makes them.
 
 Every refusal is a `UserError`: a calm sentence that says what to do, and a stable `code` for
-programs. Anything else reaches the screen as "Something went wrong (id 4f2a)" and the log, under
-that id, with its traceback. Messages of other exceptions are never shown: they carry addresses,
+programs. For any other exception the screen shows "Something went wrong (id 4f2a)", and the log has
+the traceback under that id. Messages of other exceptions are never shown: they contain addresses,
 paths and, at times, the user's own text.
 """
 
@@ -18,10 +18,10 @@ log = logging.getLogger("rotatek")
 
 
 class UserError(Exception):
-    """A refusal that may be shown as it is. Without an argument it says the class's sentence.
+    """A refusal that may be shown as it is. Without an argument its message is the class's.
 
-    The constructor's arguments are kept in `args`, so that every error survives pickling on its
-    way out of a worker process. `status` is what the HTTP API answers.
+    The constructor's arguments are in `args`, so that every error survives pickling on its
+    way out of a worker process. `status` is that of the HTTP API.
     """
 
     code: ClassVar[str] = "refused"
@@ -132,8 +132,24 @@ AnswerDoesNotFit = _refusal(400, "answer_does_not_fit",
 PlacesUnequal = _refusal(400, "places_unequal",
     "There is not one picture for each place in the text. Give as many as places.")
 PartUnsupported = _refusal(400, "part_unsupported",
-    "Parts of this type are not read. Send texts as text and pictures as image_url, and leave "
-    "sound, films and files out.", "messages")
+    "Parts of this type are not read. Send texts as text, pictures as image_url and PDF files as "
+    "file, and leave sound and films out.", "messages")
+FileNotGiven = _refusal(400, "file_not_given",
+    "The part holds no file, and addresses are not fetched. Give file_data as "
+    "data:application/pdf;base64,..., or the file_id of an upload to /v1/files.")
+FileUnknown = _refusal(404, "file_unknown",
+    "There is no file of that id, or it has expired. Upload it with POST /v1/files and try again.")
+FilesFull = _refusal(413, "files_full",
+    "There is no room for another file. Delete some with DELETE /v1/files/ID, or wait until they "
+    "expire, and try again.")
+UploadForeign = _refusal(403, "upload_foreign",
+    "Pages of other sites cannot upload files here. Send the file from a program, or set API "
+    "keys.")
+UploadUnreadable = _refusal(400, "upload_unreadable",
+    "The upload is no form with a file and a purpose. Send both, as multipart/form-data.")
+PictureNeeded = _refusal(400, "picture_needed",
+    "This model's chat template has no place for a chat without a picture. Add one, or use "
+    "another model.", "messages")
 OutOfMemory = _refusal(503, "out_of_memory",
     "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget.")
 ModelNotNamed = _refusal(400, "model_not_named",
@@ -189,7 +205,8 @@ KeyUnknown = _refusal(401, "invalid_api_key",
 ModelNotServed = _refusal(404, "model_not_found",
     "That model is not served here. GET /v1/models lists those that are.", "model")
 AddressUnknown = _refusal(404, "address_unknown",
-    "There is nothing here. The API has GET /v1/models and POST /v1/chat/completions.")
+    "There is nothing here. The API has GET /v1/models, POST /v1/chat/completions, POST "
+    "/v1/responses and /v1/files.")
 BodyTooLarge = _refusal(413, "body_too_large",
     "The request is larger than 40 MB. Send fewer or smaller pictures.")
 BodyTooSlow = _refusal(408, "body_too_slow",
@@ -199,6 +216,12 @@ BodyUnreadable = _refusal(400, "body_unreadable",
 MessagesUnreadable = _refusal(400, "messages_unreadable",
     "The messages are not a chat: each has a role and content, text or parts, and the last one is "
     "not the assistant's.", "messages")
+InputUnreadable = _refusal(400, "input_unreadable",
+    "The input is no text and no list of messages, calls of functions and their outputs. Send one "
+    "of them.", "input")
+ResponseUnknown = _refusal(404, "response_unknown",
+    "There is no response of that id, or it has been let go. Send the whole conversation as "
+    "input.", "previous_response_id")
 ImageOutOfPlace = _refusal(400, "image_out_of_place",
     "The assistant's messages show no pictures. Move them to the user's and try again.")
 ImageNotData = _refusal(400, "image_not_data",
@@ -228,6 +251,8 @@ PdfTooManyPages = _refusal(400, "pdf_too_many_pages",
     "The PDF has more than 2,000 pages. Split it and try again.")
 PdfPageTooLong = _refusal(400, "pdf_page_too_long",
     "A page of the PDF takes too long to draw. Save that page as PNG and try again.")
+PdfsManyPages = _refusal(400, "pdfs_many_pages",
+    "The PDF files of the call have more than 32 pages together. Leave some out and ask again.")
 PdfManyPages = _refusal(400, "pdf_many_pages",
     "The PDF has more than 8 pages, too many for one question. Store its pages with `rotatek "
     "index`, and ask all of them with `rotatek ask --store`.")
@@ -266,7 +291,7 @@ PageNameUnknown = _refusal(400, "page_name_unknown",
 # fmt: on
 
 
-# Said with `rotatek.engine.events.Restarted`: not an error, the answer follows.
+# The message of `rotatek.engine.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
 ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
@@ -289,7 +314,7 @@ class SettingError(UserError):
 
 
 class SettingUnknown(SettingError):
-    """A setting or a field that there is not. known: those that there are; noun: what it is."""
+    """An unknown setting or field. known: the valid ones; noun: its kind."""
 
     code = "setting_unknown"
 
@@ -310,7 +335,7 @@ def _short(value: object, limit: int = 40) -> str:
 
 
 def public_error(exc: BaseException) -> UserError:
-    """What a visitor may know of `exc`, without its traceback, which holds tensors.
+    """The public error for `exc`, without its traceback, which refers to tensors.
 
     Anything but a `UserError` and exhausted memory or disk becomes a plain `UserError` with an id.
     The log gets, under that id, each exception's type, frames and its message's size and hash; the
@@ -331,7 +356,7 @@ def public_error(exc: BaseException) -> UserError:
 
 
 def public_message(exc: BaseException) -> str:
-    """What a visitor may read about `exc`: the sentence of its `public_error`."""
+    """The message for `exc` that a visitor may read: the sentence of its `public_error`."""
     return public_error(exc).message
 
 

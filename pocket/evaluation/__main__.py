@@ -42,7 +42,7 @@ ASSETS: Final = Path(__file__).parents[2] / "assets"
 
 @dataclass(frozen=True)
 class Family:
-    """How one of the pockets is measured."""
+    """The measurement of one of the pockets."""
 
     folder: Path  # of its weights
     model: Any  # the transformers class

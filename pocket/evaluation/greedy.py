@@ -24,7 +24,7 @@ def prompts(
 def greedy(
     model: Any, ids: torch.Tensor, max_new: int, codec: Codec = tokenizer, **seen: Any
 ) -> list[tuple[str, float]]:
-    """What `model.generate` answers to prompts, up to the end of each answer.
+    """Answers of `model.generate` to prompts, up to the end of each answer.
 
     Args:
         model: One of transformers' classes.

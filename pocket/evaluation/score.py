@@ -28,10 +28,10 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.evaluation.cells import Results
 from rotatek.inputs.request import make_request, open_image
+from rotatek.inspect import doubt
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.models import load
-from rotatek.page import confidence
 
 RESULTS: Final = Path(__file__).parents[2] / "assets" / "results"
 USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes of their own
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered, how surely, and whether it is right."""
+    """An answer, its confidence, and whether it is right."""
 
     asked: Asked
     text: str
@@ -123,7 +123,7 @@ def is_right(asked: Asked, answer: str) -> bool:
 
 
 def answers(engine: Engine, questions: list[Asked], settings: Settings) -> Iterator[Answer]:
-    """What the engine answers to each."""
+    """The engine's answers."""
     for asked in questions:
         request = make_request(open_image(asked.picture), asked.question, LONGEST)
         text, sure = "", 0.0
@@ -157,12 +157,12 @@ def calibrated(given: list[Answer]) -> list[dict[str, float]]:
     ]
 
 
-def report(name: str, given: list[Answer], bins: tuple[confidence.Bin, ...]) -> dict[str, Any]:
+def report(name: str, given: list[Answer], bins: tuple[doubt.Bin, ...]) -> dict[str, Any]:
     """The figures of one file."""
     kinds: dict[str, list[bool]] = defaultdict(list)
     for one in given:
         kinds[one.asked.kind].append(one.right)
-    shown = [one.right for one in given if not confidence.doubted(one.confidence, bins)]
+    shown = [one.right for one in given if not doubt.doubted(one.confidence, bins)]
     return {
         "file": name,
         "questions": len(given),
@@ -242,7 +242,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     engine = Engine(load(args.model, args.device))
     full = Settings(channels=CHANNELS["full"]())
-    bins = confidence.load_bins(RESULTS)["pocket"]
+    bins = doubt.load_bins(RESULTS)["pocket"]
     given: dict[str, list[Answer]] = {}
     for path in files:
         name = path.parent.name
@@ -252,7 +252,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.calibrate:
         learned = calibrated([a for name in args.calibrate for a in given[name]])
         keep(args.results, {"calibration": {"bins": learned, "of": args.calibrate}})
-        bins = tuple(confidence.Bin(b["from"], int(b["n"]), b["exact"]) for b in learned)
+        bins = tuple(doubt.Bin(b["from"], int(b["n"]), b["exact"]) for b in learned)
         sys.stdout.write("after calibration:\n")
         for name, mine in given.items():
             sys.stdout.write(line(report(name, mine, bins)) + "\n")

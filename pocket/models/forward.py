@@ -205,7 +205,7 @@ def apart(
     Args:
         text: [B, T], turns that all begin with the image's end.
         angles: [L, d] of one conversation.
-        before: Tokens before the text; every turn stands right after them.
+        before: Tokens before the text; every turn comes right after them.
         end: The token that ends an image.
     """
     turns, places = turn_places(text, end)

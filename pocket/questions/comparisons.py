@@ -120,7 +120,7 @@ def _ends(
 def _beyond(
     rng: random.Random, values: list[float], column: list[str], slots: dict[str, str]
 ) -> list[Question]:
-    """How many rows are above one of the figures."""
+    """The number of rows above one of the figures."""
     if not 3 <= len(values) <= MOST:
         return []
     at = rng.randrange(len(values))

@@ -244,7 +244,7 @@ ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seve
 
 
 def ask(rng: random.Random, form: str, answer: str, kind: str = "", **slots: str) -> Question:
-    """A question of `form` with `slots` filled in, as somebody might type it."""
+    """A question of `form` with `slots` filled in, as people type it."""
     text = rng.choice(FORMS[form]).format(**slots)
     natural = NATURAL.get(slots.get("f", "").lower().rstrip(".")) if form == "field" else None
     if natural and rng.random() < 0.4:
@@ -300,5 +300,5 @@ def typo(rng: random.Random, text: str) -> str:
 
 
 def typed(rng: random.Random, text: str, answer: str, kind: str = "fact") -> Question:
-    """A question as somebody types it, at times carelessly."""
+    """A question as people type it, at times carelessly."""
     return Question(kind, careless(rng, text), answer)

@@ -11,7 +11,7 @@ from pocket.evaluation import score
 from pocket.evaluation.score import Answer, Asked, is_right, report
 from rotatek.evaluation.cells import Cell, Results, Score
 from rotatek.evaluation.suite import FileSuite
-from rotatek.page.confidence import Bin, doubted
+from rotatek.inspect.doubt import Bin, doubted
 
 POCKET = Path(score.__file__).parents[1]
 

@@ -29,7 +29,9 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--warm-up", type=int, default=150)
     p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
-    p.add_argument("--told-weight", type=float, default=0.3, help="of told places (llava_next)")
+    p.add_argument(
+        "--told-weight", type=float, default=0.3, help="of attention targets (llava_next)"
+    )
     p.add_argument("--rank", type=int, default=0, help="of the low-rank changes (smol)")
     p.add_argument("--tower-rate", type=float, default=0.4, help="times --lr, the tower's (smol)")
     p.add_argument("--tower-from", type=float, default=0.0, help="it waits until then (smol)")

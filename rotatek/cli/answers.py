@@ -1,4 +1,4 @@
-"""What `ask` and `compare` share: questions in, one report for each column out."""
+"""Shared by `ask` and `compare`: questions in, one report for each column out."""
 
 import argparse
 import json
@@ -12,6 +12,8 @@ from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from rotatek.engine.engine import Engine
     from rotatek.engine.events import Event
     from rotatek.inputs.request import Request
@@ -62,9 +64,9 @@ def reports(
 
 @contextmanager
 def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
-    """In a batch, let a row's failure pass: it is said on stderr, and becomes the row's report.
+    """In a batch, report a row's failure on stderr and in its result, and go on.
 
-    Settings are of all rows, so what is wrong with them ends the run.
+    Settings hold for all rows, so a wrong setting ends the run.
     """
     bad: list[Report] = []
     try:
@@ -88,11 +90,28 @@ def answers(
     Raises:
         UserError: in the engine's words.
     """
-    return collected(engine.compare(request, columns, trace=False), columns)
+    found = collected(engine.compare(request, columns, trace=False), columns)
+    for report in found:
+        report["doubt"] = doubt_of(engine, report, request.images)
+    return found
+
+
+def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
+    """Why an answer is to be doubted, in a sentence; None where nothing says so.
+
+    Args:
+        engine: that answered.
+        report: of `collected`.
+        pictures: that were asked about, as far as they are known.
+    """
+    from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
+
+    sure = report["confidence"] if report["new_tokens"] else None
+    return measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures)) or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
-    """What an engine's events come to, as of `answers`.
+    """The result of an engine's events, as of `answers`.
 
     Raises:
         UserError: in the engine's words.
@@ -121,7 +140,7 @@ def say(text: object) -> None:
     """Print on stdout; what its encoding cannot say is written out, and no reason to lose it.
 
     Raises:
-        OSError: where stdout cannot be written; the text is on stderr then, unless nobody listens.
+        OSError: where stdout cannot be written; the text is then on stderr, if that is open.
     """
     line = printable(str(text), sys.stdout.encoding)
     try:

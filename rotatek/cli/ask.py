@@ -2,11 +2,12 @@
 every page of a store."""
 
 import argparse
+import sys
 from collections.abc import Generator
 from contextlib import closing
 from typing import Final
 
-from rotatek.cli.answers import Report, collected, print_json, reports, say
+from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.cli.store_arguments import add_store_question, ask_store
@@ -17,9 +18,9 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked, under which settings, and how the answer is printed."""
+    """Flags for the question, the settings, and the form of the answer."""
     add_request(parser)
-    parser.set_defaults(model=None)  # a store has its own
+    parser.set_defaults(model=None)  # a store knows its model
     add_store_question(parser)
     parser.add_argument(
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
@@ -54,14 +55,16 @@ def run(args: argparse.Namespace) -> int:
                 print_json({name: value for name, value in report.items() if name not in BESIDE})
             else:
                 say(report["answer"])
+                if report["doubt"]:
+                    print(report["doubt"], file=sys.stderr)
     return 0
 
 
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
-    """One question of a conversation that comes from a file, goes to one, or both.
+    """Ask one question of a conversation that is loaded from a file, saved to one, or both.
 
-    The answer is given out first, and the cache is saved whatever becomes of it: neither is lost
-    because the other cannot be written.
+    The answer is printed first, and the cache is saved even if printing fails: neither is lost by a
+    failure of the other.
 
     Raises:
         UserError: for a question or a file that is refused, before the model is loaded if possible.
@@ -79,6 +82,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
             raise CacheNotStorable
         request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
+        pictures = request.images
         events = engine.compare(
             request, {"answer": settings}, trace=False, conversation=conversation
         )
@@ -88,9 +92,11 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
+        pictures = ()  # a stored cache does not know them
         events = engine.follow(conversation, question, args.max_new_tokens)
     try:
         found = collected(events, {"answer": settings})
+        found[0]["doubt"] = doubt_of(engine, found[0], pictures)
         try:
             yield found
         finally:
@@ -104,7 +110,7 @@ def _question_alone(args: argparse.Namespace) -> str:
     """The further question.
 
     Raises:
-        UserError: where an image or settings stand beside it, other than the files they name.
+        UserError: where an image or settings are given that the file already has.
     """
     if args.image is None or args.question is not None:
         raise UserError("With --load-cache give the QUESTION alone: the image was read before.")

@@ -35,7 +35,7 @@ PARTS: Final = "Start N processes with --part 1/N to --part N/N and the same --o
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which questions to which model, under which settings, and which part of them."""
+    """Flags for the questions, the model, the settings, and the share of the work."""
     add_model(parser)
     _add_questions(parser)
     _add_tables(parser)
@@ -109,7 +109,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer what is missing, then write the report.
+    """Answer the missing questions, then write the report.
 
     Returns:
         0, or 3 if it stopped early: run it again.
@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
-    """Answer what is missing, and write the report; the exit status."""
+    """Answer the missing questions, and write the report; the exit status."""
     outcome = evaluation.answer()
     if outcome.unwritten:
         say(outcome.unwritten.rstrip("\n"))
@@ -163,7 +163,7 @@ def answer_all(args: argparse.Namespace, evaluation: "Evaluation") -> int:
 
 
 def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -> "Evaluation":
-    """What the arguments describe."""
+    """The suite that the arguments name."""
     from rotatek.evaluation.evaluate import Evaluation  # noqa: PLC0415
     from rotatek.evaluation.runner import RunOptions  # noqa: PLC0415
 
@@ -175,7 +175,7 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
 
 
 def part_of(text: str) -> tuple[int, int]:
-    """A part's number from 0, and how many there are, from "1/4".
+    """A part's index from 0, and the number of parts, from "1/4".
 
     Raises:
         SettingError: for anything else.
@@ -221,7 +221,7 @@ def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[T
 
 
 def open_suite(args: argparse.Namespace) -> Suite:
-    """An embedded suite, drawn into --out where it is not there; or a file, its questions kept."""
+    """An embedded suite, drawn into --out if missing; or a file, with a copy of its questions."""
     if args.suite in EMBEDDED:
         if not 1 <= args.questions <= 100_000:
             raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)

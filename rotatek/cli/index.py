@@ -18,16 +18,16 @@ INCOMPLETE: Final = 1  # exit status where a file could not be read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is read, where it goes, and under which settings."""
+    """Flags for the pictures, the store, and the settings."""
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE", help="pictures, PDF files, or folders"
     )
     parser.add_argument("--store", required=True, metavar="DIR", help="an old store, or a new one")
     add_model(parser)
-    parser.set_defaults(model=None)  # an old store has its own
+    parser.set_defaults(model=None)  # an old store knows its model
     add_bounds(parser)
     parser.add_argument(
-        "--disk", metavar="BYTES", help="of the store: pages used least recently make room"
+        "--disk", metavar="BYTES", help="limit of the store: pages used least recently are removed"
     )
     parser.add_argument(
         "--weigh-by",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read what is new or changed, with a progress bar; say on stderr what could not be read.
+    """Read new and changed files, with a progress bar; report unreadable ones on stderr.
 
     Returns:
         0, or 1 where something could not be read.

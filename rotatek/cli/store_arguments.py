@@ -1,9 +1,9 @@
-"""What `index`, `ask --store` and `store` share: a store of pictures, and its model."""
+"""Shared by `index`, `ask --store` and `store`: a store of pictures, and its model."""
 
 import argparse
 import csv
 import json
-from collections.abc import Iterator
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """How many bytes pictures may take."""
+    """Limits of the pictures' bytes."""
     parser.add_argument(
-        "--memory", default="2GB", metavar="BYTES", help="of the pages held ready. Default: 2GB"
+        "--memory", default="2GB", metavar="BYTES", help="limit of pages in memory. Default: 2GB"
     )
 
 
@@ -66,7 +66,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
 
 
 def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
-    """Those of the store, with what the command line says of them; a new store has .75 bits."""
+    """The store's settings, overridden by the flags; a new store has .75 bits."""
     if not described:
         return Settings.from_dict(own) if own else Settings.of(bits=0.75)
     stored = Settings.from_dict(described["settings"])
@@ -95,28 +95,28 @@ def ask_store(args: argparse.Namespace) -> int:
     answers = pictures.answers(
         [name for _, name in labels], args.image, args.max_new_tokens, batch=args.at_once
     )
-    failed = 0
+    failed = doubted = 0
     with ExitStack() as stack:
         table = None if args.csv is None else _Table(stack, Path(args.csv))
-        for label, answer in _labelled(labels, answers):
+        for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
-            _print(label, answer, args.json)
+            doubt = pictures.doubt(answer)
+            doubted += bool(doubt)
+            _print(label, answer, doubt, args.json)
             if table is not None:
-                table.add(label, answer)
+                table.add(label, answer, doubt)
+    if doubted and not args.json:
+        why = "Add --json or --csv FILE to read why."
+        print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _labelled(
-    labels: list[tuple[str, str]], answers: "Iterator[Answer]"
-) -> "Iterator[tuple[str, Answer]]":
-    return zip((label for label, _ in labels), answers, strict=True)
-
-
-def _print(label: str, answer: "Answer", as_json: bool) -> None:
+def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
     """One line."""
     confidence = round(answer.confidence, 4)
     if as_json:
         told: dict[str, Any] = {"page": label, "answer": answer.text, "confidence": confidence}
+        told |= {"doubt": doubt} if doubt else {}
         told |= {"error": answer.error} if answer.error else {}
         print(json.dumps(told, ensure_ascii=False), flush=True)
         return
@@ -137,11 +137,11 @@ class _Table:
         except OSError as error:
             raise UserError("The CSV file cannot be written. Check its folder.") from error
         self._rows = csv.writer(self._file)
-        self._write(["page", "answer", "confidence", "error"])
+        self._write(["page", "answer", "confidence", "doubt", "error"])
 
-    def add(self, label: str, answer: "Answer") -> None:
-        """One page's answer."""
-        self._write([label, answer.text, f"{answer.confidence:.4f}", answer.error])
+    def add(self, label: str, answer: "Answer", doubt: str) -> None:
+        """One page's answer, and why it is to be doubted."""
+        self._write([label, answer.text, f"{answer.confidence:.4f}", doubt, answer.error])
 
     def _write(self, cells: list[str]) -> None:
         try:

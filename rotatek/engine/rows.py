@@ -1,8 +1,8 @@
 """Many filled caches decoded to their ends in one running batch, for the evaluation.
 
-All of them hold the same questions, each under a setting of its own; nobody joins on the way.
-Nothing is written into the visual part while decoding, so what a method rebuilds at every step is
-rebuilt once.
+All of them have the same questions, each under its own setting; no row joins later. Decoding writes
+nothing into the visual part, so what a method otherwise computes at every step is
+computed once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import forward_one
 from rotatek.models import VisionLanguageModel
 
-BLOCK: Final = 8  # replays of a graph between two looks at its tokens
+BLOCK: Final = 8  # replays of a graph between two transfers of its tokens
 WORTH: Final = 4 * BLOCK  # steps that pay for another capture
 COMPILED: Final = 2 * WORTH  # steps that pay for the kernels of other numbers of rows, too
 
@@ -58,7 +58,7 @@ class _Greedy:
         self.column += 1
 
     def chosen(self, logits: Tensor) -> Tensor:
-        """The likeliest tokens that may be said."""
+        """The likeliest tokens that are not banned."""
         banned = self.banned.to(logits.device)
         return logits.index_fill(-1, banned, float("-inf")).argmax(-1).to(self.vlm.device)
 
@@ -144,7 +144,7 @@ def decode_caches(
 
 
 def _over(parts: Sequence[Sequence[int]], alive: Sequence[bool], whole: bool) -> list[int]:
-    """Rows that have ended; with `whole` only those whose whole cache has: under a graph fewer rows
-    of a cache would take other kernels."""
+    """Rows that have ended; with `whole` only those of caches of which all rows have: under a graph
+    fewer rows of a cache would be computed by other kernels."""
     ended = [part for part in parts if not whole or not any(alive[row] for row in part)]
     return [row for part in ended for row in part if not alive[row]]

@@ -1,7 +1,7 @@
-"""A PDF file comes in, checked pictures of its pages go out, one after another.
+"""Reads a PDF file, page by page, as checked pictures.
 
-Pages are drawn by PDFium in a process of their own, with bounds on its memory and on the time of
-each page: a file that makes it crash, grow or never end costs that page, and nothing else.
+Pages are drawn by PDFium in a process of their own, with limits on its memory and on the time of
+each page: a page that makes it crash, grow or hang is lost, and nothing else.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 from PIL import Image
 
 from rotatek import errors
+from rotatek.inputs.image_headers import look
 from rotatek.inputs.request import open_image, read_file
 
 MAX_PDF_BYTES: Final = 100 * 1000 * 1000
@@ -54,8 +55,14 @@ def can_be_read() -> bool:
     return find_spec("pypdfium2") is not None
 
 
-def is_pdf(path: os.PathLike[str]) -> bool:
-    """Whether a file's content says that it is a PDF; False for one that cannot be read."""
+def is_pdf(path: os.PathLike[str] | bytes) -> bool:
+    """Whether a file's content says that it is a PDF; False for one that cannot be read.
+
+    Args:
+        path: of the file; or its bytes.
+    """
+    if isinstance(path, bytes):
+        return _SIGN in path[:_SIGN_WITHIN] and look(path) is None
     try:
         if not Path(path).is_file():
             return False
@@ -72,7 +79,7 @@ class PdfFile:
         data: a file's bytes, or a path (an `os.PathLike`).
 
     Attributes:
-        pages: how many there are.
+        pages: their number.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -108,7 +115,7 @@ class PdfFile:
     def __iter__(self) -> Iterator[PdfPage]:
         number, restarts = 0, 0
         while number < self.pages:
-            told = self._told()
+            told = self._next_page()
             if told is not None:
                 yield _page(number + 1, *told)
             else:
@@ -147,8 +154,8 @@ class PdfFile:
             raise _REFUSALS.get((head or {}).get("error", ""), errors.PdfDamaged)
         return process, int(head["pages"])
 
-    def _told(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next page as the process says it, or None where it was ended or has died."""
+    def _next_page(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next page from the process, or None where the process has ended."""
         process = self._process
         assert process.stdout is not None
         with _watched(process, PAGE_S):
@@ -161,8 +168,11 @@ class PdfFile:
         return head, data
 
 
-def pictures_of(path: os.PathLike[str]) -> list[Image.Image]:
+def pictures_of(path: os.PathLike[str] | bytes) -> list[Image.Image]:
     """Every page of a short PDF, for one question.
+
+    Args:
+        path: of the file; or its bytes.
 
     Raises:
         PdfManyPages: for more pages than one question may have pictures.
@@ -215,7 +225,7 @@ def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process go, whatever it does. Safe to repeat."""
+    """Stop a process in any state. Safe to repeat."""
     process.kill()
     if process.stdout is not None:
         process.stdout.close()

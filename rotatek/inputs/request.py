@@ -62,12 +62,13 @@ class Clip:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One checked chat about one or more images, or about a clip, whose last message is answered.
+    """One checked chat about images or a clip, or of texts alone, whose last message is answered.
 
     images: RGB, upright, without metadata, in the order of their places in the messages; messages:
     clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second
     of each image, where they are the frames of a clip, which has one place; cut: whether an answer
-    that the context ends is better than none; tools: that the model is told of, as JSON.
+    that the context ends is better than none; tools: that the model is told of, as JSON; scope:
+    whose pictures may be found again, as a digest of an API key.
     """
 
     images: tuple[Image.Image, ...]
@@ -76,6 +77,7 @@ class Request:
     times: tuple[float, ...] = ()
     cut: bool = False
     tools: str = ""
+    scope: str = ""
 
     @property
     def question(self) -> str:

@@ -1,1 +1,1 @@
-"""What happened inside a run: traces of Keys and queries, and where an answer attended."""
+"""Records of a run: traces of Keys and queries, the attention of an answer, and its doubt."""

@@ -17,10 +17,10 @@ from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
 from rotatek.engine.recovery import leave_for_restart
+from rotatek.inspect.doubt import measured
 from rotatek.page import figures, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.confidence import load_bins
 from rotatek.page.requests import malformed
 from rotatek.page.site import Site
 from rotatek.page.theme import head, theme
@@ -142,7 +142,7 @@ def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
 
 def prepared(service: Service, *, brings: bool, renews: bool = True) -> gr.Blocks:
     """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
-    examples, bins = load_examples(ASSETS / "examples"), load_bins(ASSETS / "results")
+    examples, bins = load_examples(ASSETS / "examples"), measured()
     site = Site(service, examples, bins, brings=brings, renews=renews)
     threading.Thread(target=site.prepare, daemon=True).start()
     return build(site, ASSETS)

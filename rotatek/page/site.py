@@ -10,7 +10,7 @@ import numpy as np
 
 from rotatek.compare.columns import titled
 from rotatek.inputs import request
-from rotatek.page.confidence import Bin
+from rotatek.inspect.doubt import Bin
 from rotatek.page.export import digest
 from rotatek.page.refusals import refusal
 from rotatek.service.model_list import Example, presets

@@ -24,6 +24,7 @@ from rotatek.errors import (
     UserError,
 )
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
+from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures.asking import Answer, Asker
@@ -40,7 +41,8 @@ class Picture:
 
     name: a digest of its pixels, the model, its image processor and the method; size: of the first
     page in pixels; tokens: of the chat before a question; cache_bytes: of the compressed cache;
-    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, or 0.
+    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, or 0; photo:
+    whether a page is a photograph, which small models cannot read.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Picture:
     cache_bytes: int
     full_bytes: int
     file_bytes: int = 0
+    photo: bool = False
 
     @classmethod
     def of(cls, facts: Facts) -> "Picture":
@@ -63,6 +66,7 @@ class Picture:
         try:
             width, height = facts["size"]
             told = {name: facts[name] for name in names}
+            told["photo"] = bool(facts.get("photo"))  # older stores do not know
             return cls(size=(width, height), file_bytes=facts.get("file_bytes", 0), **told)
         except (KeyError, TypeError, ValueError) as error:
             raise PictureDamaged from error
@@ -141,7 +145,7 @@ class Pictures:
             pixels = self.reader.look(images)
         with self.engine.scheduler.prefill(stop):
             cache = self.reader.read(images, pixels)
-        picture = self._keep(name, cache)
+        picture = self._keep(name, cache, any_photo(images))
         with self._guard:
             self.counts["read"] += 1
             self._hold(name, cache)
@@ -171,7 +175,7 @@ class Pictures:
         if self.store is not None:
             self.store.forget(names)
 
-    def _keep(self, name: str, cache: RotateKCache) -> Picture:
+    def _keep(self, name: str, cache: RotateKCache, photo: bool) -> Picture:
         """Note a picture's figures, and write it where there is a folder."""
         notes: PictureNotes = cache.notes
         facts = {
@@ -182,6 +186,7 @@ class Pictures:
             "visual_tokens": notes.visual_tokens,
             "cache_bytes": cache.bytes().total,
             "full_bytes": self.engine.vlm.full_bytes(notes.tokens),
+            "photo": photo,
         }
         if self.store is None:
             with self._guard:
@@ -254,6 +259,15 @@ class Pictures:
         return cache
 
     # -- asking --------------------------------------------------------------------------------
+
+    def doubt(self, answer: Answer) -> str:
+        """One sentence where an answer is to be doubted, for models whose confidence has been
+        measured; else nothing."""
+        found = self.find(answer.picture) if answer.tokens else None
+        if found is None:
+            return ""
+        photo = found.photo
+        return measured_doubt(self.engine.vlm.name, answer.confidence, lambda: photo)
 
     def ask(
         self,

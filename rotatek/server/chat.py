@@ -1,6 +1,7 @@
 """A call's messages: clean roles and parts out of whatever clients send.
 
 The files of pictures stay as they were sent; each has its place among the parts of its message.
+The pages of a PDF are pictures where the PDF stands.
 """
 
 import json
@@ -12,16 +13,24 @@ from typing import Any, Final, Literal
 from rotatek import errors
 from rotatek.inputs.messages import PICTURE, Message, Part, Role, ToolCall
 from rotatek.server.fields import Ignored
-from rotatek.server.files import file_of
+from rotatek.server.files import Find, Shown, document_of, file_of, shown_in
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
     "tool": "tool", "function": "tool",
 }  # fmt: skip
 READ: Final = ("role", "content", "tool_calls", "function_call", "tool_call_id", "refusal")
-SILENT: Final = ("annotations", "audio")  # of answers that clients send back, where empty
+SILENT: Final = (
+    "annotations",
+    "audio",
+    "logprobs",
+)  # of answers that clients send back, where empty
 Detail = Literal["low", "high", "auto"]
 DETAILS: Final[tuple[Detail, ...]] = ("low", "high", "auto")
+TEXTS: Final = ("text", "input_text", "output_text", "refusal")  # `input_`: of /v1/responses
+IMAGES: Final = ("image_url", "input_image")
+FILES: Final = ("file", "input_file")
+MOST_PAGES: Final = 32  # of all PDF files of a call
 
 
 @dataclass
@@ -30,23 +39,26 @@ class Chat:
 
     Args:
         messages: as sent, not yet cleaned.
-        files: of all pictures, in the order of their places.
+        files: of all pictures, in the order of their places; of a PDF, its pages.
         details: asked for, one a file.
         fields: where each file stands in the call.
+        find: uploaded files by their ids.
     """
 
     messages: list[Message] = field(default_factory=list)
-    files: list[bytes] = field(default_factory=list)
+    files: list[Shown] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
+    find: Find | None = None
 
 
-def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
+def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | None = None) -> Chat:
     """The chat of a call.
 
     Args:
         messages: of the call's JSON.
         ignored: notes what changes nothing.
+        find: uploaded files by their ids.
 
     Raises:
         UserError: where they are no chat, or a picture is no data; `param` says where.
@@ -54,7 +66,7 @@ def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
     ignored = Ignored() if ignored is None else ignored
     if not isinstance(messages, list) or not messages:
         raise errors.MessagesUnreadable
-    chat, called = Chat(), dict[str, str]()  # names of calls by their ids
+    chat, called = Chat(find=find), dict[str, str]()  # names of calls by their ids
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         with blaming(place):
@@ -108,32 +120,53 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
     for number, part in enumerate(content):
         with blaming(f"{place}[{number}]"):
             kind = part.get("type") if isinstance(part, dict) else None
-            if kind in ("text", "refusal") and isinstance(part.get(kind), str):
-                parts.append(part[kind])
-            elif kind == "image_url":
+            if not isinstance(kind, str):
+                raise errors.MessagesUnreadable
+            if kind in TEXTS:
+                name = "refusal" if kind == "refusal" else "text"
+                if not isinstance(part.get(name), str):
+                    raise errors.MessagesUnreadable
+                parts.append(part[name])
+                empty = [one for one in SILENT if not part.get(one)]
+                ignored.rest(part, ("type", name, *empty), "content")
+            elif kind in IMAGES + FILES:
                 if role == "assistant":
                     raise errors.ImageOutOfPlace
-                _add_picture(part.get(kind), chat, ignored, f"{place}[{number}].{kind}")
-                parts.append(PICTURE)
-            elif isinstance(kind, str) and kind not in ("text", "refusal"):
-                raise errors.PartUnsupported
+                here = f"{place}[{number}]"
+                parts += [PICTURE] * _add_pictures(part, kind, chat, ignored, here)
             else:
-                raise errors.MessagesUnreadable
-            ignored.rest(part, ("type", kind), "content")
+                raise errors.PartUnsupported
     return parts
 
 
-def _add_picture(given: Any, chat: Chat, ignored: Ignored, place: str) -> None:
-    detail: Any = None
+def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored, place: str) -> int:
+    """Take a picture, or the pages of a PDF, into the chat; how many they are."""
+    given: Any = part
+    if kind == "input_image" and "file_id" not in part:
+        given = {"url": part.get("image_url"), "detail": part.get("detail")}
+    if kind in ("image_url", "file"):
+        given, place = part.get(kind), f"{place}.{kind}"
+        ignored.rest(part, ("type", kind), "content")
+    elif kind == "input_image":
+        ignored.rest(part, ("type", "image_url", "detail", "file_id"), "content")
     with blaming(place):
-        if isinstance(given, dict):
-            ignored.rest(given, ("url", "detail"), "image_url")
-            detail = given.get("detail")
+        detail = given.get("detail") if isinstance(given, dict) else None
+        if kind in FILES:
+            read = ("type", "file_data", "file_id", "filename", "detail")
+            ignored.rest(given if isinstance(given, dict) else {}, read, "file")
+            shown = shown_in(document_of(given, chat.find))
+        else:
+            if kind == "image_url" and isinstance(given, dict):
+                ignored.rest(given, ("url", "detail", "file_id"), "image_url")
+            shown = shown_in(file_of(given, chat.find))
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
-        chat.files.append(file_of(given))
-    chat.details.append(detail or "auto")
-    chat.fields.append(place)
+        chat.files += shown
+        if sum(not isinstance(file, bytes) for file in chat.files) > MOST_PAGES:
+            raise errors.PdfsManyPages
+    chat.details += [detail or "auto"] * len(shown)
+    chat.fields += [place] * len(shown)
+    return len(shown)
 
 
 def _calls(given: dict[str, Any], called: dict[str, str]) -> Iterator[ToolCall]:

@@ -1,10 +1,11 @@
-"""The application: `/v1/models`, `/v1/chat/completions`, `/health` and `/metrics`."""
+"""The application: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, `/v1/files`, `/health`
+and `/metrics`."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,12 +23,17 @@ from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, read_call
 from rotatek.server.fields import HEADER, header_of, label_of
+from rotatek.server.file_store import FileStore
 from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
-from rotatek.server.reply import DONE, Reply, error_of, sse
+from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
 from rotatek.server.request_body import RequestBodies
+from rotatek.server.response_store import ResponseStore
+from rotatek.server.responses_reply import ResponseReply
+from rotatek.server.responses_request import read_response_call
 from rotatek.server.runs import Runs
+from rotatek.server.uploads import Uploads
 from rotatek.service.health import report_of
 from rotatek.service.service import Service
 
@@ -49,6 +55,8 @@ STREAMED: Final = [
     (b"cache-control", b"no-store"),
 ]
 CHAT: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
+Read = tuple[Call, ResponseReply | None]
 
 
 @dataclass(frozen=True)
@@ -82,20 +90,31 @@ class ChatApp:
         self.service, self.usual = service, usual or Settings()
         self.keys, bounds = keys or Keys(), bounds or Bounds()
         self.runs, self.turns = Runs(bounds.answers, bounds.queue), FollowUps(service.conversations)
-        self.bodies, self.meters = RequestBodies(), Metrics()
+        self.bodies, self.meters, self.files = RequestBodies(), Metrics(), FileStore()
+        self.uploads, self.responses = Uploads(self.files, self.bodies), ResponseStore()
         self.is_closed = False
         self.meters.running.set_function(lambda: self.runs.running)
         self.meters.waiting.set_function(lambda: self.runs.waiting)
+        self.meters.gauge("file_bytes", "Bytes of uploaded files", lambda: self.files.bytes)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
         for name, help in ENGINES.items() if has_engines else ():
             self.meters.gauge(name, help, partial(self._sum, name))
 
     def routes(self) -> list[BaseRoute]:
         """The API's addresses, for this application or beside a page's."""
+        files, one = self.uploads, "/v1/files/{file}"
         return [
+            Route("/v1/files", self._guarded(files.list)),
+            Route("/v1/files", self._guarded(files.add), methods=["POST"]),
+            Route(one, self._guarded(files.get)),
+            Route(one, self._guarded(files.delete), methods=["DELETE"]),
+            Route(f"{one}/content", self._guarded(files.content)),
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.model)),
             Route(CHAT, _App(self.chat), methods=["POST"]),
+            Route(RESPONSES, _App(self.respond), methods=["POST"]),
+            Route(f"{RESPONSES}/{{id}}", self._guarded(self.response)),
+            Route(f"{RESPONSES}/{{id}}", self._guarded(self.forget), methods=["DELETE"]),
             Route("/v1/{rest:path}", self._guarded(self.nothing), methods=["GET", "POST"]),
             Route("/metrics", self._guarded(self.metrics)),
         ]
@@ -120,7 +139,7 @@ class ChatApp:
     async def model(self, request: Request, owner: str) -> Response:
         """One model."""
         name = request.path_params["name"]
-        if name not in [model.name for model in self.service.models]:
+        if name not in self._names:
             raise errors.ModelNotServed
         return JSONResponse(_card(name))
 
@@ -137,11 +156,30 @@ class ChatApp:
         report = report_of(self.service)
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
 
+    async def response(self, request: Request, owner: str) -> Response:
+        """A response that was kept."""
+        return JSONResponse(self.responses.get(owner, request.path_params["id"]).body)
+
+    async def forget(self, request: Request, owner: str) -> Response:
+        """Let a response go."""
+        ident = request.path_params["id"]
+        self.responses.delete(owner, ident)
+        return JSONResponse({"id": ident, "object": "response.deleted", "deleted": True})
+
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/v1/chat/completions`. Whoever goes away is not answered any further."""
+        await self._ask(scope, receive, send, self._read_chat)
+
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`/v1/responses`, as `chat`."""
+        await self._ask(scope, receive, send, self._read_response)
+
+    async def _ask(
+        self, scope: Scope, receive: Receive, send: Send, read: Callable[[bytes, str], Read]
+    ) -> None:
         status, request = GONE, Request(scope, receive)
         try:
-            status = await self._chat(request, receive, send)
+            status = await self._chat(request, receive, send, read)
         except (ClientDisconnect, ClientGone):
             pass
         except Exception as error:
@@ -153,19 +191,42 @@ class ChatApp:
         finally:
             self.meters.requests.labels(status).inc()
 
-    async def _chat(self, request: Request, receive: Receive, send: Send) -> str:
+    async def _chat(
+        self, request: Request, receive: Receive, send: Send, read: Callable[[bytes, str], Read]
+    ) -> str:
         """Check, answer; the status for the meters."""
         owner = self.keys.owner(request.headers.get("authorization"))
         self._check_open()
         self.runs.check()
-        names = [model.name for model in self.service.models]
         async with self.bodies.read(request) as body:
-            call = await asyncio.to_thread(read_call, body, names, self.usual)
+            call, response = await asyncio.to_thread(read, body, owner)
             del body
+        call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
-            return await attended(receive, self._answer(call, owner, send))
+            return await attended(receive, self._answer(call, owner, send, response))
 
-    async def _answer(self, call: Call, owner: str, send: Send) -> str:
+    def _read_chat(self, body: bytes, owner: str) -> Read:
+        return read_call(body, self._names, self.usual, partial(self._file, owner)), None
+
+    def _read_response(self, body: bytes, owner: str) -> Read:
+        def past(ident: str) -> tuple[list[dict[str, Any]], int]:
+            found = self.responses.get(owner, ident)
+            return found.messages, found.size
+
+        find = partial(self._file, owner)
+        asked = read_response_call(body, self._names, self.usual, find, past)
+        return asked.call, ResponseReply(asked, partial(self.responses.keep, owner))
+
+    def _file(self, owner: str, ident: str) -> bytes:
+        return self.files.get(owner, ident).content
+
+    @property
+    def _names(self) -> list[str]:
+        return [model.name for model in self.service.models]
+
+    async def _answer(
+        self, call: Call, owner: str, send: Send, response: ResponseReply | None = None
+    ) -> str:
         engine = await asyncio.to_thread(self.service.engine, call.model)
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
@@ -173,11 +234,14 @@ class ChatApp:
         reply = Reply(call, room_of(engine), engine.lookahead)
         pieces = self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
+            if call.stream and response is not None:
+                return await _send_events(reply, response, pieces, send)
             if call.stream:
                 return await _send_stream(reply, pieces, send)
             async for _ in pieces:
                 pass
-        await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
+        whole = reply.whole() if response is None else response.whole(reply)
+        await _send(send, JSONResponse(whole, headers=_noted(call)))
         return "200"
 
     async def _pieces(self, reply: Reply, engine: Engine, owner: str) -> AsyncGenerator[str, None]:
@@ -206,6 +270,7 @@ class ChatApp:
                         stop.set()
             if reply.is_cut:  # by nobody's wish but this process's
                 raise errors.Restarting
+            reply.doubt = await asyncio.to_thread(doubt_of, reply)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()
@@ -227,6 +292,8 @@ class ChatApp:
             try:
                 return await answer(request, self.keys.owner(request.headers.get("authorization")))
             except Exception as error:
+                if request.method == "POST":
+                    await self.bodies.spill(request)
                 return _refusal(error)
 
         return endpoint
@@ -282,6 +349,32 @@ async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> 
         status = str(code)
         await tell(sse(said))
     await tell(DONE, more=False)
+    return status
+
+
+async def _send_events(
+    reply: Reply, response: ResponseReply, pieces: AsyncIterator[str], send: Send
+) -> str:
+    """`_send_stream` of a response."""
+    await anext(pieces)
+    noted = [(name.encode(), value.encode()) for name, value in _noted(reply.call).items()]
+    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
+
+    async def tell(*events: bytes, more: bool = True) -> None:
+        told = b"".join(events)
+        await send({"type": "http.response.body", "body": told, "more_body": more})
+
+    status = "200"
+    try:
+        await tell(*response.begin())
+        async for text in pieces:
+            if text:
+                await tell(response.piece(text))
+        await tell(*response.end(reply), more=False)
+    except Exception as error:
+        code, last = response.broken(error)
+        status = str(code)
+        await tell(last, more=False)
     return status
 
 

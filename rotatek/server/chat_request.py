@@ -21,6 +21,7 @@ from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_ima
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
 from rotatek.server.fields import Ignored, check_fields
+from rotatek.server.files import Find, Shown
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
@@ -71,22 +72,28 @@ class Call:
         return self.request.max_new_tokens
 
 
-def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
+def read_call(
+    body: bytes | Mapping[str, Any],
+    models: Sequence[str],
+    usual: Settings,
+    find: Find | None = None,
+) -> Call:
     """A call from a request's body. Takes as long as decoding its pictures.
 
     Args:
-        body: JSON.
+        body: JSON, or what it says.
         models: the names on offer.
         usual: the settings where the call has none.
+        find: uploaded files by their ids.
 
     Raises:
         UserError: in a sentence that says what to change; `param` names the field.
     """
-    given, ignored = _object_of(body), Ignored()
+    given, ignored = object_of(body), Ignored()
     check_fields(given, ignored)
     if given.get("model") not in models:
         raise errors.ModelNotServed
-    chat = read_messages(given.get("messages"), ignored)
+    chat = read_messages(given.get("messages"), ignored, find)
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
@@ -113,8 +120,9 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     )
 
 
-def _digest(file: bytes, size: Size) -> bytes:
-    return hashlib.sha256(hashlib.sha256(file).digest() + repr(size).encode()).digest()
+def _digest(file: Shown, size: Size) -> bytes:
+    own = hashlib.sha256(file).digest() if isinstance(file, bytes) else file.digest
+    return hashlib.sha256(own + repr(size).encode()).digest()
 
 
 def settings_of(given: Any, usual: Settings) -> Settings:
@@ -172,7 +180,9 @@ def _decoded(chat: Chat) -> list[Image]:
     pixels = 0
     for file, place in zip(chat.files, chat.fields, strict=True):
         with blaming(place):
-            width, height = inputs.check_header(file)
+            width, height = (
+                inputs.check_header(file) if isinstance(file, bytes) else file.image.size
+            )
         pixels += width * height
         if pixels > MOST_PIXELS:
             raise errors.ImageTooManyPixels(
@@ -183,7 +193,7 @@ def _decoded(chat: Chat) -> list[Image]:
     images = []
     for file, place in zip(chat.files, chat.fields, strict=True):
         with blaming(place):
-            image = open_image(file)
+            image = open_image(file) if isinstance(file, bytes) else file.image
         images.append(resized(image, *(round(factor * side) for side in image.size)))
     return images
 
@@ -224,12 +234,17 @@ def _get(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else None
 
 
-def _object_of(body: bytes) -> dict[str, Any]:
+def object_of(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a body that are not null.
+
+    Raises:
+        BodyUnreadable: where it is no JSON object.
+    """
     try:
-        given = json.loads(body)
+        given = body if isinstance(body, Mapping) else json.loads(body)
     except (ValueError, RecursionError) as error:
         raise errors.BodyUnreadable from error
-    if not isinstance(given, dict):
+    if not isinstance(given, Mapping):
         raise errors.BodyUnreadable
     return {name: value for name, value in given.items() if value is not None}
 

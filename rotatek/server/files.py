@@ -1,4 +1,4 @@
-"""Files as clients send them: data URIs, read by what they hold and not by what they say.
+"""Files as clients send them: data URIs or ids, read by what they hold and not by what they say.
 
 White space, missing padding, the URL-safe alphabet, percent signs and any media type are the
 clients' business; only bytes that cannot be base64 are refused.
@@ -6,30 +6,61 @@ clients' business; only bytes that cannot be base64 are refused.
 
 import base64
 import binascii
+import hashlib
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from PIL.Image import Image
+
 from rotatek import errors
+from rotatek.inputs.pdf import is_pdf, pictures_of
 from rotatek.inputs.request import MAX_SENT_BYTES
 
 SCHEME: Final = "data:"
+PREFIX: Final = "file-"  # how ids of uploaded files begin
 FLAG: Final = re.compile(r"base64\s*$", re.IGNORECASE)
 WHITE: Final = b" \t\r\n\x0b\x0c"
 ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 BROKEN: Final = "The picture's base64 cannot be read. Encode the file's bytes anew and try again."
 
+Find = Callable[[str], bytes]
 
-def file_of(given: Any) -> bytes:
-    """The bytes of a picture's address.
+
+@dataclass(frozen=True, eq=False)
+class DrawnPage:
+    """A page of a PDF; digest: of the file, and which page it is."""
+
+    image: Image
+    digest: bytes
+
+
+Shown = bytes | DrawnPage
+
+
+def file_of(given: Any, find: Find | None = None) -> bytes:
+    """The bytes of a picture or a PDF, wherever a part has them.
 
     Args:
-        given: `image_url` of a part: an object with `url`, or the address alone.
+        given: `image_url` or `file` of a part: an object with `url`, `file_data` or `file_id`; or
+            an address or an id alone.
+        find: of an uploaded file, by its id; raises `FileUnknown`.
 
     Raises:
-        UserError: for an address that would have to be fetched, and for broken data.
+        UserError: for an address that would have to be fetched, broken data and unknown ids.
     """
-    address = given.get("url") if isinstance(given, dict) else given
+    named = given.get("file_id") if isinstance(given, dict) else None
+    address = given
+    if isinstance(given, dict):
+        address = given.get("url") or given.get("file_data")
+    if named is None and isinstance(address, str) and address.startswith(PREFIX):
+        named = address
+    if named is not None:
+        if find is None or not isinstance(named, str):
+            raise errors.FileUnknown
+        return find(named)
     if not isinstance(address, str):
         raise errors.ImageNotData
     address = address.lstrip()
@@ -49,6 +80,34 @@ def file_of(given: Any) -> bytes:
     if len(file) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
     return file
+
+
+def document_of(given: Any, find: Find | None = None) -> bytes:
+    """`file_of` of a `file` part, whose data may be base64 without any scheme.
+
+    Raises:
+        UserError: as of `file_of`; FileNotGiven.
+    """
+    data = given.get("file_data") if isinstance(given, dict) else None
+    if isinstance(data, str) and data and ":" not in data[:9]:
+        given = {"file_data": f"{SCHEME};base64,{data}"}
+    try:
+        return file_of(given, find)
+    except errors.ImageNotData as error:
+        raise errors.FileNotGiven from error
+
+
+def shown_in(file: bytes) -> list[Shown]:
+    """What a file shows: a picture as it is, not yet decoded; or every page of a PDF, drawn.
+
+    Raises:
+        UserError: for a PDF that cannot be read, or is too long for a question.
+    """
+    if not is_pdf(file):
+        return [file]
+    whole = hashlib.sha256(file).digest()
+    pages = enumerate(pictures_of(file))
+    return [DrawnPage(page, whole + number.to_bytes(4, "big")) for number, page in pages]
 
 
 def decoded(text: bytes) -> bytes:

@@ -60,6 +60,8 @@ class FollowUps:
         *before, asked = call.request.messages
         if not before or before[-1].role != "assistant" or asked.role != "user":
             return None
+        if asked.pictures and not any(message.pictures for message in before):
+            return None  # what waits compresses nothing
         return self.waiting.take(place_of(call, owner, before), KEY)
 
     def answer(

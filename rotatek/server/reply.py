@@ -11,6 +11,7 @@ from rotatek.compare.report import Column
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
+from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -64,6 +65,7 @@ class Reply:
         lookahead: tokens past the limit that tell whether the answer is complete.
         is_warm: whether a follow-up went on from its own cache.
         cached: tokens of the prompt that the cache held.
+        doubt: why the answer is to be doubted, in a sentence, once it is complete.
     """
 
     call: Call
@@ -71,6 +73,7 @@ class Reply:
     lookahead: int = 1
     is_warm: bool = False
     cached: int = 0
+    doubt: str | None = None
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
     text: str = ""
@@ -138,17 +141,19 @@ class Reply:
     def usage(self) -> dict[str, Any]:
         """Tokens as the chat API counts them; and visual tokens and live bytes of the cache.
 
-        `cached_tokens` are those that a follow-up did not read anew.
+        `cached_tokens` are those that a follow-up did not read anew; in another chat, those of
+        pictures that the vision tower had seen.
         """
         filled, done = self.column.prefilled, self.column.finished
         assert filled is not None
         metrics = {} if done is None else done.metrics
+        cached = self.cached or (filled.visual_tokens if filled.reused else 0)
         return {
             "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": self.tokens,
             "total_tokens": filled.prompt_tokens + self.tokens,
             "prompt_tokens_details": {
-                "cached_tokens": min(self.cached, filled.prompt_tokens),
+                "cached_tokens": min(cached, filled.prompt_tokens),
                 "image_tokens": filled.visual_tokens,
                 "audio_tokens": 0,
             },
@@ -171,7 +176,7 @@ class Reply:
             "index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason
         }  # fmt: skip
         figures = self.column.report() | {"answer": self.text, "new_tokens": self.tokens}
-        figures["warm"] = self.is_warm
+        figures |= {"warm": self.is_warm, "doubt": self.doubt}
         return self._head("chat.completion") | {
             "choices": [choice], "usage": self.usage, "rotatek": figures
         }  # fmt: skip
@@ -179,12 +184,15 @@ class Reply:
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         """One piece of a stream."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        more = {"usage": None} if self.call.with_usage else {}
+        more: dict[str, Any] = {"usage": None} if self.call.with_usage else {}
+        if finish_reason is not None:
+            more["rotatek"] = {"doubt": self.doubt}
         return sse(self._head("chat.completion.chunk") | {"choices": [choice]} | more)
 
     def usage_chunk(self) -> bytes:
         """The last piece of a stream that asked for it."""
-        return sse(self._head("chat.completion.chunk") | {"choices": [], "usage": self.usage})
+        told = {"choices": [], "usage": self.usage, "rotatek": {"doubt": self.doubt}}
+        return sse(self._head("chat.completion.chunk") | told)
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -194,6 +202,14 @@ class Reply:
             "model": self.call.model,
             "system_fingerprint": None,
         }
+
+
+def doubt_of(reply: Reply) -> str | None:
+    """Why a complete answer is to be doubted; takes as long as counting a photograph's colours."""
+    done = reply.column.finished
+    sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
+    pictures = reply.call.request.images
+    return measured_doubt(reply.call.model, sure, lambda: any_photo(pictures)) or None
 
 
 def sse(data: dict[str, Any]) -> bytes:

@@ -12,10 +12,11 @@ from rotatek.compare.columns import titled
 from rotatek.engine.events import Finished, Prefilled
 from rotatek.inputs.request import open_image
 from rotatek.inputs.token_grid import Grid
+from rotatek.inspect import doubt
+from rotatek.inspect.doubt import Bin
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.page.ask import answers
-from rotatek.page.confidence import Bin
 from rotatek.service.model_list import load_examples
 from rotatek.service.run import Run, start
 
@@ -55,18 +56,18 @@ def document(root: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_landscapes_are_photographs(seed: int) -> None:
-    assert confidence.is_photo(landscape(seed))
+    assert doubt.is_photo(landscape(seed))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_documents_are_not_even_when_harmed(seed: int) -> None:
     drawn = make_document(seed, 448, 336, "renderers" if seed % 3 == 0 else "own")
-    assert not confidence.is_photo(np.asarray(drawn.image))
+    assert not doubt.is_photo(np.asarray(drawn.image))
 
 
 def test_the_gallery_is_made_of_documents(root: Path) -> None:
     for example in load_examples(root / "assets" / "examples"):
-        assert not confidence.is_photo(np.asarray(open_image(example.image))), example.title
+        assert not doubt.is_photo(np.asarray(open_image(example.image))), example.title
 
 
 def test_a_sure_answer_gets_no_caution(document: np.ndarray) -> None:
@@ -78,7 +79,7 @@ def test_a_sure_answer_gets_no_caution(document: np.ndarray) -> None:
 def test_an_unsure_answer_says_how_often_such_are_right(document: np.ndarray) -> None:
     said = confidence.note(answered(document, 0.93), BINS)
     assert "mean probability of its tokens is 93 %" in said and "40 % of such answers" in said
-    assert confidence.note(answered(landscape(0), 0.93), BINS) == confidence.PHOTO_NOTE
+    assert confidence.note(answered(landscape(0), 0.93), BINS) == doubt.PHOTO_NOTE
 
 
 def test_where_nobody_counted_low_confidence_alone_counts(document: np.ndarray) -> None:
@@ -113,14 +114,14 @@ def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
 
 def test_the_measured_bins_are_read(root: Path, tmp_path: Path) -> None:
     folder = root / "assets" / "results"
-    measured = confidence.load_bins(folder)
+    measured = doubt.load_bins(folder)
     bins = measured["pocket"]
     written = json.loads((folder / "pocket.json").read_text())["calibration"]["bins"]
     assert len(bins) == len(written) > 3
     assert [b.least for b in bins] == sorted(b.least for b in bins)
-    sure = confidence.share_right(0.999, bins)
-    assert sure is not None and sure > confidence.DOUBT
-    assert confidence.load_bins(tmp_path) == {}
+    sure = doubt.share_right(0.999, bins)
+    assert sure is not None and sure > doubt.DOUBT
+    assert doubt.load_bins(tmp_path) == {}
 
 
 @pytest.mark.parametrize("most,cut", [(4, True), (5, False)])

@@ -43,7 +43,7 @@ expect.set_options(timeout=WAIT_MS)  # a busy machine is slow, and not wrong
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -91,7 +91,7 @@ def alone(engine: Engine, image: Any, questions: list[str]) -> list[str]:
 def test_the_page_answers_by_both_replicas(
     address: str, picture: Picture, tmp_path: Path, together: Together
 ) -> None:
-    """Four programs at the page's own API at once: everybody gets what they asked for."""
+    """Four programs at the page's own API at once: each gets its own answer."""
     page = Client(address, verbose=False)
     found: dict[int, list[Any]] = {}
 
@@ -116,7 +116,7 @@ def test_the_page_answers_by_both_replicas(
 
 
 def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
-    """Those of Ray, of Serve and of the replicas: nobody outside can reach them."""
+    """Those of Ray, of Serve and of the replicas: other machines cannot reach them."""
     import psutil
 
     family = psutil.Process().children(recursive=True)

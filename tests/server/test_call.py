@@ -1,4 +1,4 @@
-"""What programs may send, and what each wrong thing is told."""
+"""Valid requests, and the message for each invalid one."""
 
 import json
 from collections.abc import Callable
@@ -104,9 +104,8 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     ),
     "sound": (body(messages=parts({"type": "input_audio"})), errors.PartUnsupported),
     "a film": (body(messages=parts({"type": "video_url"})), errors.PartUnsupported),
-    "a document": (body(messages=parts({"type": "file"})), errors.PartUnsupported),
+    "no document": (body(messages=parts({"type": "file"})), errors.FileNotGiven),
     "no text in a part": (body(messages=parts({"type": "text"})), errors.MessagesUnreadable),
-    "no picture": (body(messages=[{"role": "user", "content": "x"}]), errors.ImageMissing),
     "no question": (body(messages=asked(PICTURE, " ")), errors.QuestionEmpty),
     "a question that no context has room for": (
         body(messages=asked(PICTURE, "x" * 400_001)), errors.QuestionDoesNotFit

@@ -29,9 +29,6 @@ SWITCHES = (
     "Remember me|Public profile|Two-factor login|Use proxy|Debug mode|Sync|Autoplay|Wrap lines|"
     "Backups"
 ).split("|")
-PLACEHOLDERS = (
-    "Search...|Filter|Type to search|Enter a value|optional|Any word|Add a note|Find".split("|")
-)
 BUTTONS = "Save|Apply|Cancel|Save and close|Add new|Export|Create|Next|Back|Sign in|OK".split("|")
 
 

@@ -1,4 +1,4 @@
-"""What figures of reports share: heads, axis titles, ticks, a legend under a heading."""
+"""Shared by figures of reports: heads, axis titles, ticks, a legend under a heading."""
 
 import random
 from dataclasses import dataclass, field

@@ -19,7 +19,7 @@ def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str
 
 
 def days(rng: random.Random, screen: Screen) -> None:
-    """Who or what by days of a week: ticks, shifts or figures, empty where there is nothing."""
+    """People or things by days of a week: ticks, shifts or figures, some of them empty."""
     face, small = screen.body(0.95), screen.body(0.75)
     x, y, right, foot = screen.box
     n, first = rng.randint(3, 6), rng.randrange(7)
@@ -51,7 +51,7 @@ def days(rng: random.Random, screen: Screen) -> None:
 def _mark_day(
     rng: random.Random, screen: Screen, at: tuple[float, float], sort: str, about: tuple[str, str]
 ) -> None:
-    """What stands in one field of the week, and at times a question about it."""
+    """The content of one field of the week, and at times a question about it."""
     (x, y), (name, day), small = at, about, screen.body(0.8)
     if sort == "ticks":
         done, side = rng.random() < 0.5, small.ascent * 0.9

@@ -49,7 +49,7 @@ def fitted(family: Family, text: str, width: float, height: float, bold: bool = 
 
 
 def ink_at(scene: Scene, x: float, y: float, reach: float = 0.0) -> tuple[str, Colour]:
-    """A colour that stands out where it is written, and its name; `reach` pixels to both sides."""
+    """A colour of high contrast to its ground, and its name; `reach` pixels to both sides."""
     rng, image = scene.rng, scene.canvas.image
     w, h = image.size
     box = (
