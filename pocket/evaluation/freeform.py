@@ -14,7 +14,7 @@ from typing import Final
 from PIL import Image
 
 FOLDER: Final = Path(__file__).parents[2] / "assets" / "freeform"
-COLOURS: Final = 32  # of a picture: half the bytes, and nobody sees it
+COLOURS: Final = 32  # of a picture: half the bytes, no visible change
 
 
 def pictures(page: Path) -> dict[str, Image.Image]:

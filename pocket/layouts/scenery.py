@@ -162,7 +162,7 @@ def _foliage(rng: random.Random, size: Size) -> Image.Image:
 
 
 def _figure(rng: random.Random, size: Size) -> Image.Image:
-    """Somebody or some animal: a head, a body and limbs before something out of focus."""
+    """A person or an animal: a head, a body and limbs before something out of focus."""
     w, h = size
     ground = rng.choice((_plasma, _ground, _land))(rng, size)
     out = ground.filter(ImageFilter.GaussianBlur(max(2, w / rng.uniform(20, 80))))

@@ -56,7 +56,7 @@ class Subwords:
         return [smollm2.IM_START, *self.encode("user\n"), smollm2.VISION_START]
 
     def question_ids(self, question: str, first: bool) -> list[int]:
-        """What stands between the visual tokens (or the last answer) and the answer."""
+        """The ids between the visual tokens (or the last answer) and the answer."""
         again = [*self.encode("\n"), smollm2.IM_START, *self.encode("user\n")]
         head = [self.VISION_END] if first else again
         asks = [self.IM_END, *self.encode("\n"), smollm2.IM_START, *self.encode("assistant\n")]

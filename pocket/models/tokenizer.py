@@ -71,7 +71,7 @@ class Codec(Protocol):
         """What comes before the visual tokens of a conversation."""
 
     def question_ids(self, question: str, first: bool) -> list[int]:
-        """What stands between the visual tokens (or the last answer) and the answer."""
+        """The ids between the visual tokens (or the last answer) and the answer."""
 
     def answer_ids(self, answer: str, /) -> list[int]:
         """The answer and its end."""

@@ -50,8 +50,8 @@ mkdir -p "$result"
 case $link in
 smoke)
     gpus=1 workers=${WORKERS:-13}
-    common="$common --log-every 10"
-    together "$run-smoke" 1.4
+    common="$common --alone 0 --log-every 5"
+    together "$run-smoke" 1.25
     python3 - "$result" <<'REPORT'
 import json, sys
 rows = [json.loads(x) for x in open(f"{sys.argv[1]}/train.log") if x.startswith("{")]

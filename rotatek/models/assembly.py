@@ -39,7 +39,7 @@ def is_apart(folder: str | os.PathLike[str]) -> bool:
 
 def at_hand(folder: str | os.PathLike[str]) -> bool:
     """Whether a model can be loaded: it is whole, or what it lacks is on this machine."""
-    return not is_apart(folder) or _kept(Path(folder)).is_dir() or smollm2.find() is not None
+    return not is_apart(folder) or smollm2.find() is not None or _kept(Path(folder)).is_dir()
 
 
 def whole(folder: str | os.PathLike[str]) -> str:
@@ -66,7 +66,7 @@ def whole(folder: str | os.PathLike[str]) -> str:
         raise _unkept(exc) from exc
     try:
         assemble(parts, language, made)
-        made.rename(kept)  # at once, so that nobody finds half of it
+        made.rename(kept)  # atomic: no process finds half of it
     except OSError as exc:
         if not kept.is_dir():  # else another process was faster
             raise _unkept(exc) from exc

@@ -26,7 +26,7 @@ def state() -> dict[str, torch.Tensor]:
 def language(
     state: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A small file that stands for SmolLM2's, named by the environment; a cache of its own."""
+    """A small file in place of SmolLM2's, named by the environment; a cache of its own."""
     path = tmp_path / "small.gguf"
     gguf_file.small(path, state)
     monkeypatch.setattr(smollm2, "SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
