@@ -32,6 +32,7 @@ VISION_HIDDEN: Final = 256
 # The tower's matrices in float8 as the first pocket's, whose tower it begins as; low-rank factors
 # are too small numbers for that.
 STORED: Final = torch.float8_e4m3fn
+ENTRY: Final = 200  # bytes of a shard's header for one tensor, at most
 TINY: Final = Shape(2, 4, 2, 64, 96, 273)  # to try the chain
 
 
@@ -215,11 +216,12 @@ def save_smol(model: Smol, folder: Path) -> None:
     shards: list[dict[str, Tensor]] = [{}]
     room = SHARD_BYTES
     for name, value in parts(model):
-        if value.nbytes > room:
+        size = value.nbytes + ENTRY
+        if size > room:
             shards.append({})
             room = SHARD_BYTES
         shards[-1][name] = value.contiguous().cpu()
-        room -= value.nbytes
+        room -= size
     for number, shard in enumerate(shards, 1):
         save_file(shard, folder / f"parts-{number:05d}-of-{len(shards):05d}.safetensors")
     model.config.save_pretrained(folder)

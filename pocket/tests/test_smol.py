@@ -20,6 +20,7 @@ from pocket.generate import make_document
 from pocket.layouts import scenery
 from pocket.models.forward import Forward, colour_scale, patchify, rms
 from pocket.models.smol import (
+    ENTRY,
     TINY,
     Language,
     Shape,
@@ -91,6 +92,7 @@ def test_the_whole_model_is_as_large_as_it_may_be() -> None:
         state = {name: torch.empty(value.shape) for name, value in _shapes(shape).items()}
         real = Smol(smol_config(), Language(state))
     stored = dict(parts(real))
+    assert max(len(json.dumps({n: [str(v.dtype), [9] * 12]})) for n, v in stored.items()) < ENTRY
     assert sum(value.nbytes for value in stored.values()) <= 36_000_000
     tower = sum(p.numel() for p in real.visual.parameters())
     assert 12_000_000 <= tower <= 15_000_000
@@ -257,6 +259,14 @@ def test_the_tower_waits_and_then_learns_more_slowly(tmp_path: Path) -> None:
     assert all(trainer.rate_of(g) == 0.0 for g in tower)
     trainer.clock.step = 5
     assert all(trainer.rate_of(g) == 0.3 for g in tower)
+
+
+def test_a_frozen_language_model_is_not_changed(tmp_path: Path) -> None:
+    usual = ["--family", "smol", "--tiny", "--no-compile", "--workers", "1", "--cost", "900",
+             "--skip", "0.1"]  # fmt: skip
+    train([*usual, "--frozen", "--out", str(tmp_path), "--steps", "2"])
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["model"]
+    assert not any(value.any() for name, value in state.items() if name.endswith(".up"))
 
 
 def test_what_is_declined_is_counted_by_split() -> None:

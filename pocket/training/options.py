@@ -33,6 +33,7 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
         "--told-weight", type=float, default=0.3, help="of attention targets (llava_next)"
     )
     p.add_argument("--rank", type=int, default=0, help="of the low-rank changes (smol)")
+    p.add_argument("--frozen", action="store_true", help="... none: the tower alone learns (smol)")
     p.add_argument("--tower-rate", type=float, default=0.4, help="times --lr, the tower's (smol)")
     p.add_argument("--tower-from", type=float, default=0.0, help="it waits until then (smol)")
     p.add_argument("--plain-weight", type=float, default=0.5, help="of staying SmolLM2 (smol)")

@@ -14,7 +14,8 @@
 # MINUTES: what all links have together (26: of them 1 and 2, 2 take 8.7, 8.7 and 8.6). LINK: of one link.
 # RATE: 1.5e-3 on one GPU, times the root of their number on more. COST: decoder tokens of a batch on one
 # GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB). RUN: the run's folder.
-# Frozen or adapted? RANK=4 against RANK=32, two minutes each (MINUTES=2), says what adapting buys.
+# Frozen or adapted? FROZEN=1 (tower and connector alone) against RANK=32: two minutes each (MINUTES=2,
+# another RUN) say what adapting buys.
 # What comes back: the shards (parts*, at most 9 MB each), the head, the log. A machine lost after a link:
 # copy the export's other files beside the shards, START=that folder, HEAD=the head, SKIP=.45,
 # TOWER_FROM=0, MINUTES=what is left / 0.65.
@@ -38,6 +39,7 @@ if [ -n "$TINY" ]; then # a very small model from nothing
     common="--family smol --tiny --no-compile --cost 1500 --log-every 1 --alone 0.5"
     begin="" gpus=${GPUS:-1} workers=1 MINUTES=${MINUTES:-0.3} LINK=${LINK:-0.15}
 fi
+[ -z "$FROZEN" ] || common="$common --frozen"
 [ -z "$STAND_IN" ] || common="$common --stand-in"
 [ -z "$PAGES" ] || common="$common --pages $PAGES"
 together() { # RUN LINK_MINUTES

@@ -65,6 +65,7 @@ class SmolTrainer(Trainer):
             path = smollm2.located()
             self.codec = Subwords.of(path)
             model = Smol(smol_config(), Language(dict(smollm2.weights(path))), args.rank or RANK)
+        model.adapters.requires_grad_(not args.frozen)
         if args.start:
             start = continued if is_apart(args.start) else seeing
             start(model, args.start)
