@@ -236,7 +236,10 @@ def test_without_the_library_a_sentence(
 
 
 def test_a_schema_that_cannot_be_followed(vlm: VisionLanguageModel) -> None:
-    for wrong in ({"type": "thing"}, {"enum": []}, {"$ref": "https://example.org/x"}):
+    schemas: list[dict[str, Any]] = [
+        {"type": "thing"}, {"enum": []}, {"$ref": "https://example.org/x"}
+    ]  # fmt: skip
+    for wrong in schemas:
         with pytest.raises(SchemaUnusable) as refused:
             grammar.compiled(json.dumps(wrong))
         assert refused.value.param == "response_format"
