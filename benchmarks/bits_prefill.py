@@ -1,4 +1,4 @@
-"""What bits add to a prefill.
+"""The cost of bits in a prefill.
 
 Random weights at the shapes of Llama3-8B and Qwen2.5-VL-7B, Keys and Values of trained spectra
 (`benchmarks.kernels.prefill`), 2,880 visual tokens. A prefill alone, and with each arm behind it,
@@ -34,7 +34,7 @@ from rotatek.methods.channels.bit_allocation import DISTORTION, BitDemand, allot
 from rotatek.methods.channels.bit_bases import in_metric
 from rotatek.methods.rotation import solvers
 from rotatek.methods.rotation.stored_bases import load_axes
-from tests.launches import Launches, kernels_stand_in
+from tests.launches import Launches, kernels_replaced
 
 SOLVES: Final = {"steps_of": "steps", "pack_states": "packing"}  # by what is solved
 TINY: Final = Sizes("tiny", 64, 128, 2, 4, 2, 100, d=64)
@@ -51,7 +51,7 @@ Run = Callable[[], Any]
 
 
 def layers_of(sizes: Sizes, N: int, device: str) -> list[LayerStates]:
-    """What the layers of one prompt hand over."""
+    """The states of one prompt's layers."""
     draw = partial(torch.randn, device=device, dtype=torch.bfloat16)
     keys, values = (trained_keys(sizes, N, device) for _ in range(2))
     lengths = torch.full((1,), N, dtype=torch.int32, device=device)
@@ -85,7 +85,7 @@ def _with(layer: LayerStates, **changed: Any) -> LayerStates:
 
 
 def compress(layers: Sequence[LayerStates], method: RotateK) -> list[Any]:
-    """What a cache does with the layers of a prefill."""
+    """A cache's work on the layers of a prefill."""
     stores = []
     for layer in layers:
         stores.append(method.measure(_with(layer)))
@@ -130,7 +130,7 @@ def parts_of(run: Run, rounds: int) -> dict[str, float]:
 def traffic(run: Run, device: str) -> dict[str, int]:
     """Launches of one call, copies among them, and how often the host waits."""
     if device != "cuda":
-        with Launches() as counted, kernels_stand_in(counted):
+        with Launches() as counted, kernels_replaced(counted):
             run()
         return {"launches": counted.count}
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:

@@ -1,4 +1,4 @@
-"""What compressed caches do to an answer that is given.
+"""The effect of compressed caches on a given answer.
 
 Every accepted answer is fed behind its question, once into the plain cache and once into each
 setting's, from one prefill, a batch of questions at a time. What `out` holds is not asked again, so

@@ -56,7 +56,7 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
     def fill() -> Any:
         cache: Any = DynamicCache()
         if settings is not None:
-            cache = RotateKCache(vlm.model, embedded.inputs(), settings, metrics=vlm.metrics)
+            cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         return cache, prefill(vlm, embedded, cache)[0]
 
     prefill_ms, prefill_mib, (cache, logits) = with_memory(fill)
@@ -125,7 +125,7 @@ def _together(vlm: VisionLanguageModel, embedded: Embedded) -> float:
     settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.25)
 
     def rebuilt() -> list[torch.Tensor]:
-        cache = RotateKCache(vlm.model, embedded.inputs(), settings, metrics=vlm.metrics)
+        cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         prefill(vlm, embedded, cache)
         read = [layer.store.read() for layer in cache.layers]
         keys = [visual.keys.float() @ visual.basis.float().mT for visual in read]

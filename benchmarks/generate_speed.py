@@ -1,4 +1,4 @@
-"""What `model.generate` takes a token, with Qwen2.5-VL-7B's shapes and random weights.
+"""The time of a token of `model.generate`, with Qwen2.5-VL-7B's shapes and random weights.
 
 Tokens of replayed steps must equal those of steps that are launched kernel by kernel, or no time is
 given. `tiny` runs the same on the CPU with a tiny model and recorded steps.
@@ -56,7 +56,7 @@ class Silent(TextStreamer):
 
 
 def inputs_of(prompt: Prompt, batch: int) -> dict[str, torch.Tensor]:
-    """What a processor hands to `generate`."""
+    """A processor's output, as the input of `generate`."""
     rows = {
         "input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
         "mm_token_type_ids": prompt.visual.int(), **prompt.pixels.tensors,

@@ -1,4 +1,4 @@
-"""What a few minutes of a GPU tell: kernels, Gemma's windows, and `model.generate`.
+"""A check of a few minutes on a GPU: kernels, Gemma's windows, and `model.generate`.
 
 The kernels at every head width against float64, with heads of many widths side by side; Gemma-3-4B
 with random weights (d = 256, windows), its graph and its eager steps token for token; and a token
@@ -72,7 +72,7 @@ def gpu_check(tiny: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def faults(report: dict[str, Any]) -> list[str]:
-    """What is not as it should be."""
+    """The faults, a sentence each."""
     wrong = check.faults(report["kernels"] | {"solver": {"failed": 0}})
     for part, found in (("", report["gemma"]), (", long", report["gemma"]["window"])):
         for name, row in found["rows"].items():

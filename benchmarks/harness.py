@@ -1,4 +1,4 @@
-"""What all benchmarks share: running one, its JSON file, its tables, and lines said meanwhile."""
+"""Shared by all benchmarks: running one, its JSON file, its tables, and progress lines."""
 
 import gc
 import importlib
@@ -47,7 +47,7 @@ class Benchmark(NamedTuple):
 
 
 def found_at(place: str) -> Any:
-    """What "module:name" names, below `benchmarks`."""
+    """The object that "module:name" names, below `benchmarks`."""
     module, name = place.split(":")
     return getattr(importlib.import_module(f"benchmarks.{module}"), name)
 

@@ -1,4 +1,4 @@
-"""What a prefill's layers cost: Qwen2.5-VL-7B's shapes, a picture of 2,880 visual tokens.
+"""The cost of a prefill's layers: Qwen2.5-VL-7B's shapes, a picture of 2,880 visual tokens.
 
 Milliseconds of the vision tower and of the language model's prompt: with their element-wise work in
 one pass each and in plain PyTorch; and with cuDNN's attention and with flash attention, each as it
@@ -15,7 +15,7 @@ import torch
 from benchmarks.full_families import qwen
 from benchmarks.serving import SIDES, requests
 from benchmarks.timing import seconds
-from kernels.fused_dispatch import Passes
+from kernels.dispatch import Dispatcher
 from rotatek.models import VisionLanguageModel
 from tests.tiny import tiny_qwen
 
@@ -24,7 +24,7 @@ PROMPTS = 2950, 2963  # tokens: one that has run before, and one that has not
 
 
 def works(vlm: VisionLanguageModel, side: tuple[int, int]) -> dict[str, Callable[[], Any]]:
-    """What is timed."""
+    """The timed works."""
     pixels = vlm.look(requests(1, side, 1)[0])
     decoder, device = vlm.model.model.language_model, vlm.device
     width, dtype = vlm.text_config.hidden_size, vlm.model.dtype
@@ -66,7 +66,7 @@ def layers(tiny: bool = False) -> dict[str, Any]:
     report: dict[str, Any] = {"passes": {}, "attention": {}}
     for name in ("tower", "prompt"):
         one_pass = warm(every[name])
-        with mock.patch.object(Passes, "run", lambda *_: None):
+        with mock.patch.object(Dispatcher, "elementwise", lambda *_: None):
             report["passes"][name] = {"one pass": one_pass, "plain": warm(every[name])}
     for kind in ("cudnn", "flash"):
         torch.backends.cuda.enable_cudnn_sdp(kind == "cudnn")

@@ -1,9 +1,9 @@
-"""What a stored picture saves: `python -m benchmarks.pictures [--pages 24] [--weights]`.
+"""Savings of a stored picture: `python -m benchmarks.pictures [--pages 24] [--weights]`.
 
 The same pages are asked afresh by the uncompressed model and from a store, in one run. Printed are
 milliseconds of the processor (one thread, so that other programs change little), their quotients,
 and bytes. With --weights: the share of answers that are the uncompressed model's own, and the
-divergence of its tokens' distributions, by what weighs a picture that nobody has asked yet.
+divergence of its tokens' distributions, by the source of queries of a picture without questions.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How many clients are answered at once, and how fast: together by the scheduler, and in turns.
+"""Number and speed of clients that are answered at once: together by the scheduler, and in turns.
 
 `serving`: Qwen2.5-VL-7B's shapes with random weights on a GPU, 2,880 visual tokens, 64 clients at
 random times with answers of mixed lengths. Tokens a second against answering in turns and against
@@ -69,7 +69,7 @@ WORDS: Final = "What is written on the document in the middle of the picture and
 
 @dataclass
 class Run:
-    """What one way of answering took."""
+    """The costs of one way of answering."""
 
     answers: int
     seconds: float = 0.0
@@ -136,8 +136,8 @@ def together(
     over_s: float,
     limit_s: float | None = None,
 ) -> Run:
-    """Everybody by the scheduler, with settings that clients take in turn; clients arrive at random
-    within `over_s` seconds, and what they have after `limit_s` counts."""
+    """All clients by the scheduler, with settings in turn; they arrive at random within `over_s`
+    seconds, and the tokens of `limit_s` seconds count."""
     each = [settings] if isinstance(settings, Settings) else settings
     run, guard, failed = Run(answers=len(work)), threading.Lock(), []
     chance = random.Random(1)
@@ -265,7 +265,7 @@ def one_by_one(vlm: VisionLanguageModel, work: list[Request], settings: Settings
 def parts(
     vlm: VisionLanguageModel, name: str, work: list[Request], few: int, over: float, limit: float
 ) -> Mapping[str, Callable[[], Row]]:
-    """What is measured of one setting, part by part. Everybody comes until no kernel is left to be
+    """The measurements of one setting, one by one. All clients run until no kernel is left to be
     compiled, three times at most, and once more: the first time is kept under another name."""
     engine = Engine(vlm, limits=Limits(), graphs=vlm.device.type == "cuda")
     settings = list(SETTINGS.values()) if name == MIXED else SETTINGS[name]

@@ -67,9 +67,7 @@ def measure(vlm: VisionLanguageModel, path: Path, file: Path) -> Row:
     width = 2 / vlm.model.dtype.itemsize  # of bfloat16
     plain = sum(layer.keys.nbytes + layer.values.nbytes for layer in dense.layers) * width
     caches = {
-        name: RotateKCache(
-            vlm.model, embedded.inputs(), Settings.of(**options), metrics=vlm.metrics, plan=plan
-        )
+        name: RotateKCache(vlm.model, embedded.inputs(), Settings.of(**options), plan=plan)
         for name, options in ARMS.items()
     }
     fill(vlm, embedded, plan, list(caches.values()), timed=False)

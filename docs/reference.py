@@ -18,7 +18,7 @@ def write(folder: Path) -> None:
     Raises:
         UserWarning: where a module cannot be imported or a public name does not resolve.
     """
-    for name in rotatek.__all__:  # they load on first use, and pdoc only looks at what is loaded
+    for name in rotatek.__all__:  # they load on first use, and pdoc shows only loaded ones
         setattr(rotatek, name, getattr(rotatek, name))
     pdoc.render.configure(docformat="google")
     with warnings.catch_warnings():

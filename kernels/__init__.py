@@ -1,1 +1,1 @@
-"""Attention and solver kernels: plain-torch truth beside Triton, behind one dispatch."""
+"""Attention and solver kernels: a plain PyTorch reference beside Triton, behind one dispatch."""

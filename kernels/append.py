@@ -1,6 +1,6 @@
 """Triton kernel that adds one token a row to a text whose older tokens are in 8 bits.
 
-One launch in place of the some twenty of `kernels.reference.append_plain`, whose rule it follows.
+It follows `kernels.reference.append_plain`, in one launch in place of some twenty.
 """
 
 import triton
@@ -12,7 +12,7 @@ from .reference import EIGHT, Text
 
 @triton.jit
 def _rounded(b_x):
-    """(the nearest whole number, ties away from zero)."""
+    """The nearest whole number, ties away from zero."""
     return tl.where(b_x < 0, -tl.floor(0.5 - b_x), tl.floor(b_x + 0.5))
 
 
@@ -32,7 +32,7 @@ def append_kernel(
     s_kb, s_kh, s_vb, s_vh, s_rb, s_rh, s_rm, s_wb, s_wh, s_wm, M, P, Hkv,
     D: tl.constexpr, DP: tl.constexpr, TOP: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * Hkv): rounds the oldest token but one of the ring, then takes the oldest's place.
+    """Grid (B * Hkv): quantises the ring's second oldest token, then overwrites the oldest.
 
     M: slots of the ring, 2 or more; P: those of the past.
     """

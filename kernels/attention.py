@@ -4,7 +4,7 @@ Names as in `kernels.tiles`. Grid of both kernels: (splits, B * Hkv).
 
 `split_kernel`: splits below `text_splits` read the full-width text, the others the visual cache. A
 split is empty when it starts past its row's length: it writes nothing, and the merge, which knows
-the lengths, never looks at it. So one CUDA graph serves growing text.
+the lengths, does not read it. So one CUDA graph serves growing text.
 
 `joined_kernel`: every split reads visual tokens and then its share of the text, the last split the
 text's first tokens, since it may have a visual tile less. Its results are in the basis and at the

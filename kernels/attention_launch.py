@@ -15,9 +15,19 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .attention import joined_kernel, split_kernel
 from .merge import merge_kernel
-from .packed_attention_launch import LOG2_E, TYPES, WIDEST, attend_planes, past_of, slots_of
+from .packed_attention_launch import (
+    LOG2_E,
+    TYPES,
+    WIDEST,
+    Partials,
+    attend_planes,
+    merge_joined,
+    partials_of,
+    past_of,
+    slots_of,
+)
 from .plan import Config, Plan, Work, device_facts, layout
-from .reference import MULTIPLE, Text, Visual
+from .reference import MULTIPLE, Text, Unsupported, Visual
 
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
@@ -40,7 +50,7 @@ def _unit(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
-def _whole(tensor: Tensor | None) -> Tensor | None:
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
@@ -51,8 +61,8 @@ def _compute_type(stored: Tensor, query: Tensor) -> torch.dtype:
     return torch.float16 if stored.dtype in QUANTISED else stored.dtype
 
 
-def supported(q: Tensor, visual: Visual | None, text: Text) -> str | None:
-    """Why this call is not for the kernel; None when it is."""
+def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
+    """Why the kernel cannot compute this call; None when it can."""
     if q.shape[2] != 1:
         return "more than one query token"
     if q.shape[1] // text.keys.shape[1] > 64:
@@ -96,17 +106,18 @@ def attend_triton(
         q: [B, Hq, 1, d].
         visual: the compressed tokens, or None.
         text: the others.
-        scale: what scores are multiplied by.
-        config: in place of the table's, for benchmarks and tests; not for planes.
-        splits: of the visual tokens, in place of the plan's.
-        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+        scale: factor of the scores.
+        config: overrides the table, for benchmarks and tests; not for planes.
+        splits: number of visual splits; the plan's by default.
+        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
+            on.
 
     Raises:
-        ValueError: where `supported` names a reason.
+        Unsupported: where `refusal` names a reason.
     """
-    reason = supported(q, visual, text)
+    reason = refusal(q, visual, text)
     if reason:
-        raise ValueError(reason)
+        raise Unsupported(reason)
     if visual is not None and visual.key_planes is not None and visual.tokens:
         text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
         return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
@@ -155,7 +166,7 @@ def _with_top(visual: Visual) -> Visual:
 
 
 def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
-    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine, where they lie that way."""
+    """Keys and Values as [B * Hkv * N, width] for the bulk copy engine; None for other layouts."""
     found = []
     for cache in caches:
         width = cache.shape[-1]
@@ -201,7 +212,7 @@ def _ready(
     visual = visual._replace(
         keys=_unit(visual.keys),
         values=_unit(visual.values),
-        **{name: _whole(getattr(visual, name)) for name in _WHOLE},
+        **{name: _contiguous(getattr(visual, name)) for name in _CONTIGUOUS},
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
     text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
@@ -209,7 +220,7 @@ def _ready(
     return _unit(q), visual, text, early and not fresh
 
 
-_WHOLE = (
+_CONTIGUOUS = (
     "index", "mean", "value_mean", "key_scale", "value_top",
     "key_widths", "key_offsets", "value_widths", "value_offsets",
 )  # fmt: skip
@@ -240,16 +251,18 @@ def _launch(
     else:
         turned = visual.value_basis is not None and plan.text_splits == 0 and not config.joined
         width = d if config.joined else r if turned else max(d, r)
-        rows = B * Hq * plan.splits
-        scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=q.device)
-        parts = scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
-        (_attend_joined if config.joined else _attend_splits)(call, parts)
-        _merge(call, out, parts, width)
+        partials = partials_of(out, plan.splits, width)
+        if config.joined:
+            _attend_joined(call, partials)
+            merge_joined(q, out, partials, pdl)
+        else:
+            _attend_splits(call, partials)
+            _merge(call, out, partials, width)
     return out
 
 
 class _Shared(NamedTuple):
-    """Arguments that both kernels take: tensors, descriptors, strides, and what is compiled in."""
+    """Arguments that both kernels take: tensors, descriptors, strides, compile-time options."""
 
     tensors: tuple[Tensor | None, ...]
     descriptors: tuple[TensorDescriptor | None, ...]
@@ -295,31 +308,28 @@ def _shared(call: _Call) -> _Shared:
     return _Shared(tensors, descriptors, strides, options)
 
 
-Parts = tuple[Tensor, Tensor | None, Tensor | None]  # sums a split, their log2 maxima, their masses
-
-
-def _attend_splits(call: _Call, parts: Parts) -> None:
+def _attend_splits(call: _Call, partials: Partials) -> None:
     """Text splits beside visual ones; see `split_kernel`."""
     plan, text, given = call.plan, call.text, _shared(call)
     B, Hkv, recent = text.keys.shape[:3]
     block = call.config.block_n
-    width = parts[0].numel() // (B * call.q.shape[1] * plan.splits)
+    width = partials[0].numel() // (B * call.q.shape[1] * plan.splits)
     split_kernel[plan.splits, B * Hkv](
-        *given.tensors, *parts, *given.descriptors, *given.strides,
+        *given.tensors, *partials, *given.descriptors, *given.strides,
         _tokens(call.visual), slots_of(text), recent, *plan.tiles(block), plan.text_size,
         plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         WIDTH=width, ONE_TILE=plan.visual_size == block, **given.options,
     )  # fmt: skip
 
 
-def _attend_joined(call: _Call, parts: Parts) -> None:
-    """Visual splits that read the text too; a single one writes the output, parts[0]."""
+def _attend_joined(call: _Call, partials: Partials) -> None:
+    """Visual splits that read the text too; a single one writes the output, partials[0]."""
     plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
     B, Hkv, recent = text.keys.shape[:3]
     up = visual.value_basis
     joined_kernel[plan.splits, B * Hkv](
         *given.tensors, visual.mean, up, visual.value_mean,
-        *parts, *given.descriptors, *given.strides, *_strides(up, 4),
+        *partials, *given.descriptors, *given.strides, *_strides(up, 4),
         _tokens(visual), slots_of(text), recent, *plan.tiles(call.config.block_n), plan.text_size,
         Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         UPREC="ieee" if call.q.dtype == torch.float32 else "tf32x3",
@@ -333,21 +343,18 @@ def _merge_block(d: int, rank: int | None, heads: int) -> int:
     return min(_padded(d), 32) if sliced else _padded(d)
 
 
-def _merge(call: _Call, out: Tensor, parts: Parts, width: int) -> None:
+def _merge(call: _Call, out: Tensor, partials: Partials, width: int) -> None:
     """One program a query head and slice of the output; see `merge_kernel`."""
     q, plan, visual, lengths = call.q, call.plan, call.visual, call.text.lengths
     B, Hq, _, d = q.shape
     Hkv, M, N = call.text.keys.shape[1], slots_of(call.text), _tokens(visual)
     first = plan.tiles(call.config.block_n)[0]
     r = _widths(visual)[1]
-    if call.config.joined:  # every split is live, and is weighed by its maximum and mass alone
-        visual = visual._replace(lengths=None, mean=None, value_basis=None, value_mean=None)
-        N, M, first, lengths = 1, 0, 0, None
     padded = max(2, triton.next_power_of_2(plan.splits))
     up = visual.value_basis
     block = _merge_block(d, None if up is None else r, B * Hq)
     merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *parts, out, q, visual.lengths, lengths,
+        *partials, out, q, visual.lengths, lengths,
         visual.mean, up, visual.value_mean,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
         N, M, first, plan.text_size,

@@ -2,7 +2,7 @@
 
 covariance: every split centres its tokens on the mean of its first tile, and the splits are joined
 by Chan's formula, so nothing cancels even when the mean dwarfs the spread (K^T K - N mu mu^T does).
-Tokens may count by shares; a split then counts by the sum of its own.
+Tokens may have shares; a split's weight is then the sum of its tokens' shares.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Element-wise work of a model's layers, one pass over its states each: norm, gate, rotation.
 
-Each rounds where plain PyTorch rounds (`kernels.fused_dispatch`), so that a layer's numbers stay
-what they were but for the order of a sum.
+Each rounds where plain PyTorch rounds (`kernels.elementwise_reference`), so that only the order of
+a sum changes a layer's numbers.
 """
 
 import torch
@@ -60,7 +60,7 @@ def rotate_kernel(
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """As `kernels.fused_dispatch.norm_plain`."""
+    """As `kernels.elementwise_reference.norm_plain`."""
     D = x.shape[-1]
     if D > WIDEST:
         raise ValueError(f"a row of {D} numbers is more than {WIDEST}")
@@ -76,7 +76,7 @@ def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def gate(gate: Tensor, up: Tensor) -> Tensor:
-    """As `kernels.fused_dispatch.gate_plain`."""
+    """As `kernels.elementwise_reference.gate_plain`."""
     gate, up = gate.contiguous(), up.contiguous()
     out, size = torch.empty_like(gate), gate.numel()
     if size:
@@ -85,7 +85,7 @@ def gate(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def rotate(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """As `kernels.fused_dispatch.rotate_plain`."""
+    """As `kernels.elementwise_reference.rotate_plain`."""
     N, _, H, D = qkv.shape
     qkv, cos, sin = qkv.contiguous(), cos.contiguous(), sin.contiguous()
     out = torch.empty(2, N, H, D, dtype=qkv.dtype, device=qkv.device)

@@ -6,10 +6,10 @@ the basis and at the scale of the output.
 
 A word's eight digits become eight float16 operands by one mask each: a digit at bit p of a float16
 whose other bits are zero is the number digit * 2^(p - 24), exactly. The factor 2^p belongs to a
-sub-tile of tokens, so it joins the exponent's scale (Keys) and its shift (Values). A digit's offset
-of 1.5 adds the same to every visual score, and is added once a split; of the Values it is taken
-off once a group of tiles, with the same rounded weights that the sums were made of, since sums that
-keep it until the end lose what a flat attention leaves.
+sub-tile of tokens, so it joins the exponent's scale (Keys) and its shift (Values). The offset of a
+digit, 1.5, adds the same number to every visual score, so it is added once a split. For Values it
+is subtracted once a group of tiles, with the same rounded weights as the sums: subtracted at the
+end, it would cancel most digits of a nearly uniform attention.
 """
 
 import triton
@@ -67,9 +67,9 @@ def _load_rows(
     FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     EIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Rows of the basis of slots FIRST and on, and their steps times 4^level; zeros beyond `count`.
+    """Rows of the basis from slot FIRST on, and their steps times 4^level; zeros beyond `count`.
 
-    With p_axes a channel's row is the axis it names, counted from `place`.
+    With p_axes a channel's row is the axis that p_axes gives it, counted from `place`.
 
     A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
     as words of two channels (EIGHT): [16 SLOTS, DP / 2].
@@ -223,7 +223,7 @@ def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
 def _sum_weights(p, R: tl.constexpr, GP: tl.constexpr, WIDEN: tl.constexpr):
     """The sum of the rounded weights [GP], by the same products that weigh the Values."""
     b_sum = tl.zeros([16, GP], tl.float32)
-    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8, then what places take off
+    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8: removes the factors 2^p
     b_sum = _multiply(b_one, p[0], b_sum, WIDEN)
     b_sum = _multiply(b_one, p[4], b_sum, WIDEN)
     b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
@@ -341,7 +341,7 @@ def digits_kernel(
     m_q = (o_d < D)[:, None] & m_g[None, :]
     groups = tl.cdiv(end, 128 * R)
     if i_s < tl.minimum(groups, spread):
-        # the last group of this split comes first: it may be a part, and its loads leave early
+        # the last group of this split comes first: it may be partial, and its loads start early
         last = i_s + (groups - 1 - i_s) // spread * spread
         k_step = k_count.to(tl.int64) * (256 * R)
         v_step = v_count.to(tl.int64) * (256 * R)

@@ -20,12 +20,13 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
-FEW: Final = 3  # that a kernel has room for, at least: 24 bytes a token and head, evenly
+FEW: Final = 3  # fewest granules that a kernel has registers for: 24 bytes a token and head
+Partials = tuple[Tensor, Tensor | None, Tensor | None]  # sums, log2 maxima and masses of splits
 
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """How planes are read: tiles of 128 tokens at once, and whether text has splits of its own."""
+    """Reading of planes: tiles of 128 tokens at once; `apart`: text has splits of its own."""
 
     tiles: int = 2
     apart: bool = False
@@ -63,7 +64,7 @@ def choose(work: PlanesWork, sms: int) -> PlanesConfig:
 def plan_planes(
     work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
-    """The visual splits of least modelled time, with text apart all that fit, and the text's.
+    """Choose the visual splits of least modelled time; text then fills its splits evenly.
 
     A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
     fast as one, and ROOM have registers. Fitted to an H200's times.
@@ -72,7 +73,7 @@ def plan_planes(
         work: what the call reads.
         sms: multiprocessors.
         config: how planes are read.
-        spread: visual splits, in place of those that are worked out.
+        spread: number of visual splits; chosen by the model of time by default.
     """
     groups = -(-work.N // (TILE * config.tiles))
     if spread is None:
@@ -95,14 +96,14 @@ def plan_planes(
 
 
 def slots_for(widest: int, beside: int = 0) -> int:
-    """Granules that a kernel has room for: 3, or a power of two from 4 to 32.
+    """Granules that a kernel has registers for: 3, or a power of two from 4 to 32.
 
-    Keys' and Values' are at most a factor of two apart. Another size is another kernel, whose
-    compilation takes seconds and keeps a prompt waiting that is the first to need it.
+    The sizes for Keys and for Values are at most a factor of two apart. Each size is compiled
+    separately; that takes seconds, and the first prompt that needs it waits.
 
     Args:
-        widest: granules of the head that has most, of the Keys or the Values.
-        beside: the same of the other ones.
+        widest: granules of the widest head, of the Keys or the Values.
+        beside: the same of the other side.
     """
     if max(widest, beside) <= FEW:
         return FEW
@@ -110,7 +111,7 @@ def slots_for(widest: int, beside: int = 0) -> int:
 
 
 def blocks(slots: int) -> tuple[int, int]:
-    """The room in two blocks, of powers of two: heads with few granules skip the second."""
+    """The granules in two blocks, of powers of two: heads with few granules skip the second."""
     first = 1 << ((slots - 1).bit_length() - 1)
     return first, slots - first
 
@@ -130,15 +131,16 @@ def attend_planes(
         q: [B, Hq, 1, d].
         visual: with key_planes and value_planes.
         text: the other tokens.
-        scale: what scores are multiplied by.
-        config: in place of the default, for benchmarks and tests.
-        splits: of the visual tokens, in place of the plan's.
-        pdl: whether the kernel may start before the one ahead has ended; by default from sm_90 on.
+        scale: factor of the scores.
+        config: overrides the default, for benchmarks and tests.
+        splits: number of visual splits; the plan's by default.
+        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
+            on.
     """
     B, Hq, _, d = q.shape
     Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
     arch, sms = device_facts(q.device)
-    visual, copied = _whole(visual)
+    visual, copied = _contiguous(visual)
     keys, values = visual.key_planes, visual.value_planes
     key_slots, value_slots = (
         slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
@@ -151,18 +153,14 @@ def attend_planes(
     early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
-    rows = B * Hq * splits
-    scratch = None if splits == 1 else out.new_empty(rows * (d + 2), dtype=torch.float32)
-    parts = (out, None, None)
-    if scratch is not None:
-        parts = scratch[: rows * d], scratch[rows * d : -rows], scratch[-rows:]
+    partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits, d)
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, *past_of(text),
-        visual.mean, visual.value_mean, *parts,
+        visual.mean, visual.value_mean, *partials,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
         GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
@@ -171,11 +169,11 @@ def attend_planes(
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
-        _merge(q, out, parts, splits, early)
+        merge_joined(q, out, partials, early)
     return out
 
 
-def _whole(visual: Visual) -> tuple[Visual, bool]:
+def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     """The visual cache with every table contiguous, and whether that took a copy."""
 
     def whole(given: Any) -> Any:
@@ -197,7 +195,7 @@ def _whole(visual: Visual) -> tuple[Visual, bool]:
 
 
 def slots_of(text: Text) -> int:
-    """Tokens of text that there is room for, recent and past."""
+    """Capacity for text tokens, in the ring and in 8 bits."""
     return text.keys.shape[2] + (0 if text.past is None else text.past.data.shape[2])
 
 
@@ -212,14 +210,25 @@ def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
     return *found, planes.axes, planes.places
 
 
-def _merge(q: Tensor, out: Tensor, parts: tuple[Tensor, ...], splits: int, early: bool) -> None:
-    """Fold the splits by their maxima and masses alone: one program a head and output slice."""
+def partials_of(out: Tensor, splits: int, width: int) -> Partials:
+    """Scratch for `splits` a query head: their sums of `width`, log2 maxima and masses."""
+    rows = out.shape[0] * out.shape[1] * splits
+    scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=out.device)
+    return scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
+
+
+def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> None:
+    """Fold splits that are all live by their maxima and masses alone.
+
+    One program a head and output slice; early: whether it may start before the splits have ended.
+    """
     B, Hq, _, d = q.shape
+    splits = partials[0].numel() // (B * Hq * d)
     padded = max(16, triton.next_power_of_2(d))
     block = min(padded, 32) if B * Hq <= 256 else padded
     width = max(2, triton.next_power_of_2(splits))
     merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *parts, out, q, None, None, None, None, None,
+        *partials, out, q, None, None, None, None, None,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
         D=d, DP=padded, R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,

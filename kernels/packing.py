@@ -72,7 +72,7 @@ def steps_kernel(
     D: tl.constexpr, DP: tl.constexpr, SAMPLES: tl.constexpr, BLOCK: tl.constexpr,
     USUAL: tl.constexpr, TRIES: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The steps of a granule's channels of one head, on SAMPLES tokens that stand evenly.
+    """The steps of a granule's channels of one head, on SAMPLES tokens at even distances.
 
     USUAL: a Gaussian's steps at 2, 4, 6 and 8 bits; TRIES: six multiples of them.
     """
@@ -173,8 +173,8 @@ def pack_states(
         counts: [B, Hkv, 4] int32, as `pack` takes them.
         steps: [B, Hkv, w] float32.
         values: channels by tokens, as Values are stored.
-        offsets: where heads begin, if the caller knows: then nothing waits for the device.
-        words: of all heads, beside `offsets`.
+        offsets: the first word of each head, if the caller knows it: this saves a synchronisation.
+        words: of all heads, given with `offsets`.
 
     Returns:
         data and offsets of `kernels.planes.Planes`.

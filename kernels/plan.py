@@ -1,7 +1,7 @@
-"""How one call of decode attention is laid out: configurations by architecture and cache, splits.
+"""The layout of one call of decode attention: configurations by architecture and cache, splits.
 
-No autotuning at run time and no state: a configuration is looked up by architecture and widths, and
-the number of splits follows from shapes and the multiprocessor count alone, never from lengths.
+There is no autotuning at run time and no state: architecture and widths select a configuration, and
+shapes and the multiprocessor count give the number of splits, which never depends on lengths.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Single(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What a call takes whose splits read the text too, as fitted to an H200's times.
+    """Costs of a call whose splits read the text too, as fitted to an H200's times.
 
     saturate: programs a multiprocessor that stream at its full share of the bandwidth; overhead:
     tiles that starting and ending a program are worth; partials: us that partial results take,
@@ -49,12 +49,12 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """How one architecture reads one cache width.
+    """The configuration of one architecture for one cache width.
 
     block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fill one
     multiprocessor; tma: load whole tiles with the bulk copy engine; interleaved: a split
     takes every n-th tile, so that rows of any length spread over all splits; tail: the least share
-    of a whole wave's time that a partly filled one takes; partials: tiles that a wave's partial
+    of a full wave's time that a partly filled one takes; partials: tiles that a wave's partial
     results are worth, written and merged; single: splits of one tile at small batches; regs: the
     most registers a thread may take, so that per_sm programs do fit; joined: every split reads a
     share of the text too, so that a single one writes the output itself (`tail`, `partials`,
@@ -154,7 +154,7 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
     Args:
         arch: the architecture, 90 for sm_90.
         d: head width.
-        k: Key channels that are kept.
+        k: stored Key channels.
         row_bytes: of one token's Keys and Values in one head.
     """
     if (arch, d, k, row_bytes) in CONFIGS:
@@ -193,7 +193,7 @@ def _rounded(tokens: int, block: int) -> int:
 
 
 class Work(NamedTuple):
-    """What one call reads: B * Hkv groups of N visual tokens and M text slots, in bytes a token.
+    """The size of one call: B * Hkv groups of N visual tokens and M text slots, in bytes a token.
 
     ragged: rows may be shorter than N.
     """
@@ -216,8 +216,8 @@ def layout(
     Args:
         work: what the call reads.
         facts: (architecture, multiprocessors) of `device_facts`.
-        config: in place of the table's.
-        splits: of the visual tokens, in place of those that are worked out.
+        config: overrides the table.
+        splits: number of visual splits; chosen by the model of time by default.
     """
     arch, sms = facts
     wide = work.text_bytes == 8 * work.d  # float32
@@ -253,11 +253,11 @@ def plan_of(work: Work, wanted: int, config: Config) -> Plan:
 
 
 def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
-    """Modelled time of visual splits with text splits beside them.
+    """Modelled time of visual splits with separate text splits.
 
-    Whole waves of programs take their largest share, the last one at least the configuration's
-    tail, since a few programs do not stream at full speed. A group's text takes the place of half a
-    split, or more by its bytes.
+    Full waves of programs take their largest share. The last wave takes at least the
+    configuration's tail, since a few programs do not stream at full speed. A group's text counts as
+    half a split, or as more by its bytes.
 
     Args:
         work: what the call reads.
@@ -296,8 +296,8 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
     """Modelled time of splits that read the text too, on an H200.
 
     The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
-    reads its tiles and its text. Multiprocessors with a single place left, or
-    full with some programs left over, take further ones unevenly.
+    reads its tiles and its text. A multiprocessor that is full, or that has one free slot, takes
+    further programs unevenly.
 
     Args:
         work: what the call reads.

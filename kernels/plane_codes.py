@@ -1,9 +1,9 @@
-"""Planes as whole codes, channel after channel: the order in which they pack best.
+"""Planes as complete codes, channel after channel: the order in which they compress best.
 
-In memory a word holds one digit of eight tokens that stand 16 apart, and a code's digits lie apart.
-In a file the codes of neighbouring tokens stand side by side, and channels of one depth together:
-four codes a byte of 2-bit channels, two of 4-bit ones, one of deeper ones. It is a permutation of
-the digits, those of the tokens that fill up the last tile among them.
+In memory a word holds one digit of eight tokens 16 apart, and the digits of one code are in
+different words. In a file the codes of neighbouring tokens are adjacent, and so are channels of one
+depth: four codes a byte of 2-bit channels, two of 4-bit ones, one of deeper ones. It is a
+permutation of the digits, those of the tokens that fill up the last tile among them.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from .planes import GRANULE, LEVELS, TILE, Planes
 
-PLACES = TILE // GRANULE  # tokens a word
+TOKENS_A_WORD = TILE // GRANULE  # tokens a word
 A_BYTE = (4, 2, 1, 1)  # codes of each depth
 
 
 def is_dense(counts: Tensor, offsets: Tensor, words: int) -> bool:
-    """Whether heads lie one after the other in so many words, in whole tiles."""
+    """Whether heads follow one another without gaps, in `words` words and complete tiles."""
     sizes = _tile_words(counts)
     tiles = words // max(1, int(sizes.sum()))
     ends = (sizes * tiles).cumsum(0)
@@ -43,7 +43,7 @@ def codes_of(planes: Planes, values: bool) -> list[Tensor] | None:
     for head, own in zip(_granules(counts), data.split((sizes * tiles).tolist()), strict=True):
         words = own.view(tiles, -1, GRANULE, GRANULE).int()
         words = words.mT if values else words  # [tiles, granules, tokens, channels]
-        digits = torch.stack([(words >> 2 * place) & 3 for place in range(PLACES)], 2)
+        digits = torch.stack([(words >> 2 * place) & 3 for place in range(TOKENS_A_WORD)], 2)
         digits = digits.permute(1, 4, 0, 2, 3).reshape(-1, GRANULE, tiles * TILE)
         levels = digits.split(head)
         for depth, (first, last) in enumerate(_of_depth(head)):
@@ -56,7 +56,7 @@ def data_of(codes: Sequence[Tensor], counts: Tensor, values: bool) -> Tensor:
     """`Planes.data` again, on the codes' device.
 
     Raises:
-        ValueError: where there are not as many codes as `counts` says.
+        ValueError: where the number of codes is not that of `counts`.
     """
     counts = counts.cpu()
     channels = GRANULE * torch.tensor([[b - a for a, b in _of_depth(g)] for g in _granules(counts)])
@@ -76,10 +76,10 @@ def _head(head: list[int], codes: Sequence[Tensor], values: bool) -> Tensor:
     """One head's words, from codes [granules, channels, tokens] of each depth."""
     deepest_first = torch.cat(list(reversed(codes))).int()
     digits = torch.cat([(deepest_first[:own] >> 2 * level) & 3 for level, own in enumerate(head)])
-    digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, PLACES, GRANULE)
-    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, places]
+    digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, TOKENS_A_WORD, GRANULE)
+    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, digits]
     digits = digits.transpose(2, 3) if values else digits
-    shifts = 2 * torch.arange(PLACES, dtype=torch.int32, device=digits.device)
+    shifts = 2 * torch.arange(TOKENS_A_WORD, dtype=torch.int32, device=digits.device)
     words = (digits << shifts).sum(-1, dtype=torch.int32)
     return torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16).flatten()
 

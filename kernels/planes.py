@@ -1,17 +1,17 @@
 """Rotated channels in 2, 4, 6 or 8 bits each, as planes of 2-bit digits: their layout, in PyTorch.
 
 A channel of b bits has codes c of 0 to 2^b - 1 that mean (c - (2^b - 1) / 2) steps. Its digits to
-base 4 are stored apart, and each is a symmetric 2-bit channel itself, of steps 4^level as large:
-c - (2^b - 1) / 2 = sum over levels of (digit - 1.5) * 4^level. So every number in memory has two
-bits, and one kernel reads any mixture of depths.
+base 4 are stored separately, and each is a symmetric 2-bit channel itself, of steps 4^level as
+large: c - (2^b - 1) / 2 = sum over levels of (digit - 1.5) * 4^level. So every number in memory has
+two bits, and one kernel reads any mixture of depths.
 
 A head's channels are ordered by falling depth: `counts[level]` of them, the first ones, have a
 digit of that level, always a multiple of 16. Level 0 of all channels comes first, then level 1, and
 so on; 16 channels of one level are a granule.
 
 Tokens come in tiles of 128. One int16 word holds the digits of one channel at eight tokens that
-stand 16 apart: bits 2j and 2j + 1 are token 16j + e of the tile, e the word's place. Shift and mask
-turn a word into eight whole sub-tiles. A tile of a granule is 16 x 16 words, 512 bytes: tokens by
+are 16 apart: bits 2j and 2j + 1 are token 16j + e of the tile, e the word's position. Shift and
+mask turn a word into eight sub-tiles. A tile of a granule is 16 x 16 words, 512 bytes: tokens by
 channels for Keys, channels by tokens for Values (each with the sum of its product last). A head is
 [tiles, granules, 16, 16], row-major; the tokens beyond N in its last tile are zeros.
 """
@@ -25,9 +25,9 @@ GRANULE = 16  # channels
 TILE = 128  # tokens
 LEVELS = 4  # digits of the deepest channel
 DEPTHS = (2, 4, 6, 8)  # bits
-_PLACES = TILE // GRANULE  # digits a word
+_TOKENS_A_WORD = TILE // GRANULE  # digits a word
 SAMPLED: Final = 512  # tokens on which a channel's step is chosen
-# Steps of a uniform quantiser of a Gaussian, in standard deviations, and what is tried of them.
+# Steps of a uniform quantiser of a Gaussian, in standard deviations, and the multiples to try.
 STEPS: Final = {2: 0.996, 4: 0.335, 6: 0.104, 8: 0.031}
 TRIED: Final = (0.6, 0.75, 0.9, 1.0, 1.15, 1.4)
 
@@ -42,9 +42,9 @@ class Planes(NamedTuple):
     steps: [rows] float32: what a row and its code are multiplied by, an int8 row's scale included.
     starts: [B, Hkv] int32.
     widest: granules of the head that has most (a number of the host's, which sizes a launch).
-    axes: None; or [rows] uint8 where the basis belongs to a calibration, which no request owns. A
+    axes: None; or [rows] uint8 where the basis belongs to a calibration shared by requests. A
         head's channel in row r of `steps` is then row places[b, h] + axes[r] of the basis.
-    places: [B, Hkv] int32, where a head's rows of such a basis begin; given exactly with axes.
+    places: [B, Hkv] int32, the first row of a head in such a basis; given exactly with axes.
 
     Keys: the score is the sum over channels of (q . row) * step * level of the code, plus q . mean.
     Values: the output is the sum over channels of level * step * row, plus the mean's share.
@@ -100,11 +100,6 @@ def granules(counts: Tensor) -> Tensor:
     return counts.sum(-1) // GRANULE
 
 
-def data_bytes(counts: Tensor, tokens: int) -> int:
-    """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
-    return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
-
-
 class Channels(NamedTuple):
     """Channels of some heads that are to be quantised, w of each by falling depth.
 
@@ -128,7 +123,7 @@ def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tens
         lengths: [B] valid tokens.
 
     Returns:
-        [B, Hkv, w] float32, positive; what it says of channels without bits means nothing.
+        [B, Hkv, w] float32, positive; meaningless for channels without bits.
     """
     mean, forward, variance, counts = channels
     B, heads, N, d = states.shape
@@ -152,7 +147,7 @@ def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tens
 
 
 def quantised(coordinates: Tensor, steps: Tensor, depths: Tensor) -> Tensor:
-    """What coordinates [B, Hkv, N, w] become at `depths` bits: whole levels times steps."""
+    """Coordinates [B, Hkv, N, w] rounded to `depths` bits: levels times steps."""
     half = 2.0 ** (depths.float() - 1)[:, :, None]
     level = (coordinates / steps[:, :, None]).floor().clamp(-half, half - 1) + 0.5
     return level * steps[:, :, None] * (depths > 0)[:, :, None]
@@ -164,8 +159,8 @@ def pack(
     """Quantise coordinates to their levels and pack the digits.
 
     Args:
-        coordinates: [B, Hkv, N, w] in the stored basis, channels by falling depth; what stands
-            beyond a head's own channels is not read.
+        coordinates: [B, Hkv, N, w] in the stored basis, channels by falling depth; values beyond
+            a head's channels are not read.
         counts: [B, Hkv, 4], multiples of 16, falling along the levels, at most w.
         steps: [B, Hkv, w] in the coordinates' unit, positive.
         values: channels by tokens, as Values are stored.
@@ -185,9 +180,9 @@ def pack(
     codes = torch.where(depths > 0, codes.nan_to_num(0.0), 0.0).clamp(min=0).minimum(top).int()
     tiles, wide = -(-N // TILE), -(-w // GRANULE)
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
-    codes = codes.view(B, Hkv, tiles, _PLACES, GRANULE, wide, GRANULE)  # place, token, channel
+    codes = codes.view(B, Hkv, tiles, _TOKENS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
-    shifts = 2 * torch.arange(_PLACES, device=codes.device, dtype=torch.int32)
+    shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int32)
     planes = []
     for level in range(LEVELS):
         digits = (codes >> (2 * level)) & 3
@@ -210,8 +205,8 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
 
     Args:
         planes: of one layer.
-        tokens: N, or more, where what stands behind a head's own tokens is not read.
-        width: of the result; that of the widest head by default, which waits for the device.
+        tokens: N, or more, where slots behind a head's tokens are not read.
+        width: of the result; by default the widest head's, which synchronises with the device.
         values: whether they are Values.
 
     Returns:
@@ -221,7 +216,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
     B, Hkv, _ = counts.shape
     width = int(planes.counts.max()) if width is None and counts.numel() else width or 0
     tiles, wide, device = -(-tokens // TILE), max(1, -(-width // GRANULE)), counts.device
-    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _PLACES, device=device)
+    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _TOKENS_A_WORD, device=device)
     if data.numel() and planes.widest:
         slot, ends = torch.arange(planes.widest, device=device), counts.cumsum(-1)
         level = (slot >= ends[..., None]).sum(2)  # [B, Hkv, slots]
@@ -237,15 +232,15 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
         head = torch.arange(B * Hkv, device=device).view(B, Hkv, 1, 1)
         index = (head * tiles + tile) * wide + granule.clamp(max=wide - 1)[:, :, None]
         out.index_add_(0, index.flatten(), digits.view(index.numel(), -1))
-    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _PLACES)
+    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _TOKENS_A_WORD)
     order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
     levels = out.permute(order).reshape(B, Hkv, tiles * TILE, -1)
     return levels[:, :, :tokens, :width]
 
 
 def _digits(device: torch.device) -> Tensor:
-    """[256, 4]: what the four digits of every byte stand for, in steps of their level."""
-    shifts = 2 * torch.arange(_PLACES // 2, device=device)
+    """[256, 4]: the values of the four digits of every byte, in steps of their level."""
+    shifts = 2 * torch.arange(_TOKENS_A_WORD // 2, device=device)
     return ((torch.arange(256, device=device)[:, None] >> shifts) & 3).float() - 1.5
 
 

@@ -1,7 +1,7 @@
 """Decode attention over a compressed visual cache in plain PyTorch: the truth the kernels obey.
 
 Symbols: B batch, Hq query heads, Hkv key heads, G = Hq // Hkv, T queries of this step, N visual
-tokens, M text slots, d head width, k kept Key channels, r kept Value channels.
+tokens, M text slots, d head width, k stored Key channels, r stored Value channels.
 """
 
 from typing import Final, NamedTuple
@@ -14,6 +14,10 @@ from .planes import GRANULE, Planes, rows_of, unpack
 MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what kernels load at once
 
 EIGHT = 127  # the largest number of a text's 8 bits
+
+
+class Unsupported(ValueError):
+    """A call that the attention kernel cannot compute; the message is the reason."""
 
 
 class Visual(NamedTuple):
@@ -115,7 +119,7 @@ def pad_heads(flat: Tensor, widths: Tensor, offsets: Tensor, tokens: int, width:
         flat: 1-D; head (b, h) has a row-major [tokens, widths[b, h]] block in it.
         widths: [B, Hkv].
         offsets: [B, Hkv], each block's first element.
-        tokens: N, or more, where what stands behind a head's own tokens is not read.
+        tokens: N, or more, where slots behind a head's tokens are not read.
         width: of the result, at least the widest head's.
 
     Returns:
@@ -207,14 +211,14 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
 def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows [B, Hkv, G, T, m] times [B, Hkv, m, n], which a group's heads share: [B, Hkv, G, T, n].
 
-    One product a head: broadcast, the matrix would be copied for each; and the products of rows
-    stacked round otherwise where there is room for more tokens.
+    One product a head. A broadcast product would copy the matrix for each head, and the rounding of
+    a product of stacked rows would depend on the capacity for tokens.
     """
     return torch.stack([each @ matrix for each in rows.unbind(2)], 2)
 
 
-def _kept(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is not: those may hold anything.
+def _masked(values: Tensor, live: Tensor) -> Tensor:
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is False: those slots are undefined.
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
@@ -227,7 +231,7 @@ def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns:
         Keys and Values [B, Hkv, M, d] in float32, the Values zero in empty slots, and each slot's
-        place [B, M] among its row's tokens, -1 where it holds none.
+        position [B, M] among its row's tokens, -1 for an empty slot.
     """
     B, _, M, _ = text.keys.shape
     slot = torch.arange(M, device=text.keys.device)
@@ -245,17 +249,17 @@ def opened_text(text: Text) -> tuple[Tensor, Tensor, Tensor]:
         keys = torch.cat([numbers[..., 0, :] * gain[:, :, None], keys], 2)
         values = torch.cat([numbers[..., 1, :], values], 2)
         place = torch.cat([old, place.clamp(min=-1)], 1)
-    return keys, _kept(values, place >= 0), place
+    return keys, _masked(values, place >= 0), place
 
 
 def append_plain(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
-    """Add tokens to a text with a past, in place; `text.lengths` stay as they were.
+    """Add tokens to a text with 8-bit rows, in place; `text.lengths` do not change.
 
-    A token enters the ring, and has been rounded to 8 bits one token before its place in the ring
-    is taken: so a step that is taken back and made again leaves what it would have left alone.
+    A token enters the ring. It is quantised one token before its slot in the ring is overwritten.
+    So a step that is undone and repeated leaves the same state as a single one.
 
     Args:
-        text: with a past, which has room for the row's tokens less the ring's, and one.
+        text: with `past`, of a capacity for the row's tokens less the ring's, and one.
         keys: [B, Hkv, T, d].
         values: [B, Hkv, T, d].
         added: [B] how many of them are a row's, the first ones.
@@ -273,7 +277,7 @@ def append_plain(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> Non
     ]  # tokens start - M to start + T
     first, last = (start - M + 1).clamp(min=0), (end - M).clamp(min=0)
     count = torch.arange(min(T, P), device=keys.device)
-    place = torch.minimum(first + count, last)  # where nothing is left, the last one again
+    place = torch.minimum(first + count, last)  # where none is left, the last one again
     source = place - start + M
     rounded = [_taken(each, source).float() for each in recent]
     both = torch.stack([rounded[0] / gain[:, :, None], rounded[1]], 3)
@@ -323,12 +327,13 @@ def _turned_up(values: Tensor, visual: Visual) -> Tensor:
 
 
 def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
-    """Values as float32 with the slots beyond each length set to zero (they may hold anything)."""
+    """Values as float32 with the slots beyond each length set to zero (their content is
+    undefined)."""
     values = values.float()
     if lengths is None:
         return values
     slot = torch.arange(values.shape[2], device=values.device)
-    return _kept(values, slot < lengths[:, None])
+    return _masked(values, slot < lengths[:, None])
 
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:

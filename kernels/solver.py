@@ -4,11 +4,11 @@ One program a matrix holds C through all iterations. The paper's Cholesky-QR doe
 return orthonormal columns (the condition number is squared, and the factorisation fails once
 lambda_1 / lambda_k passes ~1e3-1e4). Here columns stay ordered from one iteration to the next and
 are scaled to unit length first, so that their Gram matrix is near the identity; a dependent column
-is replaced and the pass repeated, on the device. Between two factorisations stands a Chebyshev
-filter over the spectrum left out, of the largest degree whose growth stays below 1e4 (at most 8):
-for trained Keys one shifted product, where plain power iteration needs four for less. The last of
-the T iterations is left out where the one before has settled what the basis leaves out, and a
-Newton step, two products, takes the place of a second factorisation at the end.
+is replaced and the pass repeated, on the device. Between two factorisations a Chebyshev filter
+damps the remaining spectrum, with the largest degree whose growth stays below 1e4 (at most 8): for
+trained Keys one shifted product, where plain power iteration needs four for less. The last of
+the T iterations is skipped where the one before has converged, and a Newton step, two products,
+replaces a second factorisation at the end.
 """
 
 import torch
@@ -23,10 +23,10 @@ MOST_PRODUCTS = 8
 GROWTH = 9.9  # log(2e4): a Chebyshev polynomial of degree m is about exp(m acosh t) / 2
 DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on those before it
 ROUGH = tl.constexpr(0.01)  # the same, of a result that one Newton step brings to rounding
-SETTLED = tl.constexpr(0.05)  # what is left out fell by less than this share of it
-RESOLVED = tl.constexpr(1e-4)  # of the trace: as little left out as float32 can tell apart
+SETTLED = tl.constexpr(0.05)  # converged: the energy left out fell by less than this share of it
+RESOLVED = tl.constexpr(1e-4)  # of the trace: the least energy left out that float32 resolves
 SEED = 0
-PREC = tl.constexpr("tf32x3")  # a mask of our own in its place was slower: .28 for .18 ms
+PREC = tl.constexpr("tf32x3")  # rounding by masks of our own was slower: .28 for .18 ms
 
 
 @triton.jit
@@ -35,7 +35,7 @@ def _eliminate(b_g, o_k, k, TOL_: tl.constexpr):
 
     L is the unit lower triangle. A column that depends on those before it has a pivot below TOL_
     and eliminates nothing. What remains stays symmetric, so that its row j is its column j. Every
-    tile keeps the layout in which a warp owns whole rows: only the row crosses warps.
+    tile keeps the layout in which a warp has complete rows: only the row crosses warps.
     """
     b_none = tl.where(b_g > 1e30, b_g, 0.0)  # zero, laid out as b_g
     b_inv = tl.where(o_k[:, None] == o_k[None, :], 1.0, b_none)
@@ -244,7 +244,7 @@ def subspace(
     Args:
         covariance: [..., d, d] float32, d <= 128 for speed.
         k: columns.
-        iterations: the most; the last is left out where it would change little.
+        iterations: at most; the last is skipped where it would change little.
         sigma: [..., d].
         start: [d, k] float32, to be passed in when a CUDA graph is captured (`start_basis` copies
             from the host).

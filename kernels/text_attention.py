@@ -1,4 +1,4 @@
-"""The text's part of decode attention, and what a split leaves: shared by all of its kernels.
+"""The text's share of decode attention, and the result of a split: shared by all kernels.
 
 Names as in `kernels.tiles`. Text counts through: token j of a row is in slot j of the full-width
 buffer, or, where there is a past in 8 bits (`kernels.reference.Past`), at j of the past as long as

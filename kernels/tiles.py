@@ -39,7 +39,7 @@ def load_rows(
 ):
     """Rows [BLOCK, width] of a cache; zero past `hi`. The stream is read once: evict it first.
 
-    FULL: every column exists; WHOLE: every row does.
+    FULL: every column exists; WHOLE: every row exists.
     """
     p_tile = p_base + o_row[:, None] * s_row + o_col[None, :]
     if FULL and WHOLE:

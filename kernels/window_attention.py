@@ -1,7 +1,7 @@
-"""What the prompt's last queries do with a layer's tokens, without a score in memory.
+"""Sums of the attention of the prompt's last queries, without a score in memory.
 
-One launch goes along the tokens for every query, with o and the sums of p_n^2 (v_n - c) in
-registers; one goes along the queries for every token, with the first one's softmax. c is the mean
+One kernel iterates over the tokens for each query, with o and the sums of p_n^2 (v_n - c) in
+registers; one over the queries for each token, with the softmax of the first kernel. c is the mean
 of a head's first Values, so that nothing cancels: sum p_n^2 |v_n - o|^2 =
 sum p_n^2 |v_n - c|^2 + 2 (c - o) . sum p_n^2 (v_n - c) + |c - o|^2 sum p_n^2. Symbols as in
 `kernels.window_attention_reference`.
@@ -135,7 +135,7 @@ def tokens_kernel(
     s_qb, s_qh, s_qw, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, N, W, G, Hkv, width, factor,
     D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK tokens of one head over all queries: p_mass [BH, N], and in the last places of p_spread
+    """BLOCK tokens of one head over all queries: p_mass [BH, N], and at the end of p_spread
     [BH, width] sums of p_n^2 |v_n - c|^2."""
     i_n, i_bh = tl.program_id(0), tl.program_id(1)
     i_b, i_h = (i_bh // Hkv).to(tl.int64), (i_bh % Hkv).to(tl.int64)
@@ -200,7 +200,7 @@ def window_attention(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
     sizes = W, G, Hkv, rows + tiles, d**-0.5 * LOG2E
     states = seen.queries, seen.keys, seen.values
     own = [stride for each in states for stride in each.stride()[:3]]
-    beside = [stride for each in text[:2] for stride in _strides(each)]
+    beside = [s for each in text[:2] for s in ((0,) * 3 if each is None else each.stride()[:3])]
     shape = {"D": d, "DP": padded(d), "BM": block, "BLOCK": block, "WIDEN": arch == 0}
     rows_kernel[rows, B * Hkv](
         seen.queries, seen.alive, seen.keys, seen.values, seen.lengths, *text, metric,
@@ -213,7 +213,3 @@ def window_attention(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
             num_warps=8, num_stages=2, **shape,
         )  # fmt: skip
     return mass.sum(1), spread.sum(-1).clamp(min=0), squares.sum(-1)
-
-
-def _strides(states: Tensor | None) -> tuple[int, ...]:
-    return (0, 0, 0) if states is None else states.stride()[:3]

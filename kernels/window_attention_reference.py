@@ -1,4 +1,4 @@
-"""What the prompt's last queries do with a layer's tokens, in plain PyTorch.
+"""Sums of the attention of the prompt's last queries, in plain PyTorch.
 
 With p_n the attention that a query gives token n, text in the softmax, and o = sum_n p_n v_n:
     mass:    sum over queries of p_n, for every visual token
@@ -15,7 +15,7 @@ from .reference import Text
 
 
 class Window(NamedTuple):
-    """Whose attention is summed up.
+    """The states of a layer and the queries whose attention is summed.
 
     queries: [B, Hq, W, d], the last rows of the text; alive: [B, W] bool, those that are real;
     keys, values: [B, Hkv, N, d] visual tokens; lengths: [B]; text: at full width, or None;
@@ -99,19 +99,3 @@ def _text_scores(query: Tensor, text: Text, window: Tensor) -> Tensor:
     dead = torch.arange(M, device=query.device) >= last[..., None]
     dead = dead[:, None].expand(-1, query.shape[2] // W, -1, -1).flatten(1, 2)
     return scores.masked_fill(dead[:, None], float("-inf"))
-
-
-def sample_window(device: torch.device, dtype: torch.dtype) -> Window:
-    """A small ragged case from a private generator: two samples, four query heads, d = 128."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device, dtype)
-
-    lengths = torch.tensor([150, 77], dtype=torch.int32, device=device)
-    alive = torch.ones(2, 32, dtype=torch.bool, device=device)
-    text = Text(draw(2, 2, 48, 128), draw(2, 2, 48, 128), torch.full_like(lengths, 40))
-    metric = (draw(2, 2, 128, 128) / 16).float()
-    live = torch.arange(150, device=device) < lengths[:, None]
-    keys, values = (draw(2, 2, 150, 128).masked_fill(~live[:, None, :, None], 0) for _ in range(2))
-    return Window(draw(2, 4, 32, 128), alive, keys, values, lengths, text, metric)

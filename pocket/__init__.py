@@ -1,34 +1,34 @@
 """The pocket models' training: the documents they learn from, the questions, the weights.
 
-The two small vision-language models that the project ships have seen nothing but what is drawn
-here: documents with known contents, questions about them, and the centre of every glyph, which an
-auxiliary loss needs to teach models of this size to read. The library does without this package,
-which is not installed with it; of what is here it knows only the embedded suites, as a
+The two small vision-language models that the project ships were trained only on the documents of
+this package: documents with known contents, questions about them, and the centre of every glyph,
+which an auxiliary loss needs to teach models of this size to read. The library does not import this
+package, which is not installed with it; it knows only the embedded suites, as a
 `rotatek.evaluation.suite.Suite`.
 
 Each package imports only from those above it:
 
-- `document`, `glyphs`: a picture, where each glyph of it stands, and questions with true answers
-- `content`: what documents are about: words, numbers, topics, tables, charts
+- `document`, `glyphs`: a picture, the position of each glyph, and questions with true answers
+- `content`: the contents of documents: words, numbers, topics, tables, charts
 - `models`: the models' shapes, their tokenizer, and the forwards that training runs
-- `questions`: what is asked, and in which words
+- `questions`: the questions, and their wordings
 - `layouts`: how contents are drawn: by Pillow, a browser (HTML), matplotlib and plotly.js
-- `augmentation`: what printers, scanners and cameras do to a picture, and what stands beside its
-  text
-- `shards`, `mixture`: documents kept in files; how often training draws what
+- `augmentation`: the effects of printers, scanners and cameras on a picture, and clutter
+  around its text
+- `shards`, `mixture`: documents kept in files; the share of each kind in training
 - `generate`: the document of a seed
-- `training`: batches, the training itself, and what is made of several weights
-- `evaluation`: measured splits, the suites that the library asks, and files of pictures
-- `costs`: what a document takes to draw, and how small its type is
+- `training`: batches, the training itself, and averages of several weights
+- `evaluation`: measured splits, the library's suites, and files of pictures
+- `costs`: the time to draw each kind of document, and its type sizes
 
 Commands, each with --help:
 
 - `python -m pocket.browser`: pages and charts that a browser lays out, into shards
-- `python -m pocket.training`: train one of the two models, or go on training
+- `python -m pocket.training`: train one of the two models, or continue
 - `python -m pocket.training.averaging`: one model of several
 - `python -m pocket.evaluation`: measure a model
 - `python -m pocket.evaluation.score`: the same through the library, on pictures in files
-- `python -m pocket.costs`: the mixture, and what a picture of each kind takes to draw
+- `python -m pocket.costs`: the mixture, and the time to draw a picture of each kind
 - `python -m pocket.examples`: the gallery's images
 - `python -m pocket.layouts.subset_fonts`: the fonts, cut to the letters that are used
 """

@@ -87,7 +87,8 @@ def font_rule(rng: random.Random, split: str, style: Any) -> tuple[str, str]:
 
 
 def picture(page: Any, found: dict, questions: list[Question], name: str) -> Document | None:
-    """What the page shows now, with the glyphs `found` in it; None without questions."""
+    """A document of the page's present state, with the glyphs `found` in it; None without
+    questions."""
     pixels = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     points = [(CLASS_OF[c], x, y) for c, x, y in found["glyphs"] if c in CLASS_OF]
     glyphs = np.array(points, np.float32).reshape(-1, 3)

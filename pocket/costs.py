@@ -1,4 +1,4 @@
-"""What the mixture costs: `python -m pocket.costs`.
+"""Costs of the mixture: `python -m pocket.costs`.
 
 Prints each renderer's share of training's pictures and the time that a core takes to draw one. With
 --type it prints how small the type is in training's large pictures and in the printed splits.

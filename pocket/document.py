@@ -1,4 +1,4 @@
-"""A document: an image, where each glyph of it stands, and questions with true answers."""
+"""A document: an image, the position of each glyph, and questions with true answers."""
 
 from dataclasses import dataclass, field
 

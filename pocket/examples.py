@@ -24,7 +24,6 @@ WHITE: Final = (255, 255, 255)
 BLUE: Final = (37, 99, 235)
 TEAL: Final = (13, 148, 136)
 ORANGE: Final = (245, 130, 32)
-RED: Final = (208, 52, 52)
 
 Pairs = tuple[tuple[str, str], ...]
 Example = tuple[Canvas, str, Pairs]

@@ -27,7 +27,8 @@ UNSEEN_TYPE: Final = ("fonts", "scanned", "small")  # set in families that train
 
 @dataclass(frozen=True)
 class ForTraining:
-    """What is different for training: documents are degraded fast, as `degrade` says.
+    """Differences of training: documents are degraded by the fast functions, as `degrade`
+    describes.
 
     Attributes:
         pages: A folder of stored documents, mixed in at `mixture.STORED`, or none.
@@ -91,7 +92,7 @@ def _is_large(width: int, height: int) -> bool:
 
 
 def _weight(name: str, split: str, width: int, height: int) -> float:
-    """How often a renderer is drawn: what measures stays as it is, training has its mixture."""
+    """Weights of renderers: measured splits keep theirs, training has its mixture."""
     if split == "train":
         shape = mixture.TALL.get(name, 1.0) if height > mixture.SLENDER * width else 1.0
         room = mixture.MANY.get(name, 1.0) if _is_large(width, height) else 1.0

@@ -53,7 +53,7 @@ def _open(path: Path) -> zipfile.ZipFile:
 
 
 def count(folder: Path) -> int:
-    """How many documents a folder of shards holds."""
+    """The number of documents in a folder of shards."""
     return len(_index(folder))
 
 

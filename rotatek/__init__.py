@@ -2,8 +2,8 @@
 
 Symbols used throughout:
     B batch, T queries of one step, N visual tokens, M prompt and text tokens
-    Hq query heads, Hkv kv heads, G = Hq / Hkv, d head width
-    k kept Key channels, r kept Value channels, W = 32 window of recent queries
+    Hq query heads, Hkv Key heads, G = Hq / Hkv, d head width
+    k stored Key channels, r stored Value channels, W = 32 window of recent queries
     K, V Keys (post-RoPE) and Values; Q_W window queries; mu mean visual Key
     C centred covariance of K; sigma query weights; C_q = (sigma sigma^T) * C
     R_k orthonormal basis of C_q's top k eigenvectors; K~ = (K - mu) R_k; q~ = q R_k

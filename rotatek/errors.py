@@ -1,8 +1,8 @@
-"""The closed list of what a visitor may be told, and the one function that tells it.
+"""The closed list of messages for visitors, and the one function that makes them.
 
 Every refusal is a `UserError`: a calm sentence that says what to do, and a stable `code` for
-programs. Anything else reaches the screen as "Something went wrong (id 4f2a)" and the log, under
-that id, with its traceback. Messages of other exceptions are never shown: they carry addresses,
+programs. For any other exception the screen shows "Something went wrong (id 4f2a)", and the log has
+the traceback under that id. Messages of other exceptions are never shown: they contain addresses,
 paths and, at times, the user's own text.
 """
 
@@ -18,10 +18,10 @@ log = logging.getLogger("rotatek")
 
 
 class UserError(Exception):
-    """A refusal that may be shown as it is. Without an argument it says the class's sentence.
+    """A refusal that may be shown as it is. Without an argument its message is the class's.
 
-    The constructor's arguments are kept in `args`, so that every error survives pickling on its
-    way out of a worker process. `status` is what the HTTP API answers.
+    The constructor's arguments are in `args`, so that every error survives pickling on its
+    way out of a worker process. `status` is that of the HTTP API.
     """
 
     code: ClassVar[str] = "refused"
@@ -130,7 +130,7 @@ AnswerDoesNotFit = _refusal(400, "answer_does_not_fit",
     "The image and question leave no room in the model's context for so long an answer. Ask "
     "for fewer new tokens.", "max_tokens", RequestTooLong)
 PlacesUnequal = _refusal(400, "places_unequal",
-    "There is not one picture for each place in the text. Give as many as places.")
+    "The text has another number of picture marks than there are pictures. Give one for each.")
 PartUnsupported = _refusal(400, "part_unsupported",
     "Parts of this type are not read. Send texts as text, pictures as image_url and PDF files as "
     "file, and leave sound and films out.", "messages")
@@ -235,7 +235,7 @@ ConversationOver = _refusal(400, "conversation_over",
     "This conversation has reached its limit. Press Ask to start afresh: the image is then read "
     "again.")
 ConversationGone = _refusal(400, "conversation_gone",
-    "The cache of this answer has been released to make room. Press Ask, and the image is read "
+    "The cache of this answer has been released to free memory. Press Ask, and the image is read "
     "again.")
 Restarting = _refusal(503, "restarting",
     "The accelerator failed and the service is restarting. Ask again in a minute.")
@@ -260,8 +260,7 @@ TextBeforePicture = _refusal(400, "text_before_picture",
     "This model's chat template writes the question before the picture, so no picture can be "
     "read without one. Ask afresh each time, or use another model.")
 PictureGone = _refusal(400, "picture_gone",
-    "This picture is not held any more: it made room for others, or was forgotten. Add it "
-    "again.")
+    "This picture is no longer in memory. Add it again.")
 PictureDamaged = _refusal(400, "picture_damaged",
     "The stored page is damaged. Run `rotatek store DIR --check`, and index its file again.")
 QuestionNeeded = _refusal(400, "question_needed",
@@ -291,7 +290,7 @@ PageNameUnknown = _refusal(400, "page_name_unknown",
 # fmt: on
 
 
-# Said with `rotatek.engine.events.Restarted`: not an error, the answer follows.
+# The message of `rotatek.engine.events.Restarted`: not an error, the answer follows.
 TIGHTER: Final = "The device ran out of memory. The image was halved and the answer may be shorter."
 ELSEWHERE: Final = "The machine that answered is gone. Another one answers afresh."
 
@@ -314,7 +313,7 @@ class SettingError(UserError):
 
 
 class SettingUnknown(SettingError):
-    """A setting or a field that there is not. known: those that there are; noun: what it is."""
+    """An unknown setting or field. known: the valid ones; noun: its kind."""
 
     code = "setting_unknown"
 
@@ -335,7 +334,7 @@ def _short(value: object, limit: int = 40) -> str:
 
 
 def public_error(exc: BaseException) -> UserError:
-    """What a visitor may know of `exc`, without its traceback, which holds tensors.
+    """The public error for `exc`, without its traceback, which refers to tensors.
 
     Anything but a `UserError` and exhausted memory or disk becomes a plain `UserError` with an id.
     The log gets, under that id, each exception's type, frames and its message's size and hash; the
@@ -356,7 +355,7 @@ def public_error(exc: BaseException) -> UserError:
 
 
 def public_message(exc: BaseException) -> str:
-    """What a visitor may read about `exc`: the sentence of its `public_error`."""
+    """The message for `exc` that a visitor may read: the sentence of its `public_error`."""
     return public_error(exc).message
 
 

@@ -73,7 +73,7 @@ class MovedModules(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Look for old names first, once a process: what is inside a moved package must not load
+    """Add the finder of old names, once a process: a moved package's modules must not load
     twice."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedModules())

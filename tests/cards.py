@@ -1,4 +1,4 @@
-"""Small cards with a code word on each: whoever reads a foreign word has seen another's picture."""
+"""Small cards with a code word on each: an answer with a wrong word comes from a wrong picture."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ MOST_WORKERS = 4  # each holds torch and models, about a gigabyte
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` starts: a worker a core; none, so this process, where there is one core."""
+    """The workers of `-n auto`: one a core; none, so this process, where there is one core."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return 0 if cores == 1 else min(cores, MOST_WORKERS)

@@ -258,7 +258,7 @@ PROCESSORS: dict[str, type] = {
 
 
 def _told(family: str, config: Any) -> dict[str, Any]:
-    """What a family's processor is told beside its parts, as its checkpoints' files do."""
+    """A family's processor settings, as in its checkpoints' files."""
     vision = config.vision_config
     no_clips = {"video_processor": None}
     if family.startswith("qwen"):

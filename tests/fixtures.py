@@ -1,8 +1,11 @@
-"""What shared fixtures hand to tests, as types."""
+"""Types of shared fixtures, and small helpers."""
 
+import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from PIL import Image
 
 if TYPE_CHECKING:  # most tests need no browser
@@ -22,6 +25,19 @@ def half(tokens: str) -> dict[str, Any]:
 
 
 def present(value: Value | None) -> Value:
-    """What must be there at this point of a test."""
+    """A value that must not be None at this point of a test."""
     assert value is not None
     return value
+
+
+def free_port() -> int:
+    """A port of this machine that no process uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class OnGpu(torch.Tensor):
+    """A CPU tensor that says it is on a GPU, so that a kernel is chosen for it."""
+
+    device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]

@@ -16,12 +16,13 @@ from rotatek.methods.channels import mixed_precision, token_importance
 from rotatek.methods.rotation import covariance, solvers
 
 LAUNCHED: Final = {  # launches of a kernel's function, by the name it is asked for
-    "subspace": 1, "covariance": 2, "weigh": 1, "steps_of": 1, "pack_states": 1, "look": 5,
+    "subspace": 1, "covariance": 2, "weigh": 1, "steps_of": 1, "pack_states": 1,
+    "window_attention": 5,
 }  # fmt: skip
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations in its context; what only looks at a tensor's memory anew is none.
+    """Counts operations in its context, without views.
 
     Attributes:
         count: operations so far.
@@ -52,11 +53,11 @@ class Launches(TorchDispatchMode):
 
 
 @contextmanager
-def kernels_stand_in(counted: Launches) -> Iterator[None]:
+def kernels_replaced(counted: Launches) -> Iterator[None]:
     """Within it bits take the way that they take on a GPU: plain PyTorch does a kernel's work, and
     counts as the kernel's launches, with a copy of each tensor that the kernel would copy."""
 
-    def standing(work: str, run: Callable[..., Any], *given: Any) -> Any:
+    def counted_as(work: str, run: Callable[..., Any], *given: Any) -> Any:
         before = counted.count
         found = run(*given)
         copied = [part for part in given if isinstance(part, Tensor) and not _whole(part)]
@@ -64,7 +65,7 @@ def kernels_stand_in(counted: Launches) -> Iterator[None]:
         return found
 
     def solve(work: str, *given: Any) -> Any:
-        return standing(work, PLAIN[work], *given)
+        return counted_as(work, PLAIN[work], *given)
 
     with ExitStack() as stack:
         for module in (mixed_precision, covariance, solvers):
@@ -72,8 +73,8 @@ def kernels_stand_in(counted: Launches) -> Iterator[None]:
         stack.enter_context(
             mock.patch.object(
                 token_importance,
-                "look",
-                lambda seen: standing("look", window_attention_plain, seen),
+                "window_attention",
+                lambda seen: counted_as("window_attention", window_attention_plain, seen),
             )
         )
         yield

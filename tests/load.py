@@ -96,7 +96,7 @@ class Client:
                 self.report.wrong.append(f"{kind}: {type(error).__name__} {error}"[:200])
 
     async def ask_good(self, word: str) -> list[dict[str, Any]]:
-        """One question; its answer is the one that was given when nobody else asked."""
+        """One question; its answer is the same as without other visitors."""
         messages = asked(uri(card(word)), QUESTION)
         said = await self._stream(messages)
         self._check(said == self.alone[word], f"{word}: {said!r}")
@@ -251,7 +251,7 @@ async def watch(pid: int, report: Report, until: float) -> None:
 
 
 async def run(address: str, pid: int, clients: int, seconds: float) -> Report:
-    """Everybody at once."""
+    """All at once."""
     report = Report()
     first = Client(address, -1, report, {})
     for word in WORDS:

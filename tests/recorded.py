@@ -37,7 +37,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class RecordedGraph:
-    """Stands in for `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it."""
+    """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it."""
 
     made: list["RecordedGraph"] = []
 

@@ -7,7 +7,7 @@ import torch
 
 
 class Trial:
-    """Stands in for a captured step: `replay` does the work, on the addresses it has."""
+    """Replaces a captured step: `replay` does the work, on the addresses it has."""
 
     made: list["Trial"]
 

@@ -45,7 +45,7 @@ def draw(bits: np.ndarray) -> Drawing:
 
 
 def _runs(bits: np.ndarray) -> str:
-    """How many channels have how many bits, in words."""
+    """The number of channels of each depth, in words."""
     depths, counts = np.unique(bits, return_counts=True)
     pairs = sorted(zip(depths.tolist(), counts.tolist(), strict=True), reverse=True)
     return " ".join(f"{count} have {depth} bits." for depth, count in pairs)

@@ -1,4 +1,4 @@
-"""Where the bytes of a KV cache are, column by column."""
+"""The bytes of a KV cache by kind, column by column."""
 
 from collections.abc import Mapping
 
@@ -19,10 +19,10 @@ ROW = 54
 
 
 def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
-    """Stacked bars, one a column of the comparison: the first is the whole, the second is read.
+    """Stacked bars, one a column of the comparison; the reading compares the second with the first.
 
     Args:
-        columns: column title -> bytes of each part, keys as in `PARTS`; a part left out is 0.
+        columns: column title -> bytes of each part, keys as in `PARTS`; a missing part is 0.
     """
     titles = list(columns)
     totals = {title: sum(parts.values()) for title, parts in columns.items()}
@@ -75,7 +75,7 @@ def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str
     largest = " and ".join(PARTS[part][0] for part in PARTS if parts.get(part, 0) == most)
     return (
         f"{chosen} stores {size(totals[chosen])} where {first} stores {size(totals[first])}, "
-        f"{percent(saved)} less; most of what is left is {largest}."
+        f"{percent(saved)} less; the largest part is {largest}."
     )
 
 

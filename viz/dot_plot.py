@@ -12,7 +12,7 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
 class Dot(NamedTuple):
     """One measurement.
 
-    row: the words beside it; low, high: its interval, equal to the value where there is none;
+    row: the words beside it; low, high: its interval, equal to the value without an interval;
     colour: as "#rrggbb"; series: what gives the symbol.
     """
 
@@ -67,7 +67,8 @@ def draw(dots: Sequence[Dot], scale: Scale, rule: tuple[float, str] | None = Non
         left=12,
         **({} if rule is None else _rule(*rule)),
     )  # fmt: skip
-    return Drawing(figure, _reading(dots, scale), _summary(dots, scale))
+    summary = f"Dot plot of {scale.title}. {'; '.join(_described(dot, scale) for dot in dots)}."
+    return Drawing(figure, _reading(dots, scale), summary)
 
 
 def _trace(dots: Sequence[Dot], name: str, rows: list[str], scale: Scale, symbol: str) -> dict:
@@ -83,12 +84,12 @@ def _trace(dots: Sequence[Dot], name: str, rows: list[str], scale: Scale, symbol
             "array": [dot.high - dot.value for dot in mine],
             "arrayminus": [dot.value - dot.low for dot in mine],
         },
-        "customdata": [_spoken(dot, scale) for dot in mine],
+        "customdata": [_described(dot, scale) for dot in mine],
         "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
 
 
-def _spoken(dot: Dot, scale: Scale) -> str:
+def _described(dot: Dot, scale: Scale) -> str:
     text = f"{dot.row.replace('<br>', ' ')}: {scale.write(dot.value)}"
     if dot.high > dot.low:
         text += f" ({scale.write(dot.low)} to {scale.write(dot.high)})"
@@ -111,8 +112,4 @@ def _rule(value: float, name: str) -> dict:
 def _reading(dots: Sequence[Dot], scale: Scale) -> str:
     ends = sorted(dots, key=lambda dot: dot.value, reverse=scale.more_is_better)
     better = "Further right is better" if scale.more_is_better else "Further left is better"
-    return f"{better}: from {_spoken(ends[0], scale)}, to {_spoken(ends[-1], scale)}."
-
-
-def _summary(dots: Sequence[Dot], scale: Scale) -> str:
-    return f"Dot plot of {scale.title}. " + "; ".join(_spoken(dot, scale) for dot in dots) + "."
+    return f"{better}: from {_described(ends[0], scale)}, to {_described(ends[-1], scale)}."

@@ -1,4 +1,4 @@
-"""What answers are worth at each price: lines with interval bands."""
+"""Scores over bytes: lines with interval bands."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Points(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row of settings of one method: its name, the method's style, and what was measured."""
+    """A measured setting of one method: its name, the method's style, bytes and score."""
 
     name: str
     style: Style
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """What the axes are called."""
+    """The names of the axes."""
 
     budget: str = "KV cache kept"
     accuracy: str = "accuracy"

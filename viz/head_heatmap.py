@@ -8,7 +8,7 @@ from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent, size, unit_
 
 
 class Quantity(NamedTuple):
-    """What the map shows: its name, whether more is better, and how a value is written."""
+    """The quantity of the map: its name, whether more is better, and the format of a value."""
 
     title: str
     more_is_better: bool

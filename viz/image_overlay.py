@@ -20,7 +20,7 @@ GRID_CELLS = 400  # with more cells than this the lines between them would hide 
 
 
 def shrink(pixels: np.ndarray, side: int = MAX_SIDE) -> np.ndarray:
-    """uint8 RGB [height, width, 3] averaged down by a whole factor to at most about `side`."""
+    """uint8 RGB [height, width, 3] averaged down by an integer factor to at most about `side`."""
     factor = int(np.ceil(max(pixels.shape[:2]) / side))
     if factor <= 1:
         return pixels
@@ -51,7 +51,7 @@ def backdrop(pixels: np.ndarray) -> Backdrop:
 def _over_image(
     under: Backdrop, cells: np.ndarray, scale: tuple, hover: np.ndarray, gap: float
 ) -> Figure:
-    """The image under a heat map of `cells` [rows, cols] stretched over the whole of it."""
+    """The image under a heat map of `cells` [rows, cols] stretched over all of it."""
     rows, cols = cells.shape
     image = {
         "source": under.source, "xref": "x", "yref": "y", "x": 0, "y": 0,
@@ -78,11 +78,11 @@ def _over_image(
 
 
 def draw_plain(under: Backdrop) -> Drawing:
-    """The image alone, where nobody knows which cell a visual token stands for."""
+    """The image alone, where the cells of visual tokens are unknown."""
     clear = ((0, "rgba(0,0,0,0)"), (1, "rgba(0,0,0,0)"))
     figure = _over_image(under, np.zeros((1, 1), np.uint8), clear, np.array([["the image"]]), 0)
     reading = (
-        "Where this model's visual tokens lie on the image is not known, so nothing is laid over "
+        "Where this model's visual tokens are on the image is not known, so nothing is drawn over "
         "it; the other figures are complete."
     )
     return Drawing(figure, reading, "The image without an overlay.")
@@ -108,7 +108,7 @@ def draw_kept(under: Backdrop, kept: np.ndarray, seen: np.ndarray | None = None)
     else:
         reading = (
             f"The model still sees the bright cells: {count} of {total} visual tokens. What is in "
-            "shade can no longer be looked up."
+            "shade can no longer be read."
         )
     upper = float(kept[: kept.shape[0] // 2].sum()) / max(count, 1)
     return Drawing(
@@ -127,7 +127,7 @@ def draw_attention(under: Backdrop, attention: np.ndarray, shared: float | None 
         under: the image.
         attention: weight of each visual token, non-negative float [rows, cols]; dropped tokens
             hold 0. Only its proportions matter.
-        shared: for compressed Keys, the part of their attention that falls as with exact ones.
+        shared: for compressed Keys, the share of their attention that equals the exact Keys'.
     """
     mass = np.asarray(attention, dtype=np.float64)
     mass = mass / max(float(mass.sum()), 1e-30)

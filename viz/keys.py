@@ -18,14 +18,15 @@ def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
 
 
 def channels_for_half(values: np.ndarray) -> int:
-    """How many channels of `values` [n, d], largest first, hold half of the squared size."""
+    """The number of channels of `values` [n, d], largest first, that have half of the squared
+    size."""
     energy = np.sort(np.square(values, dtype=np.float64).sum(axis=0))[::-1]
     return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
 
 
 def rivals(values: np.ndarray) -> int:
-    """How many other channels exceed, for at least one token, that token's mean size in the
-    channels that hold half of the energy of `values` [n, d]."""
+    """The number of other channels that exceed, for at least one token, that token's mean size in
+    the channels that hold half of the energy of `values` [n, d]."""
     half = channels_for_half(values)
     sizes = np.abs(values)
     order = np.argsort(-np.square(values, dtype=np.float64).sum(axis=0), kind="stable")
@@ -106,7 +107,7 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
     Args:
         raw: Keys after RoPE [n, d].
         top: the |K| drawn brightest (`scale_top`), the same for both maps.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = raw.shape
     half, also = channels_for_half(raw), rivals(raw)
@@ -131,7 +132,7 @@ def draw_rotated(
         rotated: centred Keys in the eigenbasis [n, d].
         kept: k, the columns that the cache keeps.
         top: the |K| drawn brightest, the same for both maps.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = rotated.shape
     energy = np.square(rotated, dtype=np.float64).sum(axis=0)

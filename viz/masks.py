@@ -9,7 +9,7 @@ HEIGHT = 300
 
 
 def agreement(mask: np.ndarray) -> float:
-    """How far tokens agree on their channels: mean overlap of a token's kept set with the
+    """Agreement of tokens on their channels: mean overlap of a token's kept set with the
     head-wide most common one, 1 where all tokens keep the same. `mask` is bool [n, d]."""
     votes = mask.sum(axis=0)
     kept = int(mask[0].sum()) if len(mask) else 0
@@ -25,7 +25,7 @@ def draw(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> Drawin
     Args:
         mask: True where the channel of that token is kept, bool [n, d].
         style: the method's.
-        tokens: visual tokens that the n rows stand for; n where nothing was left out.
+        tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = mask.shape
     shared_by_all = n > 0 and bool((mask == mask[0]).all())

@@ -1,11 +1,11 @@
-"""The one look of every figure: colours, type, and what a figure carries beside its picture.
+"""The one style of every figure: colours, type, and the words that go with a picture.
 
-No method is named here: a figure takes what it draws with its `Style`, which a method's own class
+No method is named here: a figure takes the `Style` of what it draws, which a method's own class
 attributes satisfy.
 
-A figure is drawn on a transparent ground, because the page may be light or dark and the figure
-is not told. Every colour below therefore keeps a contrast of at least 3:1 against both white and
-the page's dark ground, and no two methods look alike to a colour-blind reader; both are tested.
+A figure is drawn on a transparent ground, because it cannot know whether the page is light or dark.
+Every colour below therefore has a contrast of at least 3:1 against both white and the page's dark
+ground, and no two methods have similar colours for a colour-blind reader; both are tested.
 """
 
 import base64
@@ -23,7 +23,7 @@ GRID = "rgba(120, 129, 143, 0.20)"
 VEIL = "rgba(120, 129, 143, 0.13)"
 NEUTRAL = "#667080"  # what nothing was done to
 ACCENT = "#0ca38a"  # of the page, and of what stays after a rotation
-SECOND = "#d9780f"  # beside the accent, where no method is meant
+SECOND = "#d9780f"  # a second series where no method is meant
 THICK, THIN = 3, 2  # pixels: a line that rotates, and any other
 
 # |K|: luminance rises steadily from ink through the accent to pale straw.
@@ -50,10 +50,10 @@ AXIS = {
 
 
 class Figure(NamedTuple):
-    """What plotly draws: its traces and its layout, as plain dictionaries of numbers and arrays.
+    """A plotly figure: its traces and its layout, as plain dictionaries of numbers and arrays.
 
-    Not plotly's own class, which checks every entry and made ten figures cost 0.1 s; the tests do
-    that instead.
+    plotly's own class checks every entry, which made ten figures cost 0.1 s; the tests check
+    instead.
     """
 
     data: list[dict[str, Any]]
@@ -61,7 +61,7 @@ class Figure(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure and its words: `reading` says what to see, `summary` stands in for the picture."""
+    """A figure and its words: `reading` says what to see, `summary` replaces the picture."""
 
     figure: Figure
     reading: str
@@ -69,7 +69,7 @@ class Drawing(NamedTuple):
 
 
 class Style(Protocol):
-    """How something compared is drawn, and its words.
+    """The style of a compared thing, and its words.
 
     Every channel method has them as class attributes; `PlainStyle` is one for anything else.
 
@@ -101,7 +101,7 @@ class Style(Protocol):
 
 @dataclass(frozen=True)
 class PlainStyle:
-    """A `Style` of its own, in ink unless it says otherwise; attributes as there."""
+    """A `Style` made from values, in ink by default; attributes as there."""
 
     label: str
     title: str = ""
@@ -162,8 +162,8 @@ def compose(
 
     Args:
         traces: plotly traces as dictionaries, each with its `type`.
-        x: what is particular to the horizontal axis; y: to the vertical one.
-        layout: further entries of plotly's layout, in place of the house's.
+        x: settings of the horizontal axis; y: of the vertical one.
+        layout: further entries of plotly's layout, which override the defaults.
     """
     style: dict[str, Any] = {
         "height": height,

@@ -203,7 +203,7 @@ def rivals(layers: Sequence[Layer], shape: Shape) -> dict[str, Captured]:
 
 
 def gains(us: Mapping[str, float], names: Iterable[str]) -> Row:
-    """How many times as fast as the best of `rivals` and as our dense fp8 each arm is."""
+    """The speed of each arm relative to the best of `rivals` and to our dense fp8."""
     best = min(us[name] for name in ("dense bf16", "flash_attention", "cudnn_attention"))
     return {
         "over_best_dense": {name: best / us[name] for name in names},

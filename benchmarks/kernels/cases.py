@@ -87,7 +87,7 @@ def grid() -> list[Case]:
 
 
 def branches() -> list[Case]:
-    """What an H200 runs on paths of its own; a sample of the grid always has them beside it.
+    """Special paths of an H200; a sample of the grid always has them, too.
 
     8-bit and narrow caches: splits of one tile, to themselves or several a multiprocessor, and just
     beyond; 16 Value channels: sliced merges at any batch; text alone, and text beside single tiles.

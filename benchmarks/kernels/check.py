@@ -178,7 +178,7 @@ def check(
 
 
 def faults(report: Mapping[str, Any]) -> list[str]:
-    """What is wrong, a sentence each."""
+    """The faults, a sentence each."""
     wrong = [f"attention, {row}" for row in report["failures"][:10]]
     if report["failed"] > len(wrong):
         wrong.append(f"{report['failed']} of {report['cases']} cases of attention fail")

@@ -70,7 +70,7 @@ def _dict(value: Any) -> Found:
 
 
 def _shape(row: Found) -> str:
-    """What a row was measured on, in words: its shape, or its own names and whole numbers."""
+    """The subject of a row, in words: its shape, or its own names and integers."""
     plain = {k: v for k, v in _dict(row.get("shape", row)).items() if isinstance(v, str | int)}
     plain.pop("best_dense", None)
     return " ".join(f"{name}={value}" for name, value in plain.items())
@@ -147,7 +147,8 @@ def compare(old: Path, new: Path) -> tuple[str, bool]:
 
 
 def run(paths: list[Path]) -> tuple[str, int]:
-    """What to print, and the exit status: 1 on a regression, 2 where nothing can be compared."""
+    """The text to print, and the exit status: 1 on a regression, 2 where nothing can be
+    compared."""
     if len(paths) != 2:
         return "compare needs two files: OLD NEW.", 2
     try:

@@ -235,7 +235,7 @@ class Decoder:
         return rows <= self.sizes.overlap and overlaps(torch.device(self.device))
 
     def _launch(self, rows: int) -> dict[str, bool]:
-        """How the small kernels are launched."""
+        """Launch options of the small kernels."""
         return {"PDL": True, "launch_pdl": True} if self.overlaps(rows) else {"PDL": False}
 
     def _norm(self, x: Tensor, added: Tensor | None, weight: Tensor) -> Tensor:

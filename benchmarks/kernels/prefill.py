@@ -1,4 +1,4 @@
-"""What RotateK adds to a prefill, for Keys of trained spectra and for noise.
+"""The cost of RotateK in a prefill, for Keys of trained spectra and for noise.
 
 `SPECTRA` was read from both embedded models of this project (a Qwen2.5-VL and a LLaVA-NeXT of 128
 channels a head): the eigenvalues of the query-weighted covariance that the solver is given, of all
@@ -32,7 +32,7 @@ MEAN: Final = 1.1  # squared length of the mean over the mean squared distance f
 
 
 class States(NamedTuple):
-    """What one layer hands over: keys [1, Hkv, N, d], the window's queries [1, Hq, W, d]."""
+    """One layer's states: keys [1, Hkv, N, d], the window's queries [1, Hq, W, d]."""
 
     keys: Tensor
     lengths: Tensor

@@ -35,7 +35,7 @@ class Rebuilt(Cache):
 
     @property
     def mask_bytes(self) -> int:
-        """What says which channels are kept, a bit a channel where tokens differ; and the fill."""
+        """The mask of kept channels, a bit a channel where tokens differ; and the fill."""
         if self.fill is None:
             return self.where.nbytes
         return self.where.numel() // 8 + self.fill.nbytes
@@ -79,7 +79,7 @@ def _places(
     if method == THINK:
         order = torch.rand(B, Hkv, d, device=device, generator=generator).argsort(-1)
         return order[..., :KEPT].contiguous(), None
-    mask = torch.arange(d, device=device) < KEPT  # the same places for all: as many bytes to read
+    mask = torch.arange(d, device=device) < KEPT  # the same indices for all: as many bytes to read
     fill = torch.ones(B, Hkv, N, 1, device=device, dtype=torch.bfloat16)
     return mask.expand(shape).contiguous(), fill
 
@@ -92,7 +92,7 @@ def bytes_of(sizes: Sizes, method: str, N: int, M: int) -> int:
 
 
 def compressors(keys: Tensor, queries: Tensor) -> dict[str, Callable[[], object]]:
-    """What a layer's prefill does for each method; keys [B, Hkv, N, d], queries [B, Hkv, W, d]."""
+    """A layer's prefill for each method; keys [B, Hkv, N, d], queries [B, Hkv, W, d]."""
     weight = queries.float().square().sum(2).sqrt()[:, :, None]  # [B, Hkv, 1, d]
 
     def think() -> Tensor:

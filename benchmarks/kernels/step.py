@@ -148,7 +148,7 @@ Arm = tuple[int, Callable[[int], Sequence[Cache]]]  # bytes of a row, and caches
 
 
 def _arms(decoder: Decoder, N: int) -> dict[str, Arm]:
-    """What `capacity` compares."""
+    """The methods that `capacity` compares."""
     sizes, device = decoder.sizes, decoder.device
     arms: dict[str, Arm] = {
         name: (cache_bytes(sizes, 1, N, k, M), partial(decoder.caches, N=N, M=M, k=k))

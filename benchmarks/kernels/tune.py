@@ -270,7 +270,7 @@ def products(rounds: int = 5) -> Row:
 
 
 def _product_calls() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """What `products` times, by name."""
+    """The products that `products` times, by name."""
     calls: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cuBLAS": F.linear}
     for tile in TILES:
         calls[str(tuple(tile))] = partial(streamed, tile=tile)

@@ -13,7 +13,7 @@ WORDS = "--tiny --clients 4 --turns 2 --tokens 6 --over 0.1".split()
 
 
 def report(name: str, folder: Path, *words: str) -> dict[str, Any]:
-    """What a command writes."""
+    """A command's output."""
     path = folder / "report.json"
     assert main([name, *WORDS, *words, "--json", str(path)]) == 0
     found: dict[str, Any] = json.loads(path.read_text())

@@ -1,1 +1,1 @@
-"""What cameras, scanners and chat programs do to a picture, and what stands beside its text."""
+"""The effects of cameras, scanners and chat programs on a picture, and clutter around its text."""

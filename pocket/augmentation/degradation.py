@@ -1,4 +1,4 @@
-"""What cameras, scanners and chat programs do to a document; glyph centres follow along."""
+"""Effects of cameras, scanners and chat programs on a document; glyph centres move with it."""
 
 import io
 import random

@@ -111,7 +111,7 @@ def _ramp(rng: random.Random, w: int, h: int) -> Image.Image:
 
 
 def _noise(rng: random.Random, w: int, h: int) -> Image.Image:
-    """Coarse coloured noise, as a small photo looks from afar."""
+    """Coarse coloured noise, like a small photo from afar."""
     n = rng.randint(3, 12)
     few = np.random.default_rng(rng.getrandbits(32)).integers(0, 256, (n, n, 3)).astype(np.uint8)
     return Image.fromarray(few).resize((w, h), Image.Resampling.BICUBIC)

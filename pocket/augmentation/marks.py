@@ -1,4 +1,4 @@
-"""What people leave on paper: pens, stamps, staples, holes, and a label typed over a scan."""
+"""Marks on paper: pens, stamps, staples, holes, and a label typed over a scan."""
 
 import math
 import random
@@ -141,7 +141,7 @@ def _tick(
 def _scribble(
     rng: random.Random, pen: ImageDraw.ImageDraw, document: Document, box: Box, ink: Colour
 ) -> None:
-    """A signature or a word nobody can read, where the paper is empty."""
+    """A signature or an illegible word, where the paper is empty."""
     wide = round(rng.uniform(0.15, 0.4) * (box[2] - box[0]))
     high = round(wide * rng.uniform(0.15, 0.35))
     x, y = _quiet(rng, document, box, (wide, high))
@@ -231,7 +231,7 @@ def _holes(rng: random.Random, pen: ImageDraw.ImageDraw, box: Box) -> None:
 
 
 def labelled(rng: random.Random, document: Document) -> None:
-    """A name or number that somebody typed over the top of the scan, clean and large."""
+    """A name or number typed over the top of the scan, clean and large."""
     w, h = document.image.size
     text = rng.choice(
         (

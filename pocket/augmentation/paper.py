@@ -40,7 +40,7 @@ def on_paper(rng: random.Random, document: Document, severity: float = 1.0) -> D
 
 
 def fineness(document: Document) -> float:
-    """How much the type bears: from 0.3 for the smallest that can be read to 1."""
+    """The damage that the type can take: from 0.3 for the smallest legible one to 1."""
     g = document.glyphs
     along = np.diff(g[:, 1])[np.abs(np.diff(g[:, 2])) < 1] if len(g) > 1 else np.zeros(0)
     along = along[(along > 1) & (along < 40)]

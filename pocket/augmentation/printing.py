@@ -1,4 +1,4 @@
-"""What printers make of a page: faded heat, worn ribbons, lost toner, dots and bands.
+"""Faults of printers: faded heat, worn ribbons, lost toner, dots and bands.
 
 A page comes as grey levels (0: ink) and leaves as such; where ink goes missing, paper shows.
 """
@@ -28,7 +28,7 @@ def _strength(rng: random.Random, ink: Image.Image, low: float, high: float) -> 
 
 
 def _thermal(rng: random.Random, ink: Image.Image, severity: float) -> Image.Image:
-    """Heat: faded in places, with columns that no longer print."""
+    """Heat: faded in parts, with columns that no longer print."""
     r = rng.random()
     if r < 0.45:
         low = 1 - severity * rng.uniform(0.1, 0.58)
@@ -134,7 +134,7 @@ def _ribbon(rng: random.Random, ink: Image.Image, severity: float) -> Image.Imag
 
 
 def _bled(rng: random.Random, ink: Image.Image) -> Image.Image:
-    """What is on the back, faint and the wrong way round."""
+    """The print of the back, faint and mirrored."""
     back = ink.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     back = ImageChops.offset(back, rng.randint(-40, 40), rng.randint(20, 200))
     back = scaled_levels(back.filter(ImageFilter.BoxBlur(1)), rng.uniform(0.05, 0.16))

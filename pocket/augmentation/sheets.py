@@ -1,4 +1,4 @@
-"""How paper comes before a lens: turned, curled, folded, cut off; glyphs follow their ink."""
+"""Paper before a lens: turned, curled, folded, cropped; glyphs move with their ink."""
 
 import random
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ COLUMNS = 3
 
 @dataclass(frozen=True)
 class Bend:
-    """Where each point of a picture shows the flat page: a homography, then waves.
+    """A map from a picture to the flat page: a homography, then waves.
 
     Attributes:
         plane: [3, 3], from the picture to the page, both in pixels.
@@ -28,7 +28,7 @@ class Bend:
     size: Size
 
     def aside(self, points: np.ndarray) -> np.ndarray:
-        """What the waves add at `points` [N, 2] of the picture."""
+        """The displacement by waves at `points` [N, 2] of the picture."""
         w, h = self.size
         a, length, phase = self.waves
         dx = a * np.sin(2 * np.pi * points[:, 1] / (length * h) + phase)
@@ -37,11 +37,11 @@ class Bend:
         return np.stack([dx, dy], 1)
 
     def source(self, points: np.ndarray) -> np.ndarray:
-        """Places on the page that `points` [N, 2] of the picture show."""
+        """Points of the page that `points` [N, 2] of the picture show."""
         return _through(self.plane, points) + self.aside(points)
 
     def seen(self, points: np.ndarray) -> np.ndarray:
-        """Places in the picture where `points` [N, 2] of the page are seen."""
+        """Points of the picture that show `points` [N, 2] of the page."""
         back = np.linalg.inv(self.plane)
         out = _through(back, points)
         for _ in range(4):

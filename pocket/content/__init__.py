@@ -1,1 +1,1 @@
-"""What documents are about: words, numbers, topics, tables, charts. Nothing here is drawn."""
+"""The contents of documents: words, numbers, topics, tables, charts. Nothing here is drawn."""

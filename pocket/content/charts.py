@@ -1,4 +1,5 @@
-"""What charts show: series of values over categories, of no subject or of one from the topics."""
+"""The contents of charts: series of values over categories, of no subject or of one from the
+topics."""
 
 import math
 import random
@@ -91,16 +92,16 @@ def _spread(rng: random.Random, n: int, top: float) -> list[float]:
 
 
 def ranked(row: list[float], shown: bool) -> tuple[list[int], bool, bool]:
-    """Which values of a row are the lowest and the highest, and whether that can be told.
+    """The order of a row's values, and whether the lowest and the highest are clear.
 
     Args:
         row: One value a category.
-        shown: Whether the figures are printed. Where they are not, 2.5 % of the greatest must lie
-            between two values.
+        shown: Whether the figures are printed. Where they are not, two values must differ by 2.5 %
+            of the greatest.
 
     Returns:
-        The places from the lowest value to the highest; whether the lowest can be told; whether the
-        highest can.
+        The indices from the lowest value to the highest; whether the lowest is clear; whether the
+        highest is.
     """
     order = sorted(range(len(row)), key=row.__getitem__)
     gap = 0.0 if shown else 0.025 * max(map(abs, row))
@@ -116,7 +117,7 @@ def nice_step(top: float, ticks: int) -> float:
 
 
 def chart_maker(about: Mapping[str, Any]) -> ChartMaker:
-    """What makes the data of a chart about this, in place of `make_data`."""
+    """A function that makes the data of a chart about this, used instead of `make_data`."""
 
     def make(
         rng: random.Random,

@@ -1,4 +1,4 @@
-"""What is written by rule and not by spelling: codes, dates, times, numbers, addresses, files.
+"""Text that follows rules: codes, dates, times, numbers, addresses, files.
 
 Every notation is drawn from parts, so that no list of usual forms can stand in for reading.
 """

@@ -1,4 +1,4 @@
-"""What dashboards show: figures with a unit, counts, states, and things that have several."""
+"""Contents of dashboards: figures with a unit, counts, states, and things that have several."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def _short(rng: random.Random, value: float) -> str:
 
 
 def count(rng: random.Random) -> str:
-    """How many."""
+    """A count."""
     r = rng.random()
     if r < 0.3:
         return str(rng.randint(0, 20))
@@ -31,7 +31,7 @@ def count(rng: random.Random) -> str:
 
 
 def amount(rng: random.Random) -> str:
-    """How much money."""
+    """An amount of money."""
     sign, value = rng.choice("$ $ € € £ ¥ kr CHF".split()), 10 ** rng.uniform(0, 4.5)
     text = f"{value:,.{rng.choice((0, 2, 2, 2))}f}"
     if rng.random() < 0.1:
@@ -176,7 +176,7 @@ def figures(rng: random.Random, n: int) -> list[Figure]:
 
 
 def thing(rng: random.Random) -> str:
-    """What a card is about: a disk, a host, a place, a person."""
+    """The subject of a card: a disk, a host, a town, a person."""
     return rng.choice((
         lambda: f"Line {rng.randint(1, 40)}", lambda: formats.host(rng),
         lambda: program_output.short(rng),

@@ -1,4 +1,4 @@
-"""What programs print in columns of spaces: headings, cells, commands and summaries, all drawn."""
+"""Output of programs in columns of spaces: random headings, cells, commands and summaries."""
 
 import random
 import string
@@ -88,7 +88,7 @@ def _bytes(rng: random.Random) -> Make:
 
 
 def _span(rng: random.Random) -> Make:
-    """How long ago or for how long: 5d, 12m, 3d4h, 2 days ago."""
+    """An age or duration: 5d, 12m, 3d4h, 2 days ago."""
     r = rng.random()
     if r < 0.4:
         return lambda r: f"{r.randint(1, 400)}{r.choice('dhms')}"
@@ -121,7 +121,7 @@ def _version(rng: random.Random) -> str:
 
 
 def _few(*choices: str) -> Callable[[random.Random], Make]:
-    """A handful of states, and at times words that nobody foresees."""
+    """A handful of states, and at times random words."""
 
     def scheme(rng: random.Random) -> Make:
         if rng.random() < 0.2:

@@ -193,7 +193,7 @@ def _spice(rng: random.Random, text: str) -> str:
 
 
 def sentence(rng: random.Random, lang: str = "en") -> str:
-    """One sentence of `lang`, of words that nobody can foresee."""
+    """One sentence of `lang`, of random words."""
     if lang == "en" and rng.random() < 0.55:
         text = _clause(rng)
         if rng.random() < 0.35:

@@ -40,7 +40,7 @@ NUMBERED: Final = (
 
 @dataclass(frozen=True)
 class Shop:
-    """A shop: its name, which may take two lines, and what stands below it."""
+    """A shop: its name, which may take two lines, and the lines below it."""
 
     name: str
     lines: tuple[str, ...]  # the name, as broken
@@ -52,7 +52,7 @@ class Shop:
 
 @dataclass(frozen=True)
 class Notation:
-    """How a till writes amounts and dates."""
+    """A till's formats of amounts and dates."""
 
     sign: str  # of the currency; may be nothing
     joint: str  # between sign and figure
@@ -130,7 +130,7 @@ def notation(rng: random.Random) -> Notation:
 
 
 def case(rng: random.Random) -> Callable[[str], str]:
-    """How a till writes words: mostly in capitals."""
+    """A till's style of words: mostly in capitals."""
     return rng.choices((str.upper, str.title, str), (6, 3, 1))[0]
 
 

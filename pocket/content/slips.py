@@ -13,7 +13,7 @@ GAP: Final = 2.0  # characters between two cells of a line, at least
 
 @dataclass(frozen=True)
 class Cell:
-    """A text on a line: where it stands, as a share of the line's width, and which end is there."""
+    """A text on a line: its position, as a share of the line's width, and which end is there."""
 
     text: str
     place: float = 0.0
@@ -42,7 +42,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        """What is read of it."""
+        """Its text."""
         return " ".join(cell.text for cell in self.cells)
 
     @property

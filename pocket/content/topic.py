@@ -61,7 +61,7 @@ LANGUAGES: Final = (
 COLOURS: Final = (
     "red blue green black white yellow orange purple brown grey silver navy pink".split()
 )
-SPECIAL: Final = ("money", "rank")  # alike through a document: one currency, places in order
+SPECIAL: Final = ("money", "rank")  # consistent in a document: one currency, ranks in order
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +155,7 @@ def topics(held: bool = False) -> tuple[Mapping[str, Any], ...]:
 
 @lru_cache(maxsize=1)
 def charts() -> tuple[Mapping[str, Any], ...]:
-    """What charts are about."""
+    """Subjects of charts."""
     path = Path(__file__).with_name("topics") / "charts.toml"
     return tuple(tomllib.loads(path.read_text(encoding="utf-8"))["chart"])
 

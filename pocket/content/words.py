@@ -1,4 +1,4 @@
-"""Text for documents: names, products, places, amounts, dates and sentences in ten languages.
+"""Text for documents: names, products, towns, amounts, dates and sentences in ten languages.
 
 Most of it is drawn from a long word list or invented on the spot (syllables, codes, amounts), so
 that a model cannot answer from memory and has to read.
@@ -230,7 +230,7 @@ def label(rng: random.Random) -> str:
 
 
 def labels(rng: random.Random, n: int) -> list[str]:
-    """`n` different category names, often of one sort: months, years, places."""
+    """`n` different category names, often of one sort: months, years, towns."""
     r = rng.random()
     if r < 0.12:
         start = rng.randint(0, 11)

@@ -1,1 +1,1 @@
-"""How well the pocket models read: measured splits, and the suites that the library asks."""
+"""Measures of the pocket models' reading: measured splits, and the library's suites."""

@@ -33,7 +33,7 @@ ASSETS: Final = Path(__file__).parents[2] / "assets"
 
 @dataclass(frozen=True)
 class Family:
-    """How one of the two pockets is measured."""
+    """The measurement of one of the two pockets."""
 
     folder: Path  # of its weights
     model: Any  # the transformers class

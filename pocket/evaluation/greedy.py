@@ -21,7 +21,7 @@ def prompts(questions: list[str], image_tokens: int, device: torch.device) -> to
 
 
 def greedy(model: Any, ids: torch.Tensor, max_new: int, **seen: Any) -> list[tuple[str, float]]:
-    """What `model.generate` answers to prompts, up to the end of each answer.
+    """Answers of `model.generate` to prompts, up to the end of each answer.
 
     Args:
         model: One of transformers' classes.

@@ -44,7 +44,7 @@ def answer(
 
 
 def pixel_values(images: list[np.ndarray], side: int) -> tuple[Tensor, int]:
-    """What the stock processor makes of images of one size, [B, tiles, 3, side, side]; N of one."""
+    """The stock processor's result for images of one size, [B, tiles, 3, side, side]; N of one."""
     height, width = images[0].shape[:2]
     plan = tiling(width, height, side)
     made = [views(Image.fromarray(image), plan) for image in images]

@@ -1,4 +1,4 @@
-"""How much of what was asked a pocket model answered right, and how sure it was.
+"""Accuracy and confidence of a pocket model's answers.
 
 Exact match with 95 % Wilson intervals by kind, size and renderer, the error rate of transcriptions
 (edit distance over length), and whether the model's confidence tells right from wrong.

@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered, how surely, and whether it is right."""
+    """An answer, its confidence, and whether it is right."""
 
     asked: Asked
     text: str
@@ -116,7 +116,7 @@ def is_right(asked: Asked, answer: str) -> bool:
 
 
 def answers(engine: Engine, questions: list[Asked], settings: Settings) -> Iterator[Answer]:
-    """What the engine answers to each."""
+    """The engine's answers."""
     for asked in questions:
         request = make_request(open_image(asked.picture), asked.question, LONGEST)
         text, sure = "", 0.0

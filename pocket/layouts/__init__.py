@@ -1,1 +1,1 @@
-"""How contents are drawn: by Pillow, by a browser, by matplotlib and by plotly.js."""
+"""Drawing of contents: by Pillow, by a browser, by matplotlib and by plotly.js."""

@@ -78,7 +78,7 @@ class Face:
         return sum(self.advances(text))
 
     def mask(self, text: str) -> tuple[Image.Image, int, int]:
-        """What Pillow draws for one line, from characters it has drawn before: mask, left, top.
+        """Pillow's drawing of one line, from characters it has drawn before: mask, left, top.
 
         Advances are whole pixels and there is no kerning, so a line is its characters side by
         side; kept, they cost a tenth of hinting and filling their outlines again.

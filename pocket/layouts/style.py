@@ -1,4 +1,4 @@
-"""What every layout starts from: size, theme, language and fonts, drawn from one seed."""
+"""The style of every layout: size, theme, language and fonts, drawn from one seed."""
 
 import random
 from dataclasses import dataclass

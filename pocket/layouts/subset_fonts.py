@@ -1,6 +1,6 @@
 """Cut free fonts down to Latin letters and rename them, as their licences ask of modified copies.
 
-`python -m pocket.layouts.subset_fonts SOURCE_FOLDER` looks for the files listed in `PICKED`
+`python -m pocket.layouts.subset_fonts SOURCE_FOLDER` searches for the files listed in `PICKED`
 below SOURCE_FOLDER (Debian's font packages unpacked there) and writes `assets/fonts`.
 Needs fontTools; nothing else in the project does.
 """

@@ -1,4 +1,4 @@
-"""What the training forwards are given: one step's pictures, text and glyph targets."""
+"""The input of the training forwards: one step's pictures, text and glyph targets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

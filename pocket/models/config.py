@@ -109,10 +109,10 @@ def export(
     Args:
         model: What to write; its weights become bfloat16.
         folder: Where to.
-        preprocessor: What the processor is told.
+        preprocessor: The processor's settings.
         matrices: Of what type to store matrices. Float8 (e4m3fn) is stored unscaled:
-            `from_pretrained` casts what it reads to the configuration's bfloat16, so whoever loads
-            them sees no more than rounded weights.
+            `from_pretrained` casts them to the configuration's bfloat16, so loading only rounds
+            the weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors*"):
@@ -143,7 +143,7 @@ def save_model(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
 
 
 def preprocessor() -> dict[str, Any]:
-    """What the stock Qwen2-VL image processors are to do."""
+    """The settings of the stock Qwen2-VL image processors."""
     return {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",

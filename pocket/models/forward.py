@@ -201,7 +201,7 @@ def apart(text: Tensor, angles: Tensor, before: int) -> tuple[Tensor, Tensor]:
     Args:
         text: [B, T], turns that all begin with the image's end.
         angles: [L, d] of one conversation.
-        before: Tokens before the text; every turn stands right after them.
+        before: Tokens before the text; every turn comes right after them.
     """
     turns, places = turn_places(text)
     own = (angles[:before].expand(len(text), -1, -1), angles[before:][places])

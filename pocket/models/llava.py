@@ -27,7 +27,8 @@ def llava_config(
     heads: int = 4,
     side: int = SIDE,
 ) -> LlavaNextConfig:
-    """What a training grows smaller weights to; smaller arguments give a quick one for tests.
+    """The shape that a training grows smaller weights to; smaller arguments give a quick one for
+    tests.
 
     Heads of the decoder are 128 wide, as in the 7B and 8B models, whatever its hidden size. Of 18
     million parameters most are the decoder's: with 5 layers the tower's glyphs were read (.96 of an
@@ -88,7 +89,7 @@ def save_llava(model: LlavaNextForConditionalGeneration, folder: Path) -> None:
 
 
 def _preprocessor(config: LlavaNextConfig) -> dict[str, Any]:
-    """What the stock LLaVA-NeXT image processors are to do."""
+    """The settings of the stock LLaVA-NeXT image processors."""
     side = config.vision_config.image_size
     return {
         "image_processor_type": "LlavaNextImageProcessor",

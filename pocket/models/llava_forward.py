@@ -73,15 +73,15 @@ Angles = tuple[Tensor, Tensor]  # cosines and sines
 def told_loss(
     text: Tensor, seen: Tensor, at: Angles, by: Angles, p: tuple[Tensor, ...], batch: Angles
 ) -> Tensor:
-    """Weighted cross-entropy, over the visual tokens, of where one head looks.
+    """Weighted cross-entropy of one head's attention over the visual tokens.
 
     Args:
-        text: What enters the head's layer, of the text [B, T, D].
+        text: The input of the head's layer, of the text [B, T, D].
         seen: ... and of the visual tokens [B, N, D].
         at: Angles [T, d] or [B * T, d] of the text.
         by: Angles [N, d] of the visual tokens.
         p: The layer's norm and the head's projections to queries and Keys [d, D].
-        batch: Places [B, T], the visual token to be looked at or -1, and weights [B, T].
+        batch: Targets [B, T], the visual token to attend to or -1, and weights [B, T].
     """
     norm, q_w, k_w = p
     places, weights = batch
@@ -140,7 +140,8 @@ class TileForward:
         return features, torch.cat((y, newline), 1)[:, batch.order]
 
     def read(self, seen: Tensor, batch: TileBatch) -> tuple[Tensor, Tensor]:
-        """Hidden states [B, T, D] of the text after the visual tokens; told places' loss."""
+        """Hidden states [B, T, D] of the text after the visual tokens; loss of the attention
+        target."""
         language, text = self.model.model.language_model, batch.text
         config, embed = language.config, language.embed_tokens.weight
         start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
@@ -167,7 +168,7 @@ class TileForward:
     def losses(
         self, batch: TileBatch, head: torch.nn.Linear, up: float = 4.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Answer loss, glyph loss and told places' loss of `batch`."""
+        """Answer loss, glyph loss and attention-target loss of `batch`."""
         features, seen = self.see(batch)
         x, told = self.read(seen, batch)
         language = self.model.model.language_model
@@ -189,7 +190,7 @@ class TileForward:
 
 
 def told_layer(layers: int) -> int:
-    """The layer whose first head is told where to look: where the shipped five learned to."""
+    """The layer whose first head is trained to attend to the target token."""
     return layers * 2 // 3
 
 

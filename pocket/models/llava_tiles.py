@@ -23,7 +23,7 @@ READABLE: Final = 0.72  # a base view scaled down further than this teaches no g
 
 @dataclass(frozen=True)
 class Tiling:
-    """How pictures of one size are tiled.
+    """The tiling of pictures of one size.
 
     Attributes:
         rows: Tiles of the grid, downwards.
@@ -52,7 +52,7 @@ class Tiling:
 
     @property
     def base_scale(self) -> float:
-        """How far the base view is scaled, along the axis that loses more."""
+        """The scale of the base view, along the axis that loses more."""
         return self.side / max(self.original)
 
 
@@ -86,7 +86,7 @@ def join(base: Tensor, grid: Tensor, plan: Tiling) -> Tensor:
 
 
 def order(plan: Tiling) -> Tensor:
-    """Which feature stands at each visual token, int64 [N]: tile * patches + patch, newline: -1.
+    """The feature of each visual token, int64 [N]: tile * patches + patch, newline: -1.
 
     Found by letting the model's own packing (unpadding, newlines) sort the features' numbers.
     """

@@ -60,12 +60,12 @@ def decode(ids: list[int]) -> str:
 
 
 def prefix() -> list[int]:
-    """What comes before the visual tokens of a conversation."""
+    """The text before the visual tokens of a conversation."""
     return [IM_START, *encode("user\n"), VISION_START]
 
 
 def question_ids(question: str, first: bool) -> list[int]:
-    """What stands between the visual tokens (or the last answer) and the answer."""
+    """The tokens between the visual tokens (or the last answer) and the answer."""
     head = [VISION_END] if first else [*encode("\n"), IM_START, *encode("user\n")]
     return [*head, *encode(question), IM_END, *encode("\n"), IM_START, *encode("assistant\n")]
 

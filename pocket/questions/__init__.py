@@ -1,1 +1,1 @@
-"""What is asked about a document, and in which words."""
+"""The questions about a document, and their wordings."""

@@ -74,7 +74,7 @@ def _value(rng: random.Random, data: ChartData) -> Question:
 
 
 def _legend(rng: random.Random, data: ChartData, coloured: bool) -> list[Question]:
-    """How many series there are, which, and in which colours."""
+    """Questions for the number of series, their names, and their colours."""
     s, names = rng.randrange(len(data.series)), data.series
     out = [ask(rng, "count", str(len(names)), n=rng.choice(("series", "legend entries")))]
     out.append(ask(rng, "legend", ", ".join(names), kind="list"))

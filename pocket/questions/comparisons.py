@@ -70,7 +70,7 @@ def comparisons(rng: random.Random, text: str) -> list[Question]:
             out += _ends(rng, names, hours, slots)
         elif figures is not None:
             out += _pair(rng, names, figures, ("more", "less"), slots)
-            out += _beyond(rng, figures, column, slots)
+            out += _above(rng, figures, column, slots)
         else:
             out += _alike(rng, names, column, slots)
     return out
@@ -117,10 +117,10 @@ def _ends(
     return out
 
 
-def _beyond(
+def _above(
     rng: random.Random, values: list[float], column: list[str], slots: dict[str, str]
 ) -> list[Question]:
-    """How many rows are above one of the figures."""
+    """The number of rows above one of the figures."""
     if not 3 <= len(values) <= MOST:
         return []
     at = rng.randrange(len(values))

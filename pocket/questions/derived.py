@@ -1,10 +1,9 @@
-"""More questions for training, from what a document's own questions already say about it.
+"""More questions for training, derived from a document's own questions and answers.
 
-A transcription holds the whole content: tables give comparisons whose answer is a name, fields give
-questions in other words than the printed ones, and both show what is nearly there, but is not.
-Where rows or cards have figures, some are to be sorted: to find the greatest of many is what a
-model of this size is worst at, and an order says of each figure where it stands. Stored pages gain
-as drawn ones do.
+A transcription has the complete content. Tables give comparisons whose answer is a name; fields
+give questions in other words than the printed ones, and questions for values that are not there.
+Rows or cards with figures give sorting questions: a model of this size is worst at finding the
+greatest of many, and a sorted list trains every rank. Stored pages get them, too.
 """
 
 import os
@@ -80,7 +79,7 @@ NUMBER: Final = re.compile(r"(\D*?)([-+−]?)(\d[\d.,' ]*?)(\D*)")
 WHOLE: Final = re.compile(r"\d+|\d{1,3}(?:[.,' ]\d{3})+")
 WHOLLY: Final = frozenset(form.lower().rstrip(".?") for form in FORMS["page"])
 LINED: Final = 0.85  # share of plain lines that are not asked for as a page would be
-SHORT: Final = 12  # characters of a wording that stands within others, too
+SHORT: Final = 12  # characters of a wording that is part of others, too
 MARKED: Final = re.compile(r"\n\n|^(#|\|)", re.MULTILINE)
 SHARE: Final = 0.7  # of the documents get such questions
 RANKED: Final = 3, 10  # rows, at least and at most, that are asked for in their order
@@ -194,7 +193,7 @@ def from_table(rng: random.Random, text: str) -> list[Question]:
 
 
 def called(head: str, otherwise: str) -> tuple[str, str]:
-    """What a row is called by its column's head, one and many of them."""
+    """The name of a row by its column's head, singular and plural."""
     one = head.lower() if head.isalpha() else otherwise
     return one, re.sub(r"(?<![aeiou])y$", "ie", one) + "s"
 

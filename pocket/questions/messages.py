@@ -7,7 +7,7 @@ from pocket.questions.templates import worded
 
 
 def message_questions(rng: random.Random, name: str, when: str, said: str) -> list[Question]:
-    """What somebody wrote, and when."""
+    """The text of a message, and its time."""
     what = (f"What does {name} write?", f"message from {name}?", f"What did {name} say?")
     times = (f"When did {name} write?", f"time of {name}'s message?")
     return [worded(rng, "find", said, *what), worded(rng, "find", when, *times)]

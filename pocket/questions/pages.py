@@ -8,7 +8,7 @@ from pocket.questions.templates import ORDINALS, absent, ask, yes_no
 
 
 def _places(rng: random.Random, prose: list[str], bullets: list[str]) -> list[Question]:
-    """Questions that find a paragraph or an item by what stands before it or at its start."""
+    """Questions that find a paragraph or an item by the text before it or at its start."""
     out = list[Question]()
     if 2 <= len(prose) <= 9:
         out.append(ask(rng, "count", str(len(prose)), n="paragraphs"))

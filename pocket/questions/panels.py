@@ -72,7 +72,7 @@ def put(rng: random.Random, form: str, answer: str, **slots: str) -> Question:
 
 
 def of_figure(rng: random.Random, label: str, value: str, sort: str) -> Question:
-    """What a labelled figure is."""
+    """Questions for a labelled figure."""
     return put(rng, sort if rng.random() < 0.6 else "any", value, f=label)
 
 

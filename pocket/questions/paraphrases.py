@@ -1,4 +1,4 @@
-"""More ways to ask, for documents that only training sees: how people type what they want to know.
+"""More wordings of questions, as people type them, for documents of training only.
 
 The wordings of `questions` also ask the documents that measure the model, and stay as they are.
 """
@@ -103,7 +103,7 @@ SWAPS: Final = (
 
 
 def put(rng: random.Random, form: str, answer: str, kind: str, **slots: str) -> Question:
-    """A question of one of the forms above, as somebody might type it."""
+    """A question of one of the forms above, as people type it."""
     return Question(kind, careless(rng, rng.choice(ASKED[form]).format(**slots)), answer)
 
 

@@ -41,13 +41,13 @@ def _name(rng: random.Random, column: Column) -> str:
 
 
 def _noun(column: Column) -> str:
-    """What a row is called, by the column that names it."""
+    """The name of a row, by the column that names it."""
     known = column.head.lower() in column.kind.heads.lower().split("|")
     return column.kind.called[0] if known else column.head.lower()
 
 
 def cell_questions(rng: random.Random, columns: list[Column], key: int) -> list[Question]:
-    """What a row has in a column, which row has it, and columns that are not there."""
+    """Questions for a row's value in a column, for the row of a value, and for missing columns."""
     names, out, noun = columns[key].cells, list[Question](), _noun(columns[key])
     rest = [c for i, c in enumerate(columns) if i != key]
     for _ in range(8):

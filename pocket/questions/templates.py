@@ -1,7 +1,7 @@
 """Question templates: how people ask, at times carelessly."""
 
 import random
-from typing import Final
+from typing import Final, Protocol
 
 from pocket.document import Question
 
@@ -244,12 +244,33 @@ ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seve
 
 
 def ask(rng: random.Random, form: str, answer: str, kind: str = "", **slots: str) -> Question:
-    """A question of `form` with `slots` filled in, as somebody might type it."""
+    """A question of `form` with `slots` filled in, as people type it."""
     text = rng.choice(FORMS[form]).format(**slots)
     natural = NATURAL.get(slots.get("f", "").lower().rstrip(".")) if form == "field" else None
     if natural and rng.random() < 0.4:
         text = rng.choice(natural)
     return Question(kind or form, careless(rng, text), answer)
+
+
+class HasQuestions(Protocol):
+    """A page in the making."""
+
+    questions: list[Question]
+
+
+def pose(rng: random.Random, page: HasQuestions, kind: str, answer: str, *forms: str) -> None:
+    """Add a question of one of `forms` to a page."""
+    page.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
+
+
+class Asking(HasQuestions, Protocol):
+    """A page in the making with random numbers of its own."""
+
+    rng: random.Random
+
+    def ask(self, kind: str, answer: str, *forms: str) -> None:
+        """Add a question in one of `forms`."""
+        pose(self.rng, self, kind, answer, *forms)
 
 
 def yes_no(rng: random.Random, form: str, truth: bool, **slots: str) -> Question:
@@ -300,5 +321,5 @@ def typo(rng: random.Random, text: str) -> str:
 
 
 def typed(rng: random.Random, text: str, answer: str, kind: str = "fact") -> Question:
-    """A question as somebody types it, at times carelessly."""
+    """A question as people type it, at times carelessly."""
     return Question(kind, careless(rng, text), answer)

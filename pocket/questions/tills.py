@@ -1,4 +1,4 @@
-"""What people ask about a receipt, by what each of its lines is."""
+"""Questions about a receipt, by the kinds of its lines."""
 
 import random
 from typing import Final

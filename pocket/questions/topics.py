@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def texts(self) -> list[str]:
-        """What is written below the title, line by line."""
+        """The lines below the title."""
         return [fact.text for fact in self.facts] + self.lines
 
 
@@ -108,7 +108,7 @@ def _known(text: str, known: Mapping[str, str]) -> bool:
 
 
 def _write(fill: Filler, fact: Mapping[str, Any], value: str, layout: str) -> Fact:
-    """How the document says it: a label is what pairs want, a sentence what prose wants."""
+    """The document's wording: pairs take a label, prose takes a sentence."""
     says = list(fact["say"])
     labelled = [s for s in says if LABELLED.match(s)]
     spoken = [s for s in says if s.endswith((".", "!", "?"))]

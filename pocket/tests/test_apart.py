@@ -1,4 +1,4 @@
-"""The pocket's training stands apart: the library does without it, and its commands are few."""
+"""The library does not need the pocket's training, and its commands are few."""
 
 import ast
 import importlib

@@ -204,7 +204,7 @@ def test_rankings_are_in_the_order_of_their_figures() -> None:
 
 
 def asked_for(text: str, answer: str) -> list[str]:
-    """How a transcription is asked for in forty documents to train on."""
+    """The questions for a transcription in forty documents of training."""
     question = Question("transcribe", text, answer)
     return [derived.revised(random.Random(seed), [question])[0].text.lower() for seed in range(40)]
 

@@ -115,7 +115,7 @@ def _apart(one: Image.Image, other: Image.Image) -> np.ndarray:
 
 
 def test_glyphs_follow_a_fast_photograph_as_they_follow_a_careful_one() -> None:
-    """The same damage, but for rounding, and the same places."""
+    """The same damage, but for rounding, and the same positions."""
     for seed in range(24):
         careful, fast = (
             degrade(random.Random(seed), make_document(seed, 448, 448, severity=0), fast=fast)

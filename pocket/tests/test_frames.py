@@ -1,4 +1,5 @@
-"""What stands around a page: its questions are answered by it, those it makes unclear are gone."""
+"""Frames around a page: they answer their own questions, and questions they make unclear are
+removed."""
 
 import html
 import random

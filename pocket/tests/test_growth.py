@@ -15,7 +15,7 @@ from pocket.training.growth import OUTPUTS, grown, places
 
 @torch.no_grad()
 def _logits(model: Qwen2_5_VLForConditionalGeneration) -> torch.Tensor:
-    """What ``model`` makes of one noisy picture and one question."""
+    """The result of ``model`` for one noisy picture and one question."""
     pixels = torch.randn(64, 1176, generator=torch.Generator().manual_seed(5))
     question = tokenizer.question_ids("title?", first=True)
     ids = torch.tensor([tokenizer.prefix() + [tokenizer.IMAGE_PAD] * 16 + question])

@@ -1,4 +1,4 @@
-"""What measures the pockets is drawn as ever, whatever training has learned to draw since."""
+"""Measured splits are drawn as before, through all changes to the training mixture."""
 
 import hashlib
 import random

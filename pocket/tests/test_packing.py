@@ -1,4 +1,5 @@
-"""What training asks: shares of kinds, few unanswerables, first turns like those of a visitor."""
+"""Questions of training: shares of kinds, few unanswerables, first turns like those of a
+visitor."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Paper, screens and places as they are met: glyphs stay on ink, the mixture is whole."""
+"""Photographed paper, screens and streets: glyphs stay on ink, the mixture is complete."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Small print in columns, letters sent by whoever stands anywhere, comparisons; what is unseen."""
+"""Small print in columns, letters with senders anywhere, comparisons; unseen kinds."""
 
 import random
 
@@ -120,7 +120,7 @@ def test_comparisons_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def families(printers: dict[str, float]) -> set[str]:
-    """What some printers set their lines in."""
+    """The fonts of some printers."""
     slugs = [slug for name in printers for pair in paper_strips.PRINTERS[name] for slug in pair]
     return {family(slug) for slug in slugs}
 

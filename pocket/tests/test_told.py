@@ -1,4 +1,4 @@
-"""Told places: the visual token that is said to show a byte of an answer does show it."""
+"""Attention targets: the visual token labelled as showing a byte of an answer does show it."""
 
 import random
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_what_is_not_printed_or_not_once_is_not_told() -> None:
 
 @pytest.mark.parametrize("size", [(112, 112), (196, 112), (224, 140), (448, 392)])
 def test_a_told_token_shows_the_glyph(size: tuple[int, int]) -> None:
-    """A dot where the glyph is: of the tiles, the told token changes most, or nearly."""
+    """A dot where the glyph is: of the tiles, the target token changes most, or nearly."""
     plan = tiling(*size, SMALL)
     packing, patches = order(plan), (SMALL // PATCH) ** 2
     shown = token_of(packing, plan.tiles * patches)

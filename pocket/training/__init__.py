@@ -1,1 +1,1 @@
-"""How the pocket models are trained."""
+"""The training of the pocket models."""

@@ -1,8 +1,8 @@
-"""Told places: which visual token shows each byte of an answer that is read off the picture.
+"""Attention targets: the visual token that shows each byte of an answer.
 
-The second pocket reads what it has found: with its first weights 96 % of an answer's bytes were
-right once the first was given, and 47 % of first bytes. What it lacks is where to look, which a
-page of tiles in a row of tokens does not say. The drawing code knows, so training does.
+The second pocket reads an answer once it has found it: with its first weights 96 % of an answer's
+bytes were right once the first was given, but only 47 % of first bytes. It has to learn where to
+attend, since tiles in a row of tokens do not show their layout. The drawing code has the positions.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from pocket.document import Document
 from pocket.glyphs import GLYPHS
 
 THOUGHT: Final = frozenset({"yes_no", "count", "absent", "kind"})  # answers that nothing shows
-LEAST: Final = 2  # glyphs of what is looked for: single ones stand anywhere
+LEAST: Final = 2  # glyphs of a searched text: single ones occur anywhere
 WORD: Final = 3  # ... and of a word of an answer that is not printed in one piece
 
 
@@ -43,7 +43,7 @@ def told_places(labels: np.ndarray, document: Document, tokens: np.ndarray) -> n
 
 
 def answers(labels: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Where each answer begins in `labels`, and the answer."""
+    """The start of each answer in `labels`, and the answer."""
     counted = np.concatenate(([False], labels >= 0, [False])).astype(np.int8)
     edges = np.diff(counted)
     for begin, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):

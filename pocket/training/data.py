@@ -32,7 +32,7 @@ EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What all batches of a run have in common.
+    """The common settings of all batches of a run.
 
     Attributes:
         seed: The run's.
@@ -53,7 +53,7 @@ class BatchOptions:
     largest: int = USUAL
 
     def orders(self, first: random.Random, index: int) -> list[random.Random]:
-        """What draws the order of the questions, use by use, in batch `index`."""
+        """The generator of the order of the questions, use by use, in batch `index`."""
         later = (random.Random(f"echo/{self.seed}/{index}/{k}") for k in range(1, self.echo))
         return [first, *later]
 
@@ -145,7 +145,7 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
 def curriculum(
     rng: random.Random, progress: float, largest: int = USUAL
 ) -> tuple[Size, Size, tuple[str, ...] | None]:
-    """What the next batch is made of. Later on small documents are scaled up, as when served.
+    """The contents of the next batch. Later on small documents are scaled up, as when served.
 
     Args:
         rng: Says which.
@@ -215,7 +215,7 @@ class Stream(IterableDataset):
 def loader(
     make: Callable[..., Any], start: int, rank: int, world: int, workers: int
 ) -> tuple[DataLoader, Any]:
-    """What loads a run's batches in worker processes.
+    """The loader of a run's batches in worker processes.
 
     Args:
         make: `make_batch` or its like, to be called with index, progress and world.

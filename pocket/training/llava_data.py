@@ -37,7 +37,8 @@ def batch_size(length: int, cost: int) -> int:
 
 
 def pick_renderer(rng: random.Random, width: int, height: int) -> tuple[str, ...]:
-    """What draws the next document: by the registry's weights, not by the first pocket's needs.
+    """The renderer of the next document: by the registry's weights, not by the first pocket's
+    needs.
 
     That pocket's mixture is a quarter of long receipts, whose type is lost on tiles of this size.
     """
@@ -105,7 +106,7 @@ def token_of(packing: torch.Tensor, features: int) -> np.ndarray:
     """The visual token that shows each feature, int64 [features + 1]: -1 if none, or of none."""
     shown = np.full(features + 1, -1, np.int64)
     shown[packing.numpy()] = np.arange(len(packing))
-    shown[-1] = -1  # where the row ends stood
+    shown[-1] = -1  # the entry of the row ends
     return shown
 
 

@@ -34,10 +34,10 @@ class TileTrainer(Trainer):
         return build_llava(config, args.seed)
 
     def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """What an update lowers: the first pocket's losses and that of told places."""
+        """The loss of an update: the first pocket's losses and that of attention targets."""
         return super().total(losses[:2]) + self.args.told_weight * losses[2]
 
     def maker(self) -> Callable[..., Any]:
-        """What makes a batch of (index, progress, world)."""
+        """A function from (index, progress, world) to a batch."""
         side = self.model.config.vision_config.image_size
         return partial(make_tiles, self.batch_options(), side)

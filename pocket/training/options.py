@@ -29,7 +29,9 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--warm-up", type=int, default=150)
     p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
-    p.add_argument("--told-weight", type=float, default=0.3, help="of told places (llava_next)")
+    p.add_argument(
+        "--told-weight", type=float, default=0.3, help="of attention targets (llava_next)"
+    )
     p.add_argument("--adamw", action="store_true", help="AdamW for the matrices, too")
     p.add_argument("--workers", type=int, default=spare_cores(), help="loaders of all ranks")
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")

@@ -1,7 +1,7 @@
-"""What a picture is asked in one sequence: which questions, in which order, how much each counts.
+"""The questions of a picture in one training sequence: their choice, order and weights.
 
-Whoever uses the model asks a picture one thing first, so the first turn is drawn like the others,
-by need; and an answer that an earlier turn has said is read from text, not from pixels.
+A visitor asks one thing first, so the first turn is drawn like the others, by need; and an answer
+that an earlier turn contains is read from text, not from pixels.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Echoes: a batch's pictures are used again some steps later, with other questions.
+"""Sample reuse: a batch's pictures are used again some steps later, with other questions.
 
 Drawing a picture takes longer than learning from it, and a page holds more questions than one
 sequence has room for.
@@ -27,7 +27,7 @@ def distance(batch_bytes: int, echo: int) -> int:
 def uses(batch: Any) -> list[Any]:
     """The batch once for each packing of its questions: the same pictures, other text.
 
-    Its text, labels, weights (and places) hold one packing of all pictures after the other.
+    Its text, labels, weights (and `places`) have one packing of all pictures after the other.
     """
     names = [n for n in ("text", "labels", "weights", "places") if hasattr(batch, n)]
     packings = (getattr(batch, name).split(len(batch.images)) for name in names)

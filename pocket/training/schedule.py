@@ -1,4 +1,4 @@
-"""How far a training run is, and the learning rate there."""
+"""The progress of a training run, and the learning rate there."""
 
 import argparse
 import time
@@ -12,7 +12,7 @@ class Clock:
         self.step, self.before, self.begun = 0, 0.0, time.monotonic()
         self.link_seconds, self.save_seconds = args.link_minutes * 60, args.save_minutes * 60
         self.saved = self.begun
-        self.agreed: float | None = None  # progress as rank 0 has told it, on several ranks
+        self.agreed: float | None = None  # progress as rank 0 has broadcast it, on several ranks
 
     @property
     def elapsed(self) -> float:
@@ -21,12 +21,13 @@ class Clock:
 
     @property
     def progress(self) -> float:
-        """How far the schedule is: the same on all ranks, or their weights would drift apart."""
+        """The progress of the schedule: the same on all ranks, or their weights would drift
+        apart."""
         return self.own_progress if self.agreed is None else self.agreed
 
     @property
     def own_progress(self) -> float:
-        """How far the schedule is by this process's clock."""
+        """The progress of the schedule by this process's clock."""
         done = self.step / self.steps if self.steps else self.elapsed / self.seconds
         return min(1.0, done)
 

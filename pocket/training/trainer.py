@@ -26,7 +26,7 @@ from pocket.training.optimiser import optimisers
 from pocket.training.sample_reuse import distance, echoed, uses
 from pocket.training.schedule import Clock, rate
 
-AGREE_EVERY: Final = 10  # steps between two looks at the clock by all ranks
+AGREE_EVERY: Final = 10  # steps between two checks of the clock by all ranks
 
 
 class Trainer:
@@ -80,11 +80,11 @@ class Trainer:
         return build_model(config, args.seed)
 
     def maker(self) -> Callable[..., Any]:
-        """What makes a batch of (index, progress, world)."""
+        """A function from (index, progress, world) to a batch."""
         return partial(make_batch, self.batch_options())
 
     def batch_options(self) -> BatchOptions:
-        """What all batches of this run have in common."""
+        """The common settings of all batches of this run."""
         args = self.args
         return BatchOptions(args.seed, args.cost, args.pages, args.echo, args.alone, args.largest)
 
@@ -127,7 +127,7 @@ class Trainer:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def total(self, losses: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """What an update lowers, of the forward's losses."""
+        """The loss of an update, from the forward's losses."""
         answer, glyph = losses
         return answer + self.args.glyph_weight * glyph
 
@@ -252,7 +252,7 @@ class Trainer:
             dist.barrier()
 
     def longest(self, seconds: float) -> float:
-        """The largest over the ranks: whoever waits for its loaders, all wait for."""
+        """The largest over the ranks: all wait for the rank that waits for its loaders."""
         word = torch.tensor(seconds, device=self.device)
         if self.world > 1:
             dist.all_reduce(word, dist.ReduceOp.MAX)

@@ -1,9 +1,9 @@
 """The attention function registered with transformers, and the model's preparation for it.
 
-`Cache.update` sees Keys but no queries, so compression runs here, at the end of each layer's own
-prefill attention: the layer travels on the Key tensor that `update` returned. Only calls that are
-ours (`rotatek.bridge.scope`) come here. All others take the model's own attention, mask and
-outputs.
+`Cache.update` receives Keys but no queries, so compression runs here, at the end of each layer's
+prefill attention: the cache layer travels on the Key tensor that `update` returned. Only calls with
+one of our caches (`rotatek.bridge.scope`) use this code. All others keep the model's own attention,
+mask and outputs.
 """
 
 import inspect
@@ -38,7 +38,7 @@ from rotatek.errors import ModelUnsupported, Stopped
 
 
 class Layer(Protocol):
-    """What may travel on a Key tensor: it knows what to do with its own attention call."""
+    """A cache layer that travels on a Key tensor and computes its own attention call."""
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -59,23 +59,23 @@ class Layer(Protocol):
 
 
 class VisionTap(Protocol):
-    """Looks at one vision module's queries and Keys while an image is encoded."""
+    """Records one vision module's queries and Keys while an image is encoded."""
 
     module: nn.Module
 
     def see(self, query: Tensor, key: Tensor, scale: float) -> None:
-        """Look at one attention call.
+        """Record one attention call.
 
         Args:
             query: [B, H, n, d].
             key: [B, H, n, d].
-            scale: what scores are multiplied by.
+            scale: factor of the scores.
         """
         ...
 
 
 class QueryTap(Protocol):
-    """Looks at the language model's queries while a column answers."""
+    """Records the language model's queries during an answer."""
 
     def see(self, layer: int, query: Tensor) -> None:
         """One attention call: query [B, Hq, T, d]."""
@@ -83,7 +83,7 @@ class QueryTap(Protocol):
 
 
 class StopFlag(Protocol):
-    """A visitor's wish to stop: a `threading.Event`, or what does its work between processes."""
+    """A visitor's wish to stop: a `threading.Event`, or an equivalent between processes."""
 
     def is_set(self) -> bool:
         """Whether to stop."""
@@ -94,7 +94,7 @@ class StopFlag(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget it, once nobody reads it any more."""
+        """Reset the flag once no reader needs it."""
         ...
 
 
@@ -134,7 +134,7 @@ def stoppable(
 ) -> Iterator[None]:
     """Let every attention call in this context begin with `pause`.
 
-    A prefill is one call for its caller; its layers are the places where it can end early.
+    A prefill is one call for its caller; it can end early only between two layers.
 
     Args:
         stop: ends the work at the next pause.
@@ -163,7 +163,7 @@ def pause() -> None:
 
 
 def is_watched() -> bool:
-    """Whether somebody looks at the queries of this context."""
+    """Whether the queries of this context are recorded."""
     return _QUERIES.get() is not None
 
 
@@ -192,8 +192,8 @@ def rotatek_attention(
         key: [B, Hkv, n, d]; where a layer travels on it (`tag`), that layer attends.
         value: [B, Hkv, n, d].
         attention_mask: as the model's own attention takes it.
-        scaling: what scores are multiplied by; 1 / sqrt(d) by default.
-        segments: of a vision tower's call, where it is made for several sequences at once.
+        scaling: factor of the scores; 1 / sqrt(d) by default.
+        segments: of a vision tower's call for several sequences at once.
         **kwargs: passed on to the model's own attention.
 
     Returns:
@@ -231,7 +231,7 @@ def rotatek_attention(
 
 
 def _own_attention(module: nn.Module) -> Callable[..., Any]:
-    """What a module would attend by if nothing were ours."""
+    """The attention function that a module would use without our caches."""
     config, call = getattr(module, "config", None), current_call()
     plain = getattr(config, "plain", config)
     chosen = getattr(plain, "_attn_implementation", None)
@@ -243,7 +243,7 @@ def _own_attention(module: nn.Module) -> Callable[..., Any]:
 def _check_arguments(
     module: nn.Module, query: Tensor, scaling: float | None, given: dict[str, Any]
 ) -> None:
-    """Refuse a call whose scores are not those that a compressed layer computes."""
+    """Refuse a call whose scores differ from those that a compressed layer computes."""
     for name in given.keys() & EXTRAS.keys():
         if given[name] is not None:
             raise ModelUnsupported(
@@ -265,12 +265,11 @@ def register() -> None:
 
 
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
-    """Let `model` serve compressed caches; it is as it was for every other use. Safe to repeat.
+    """Let `model` serve compressed caches; all other calls are unchanged. Safe to repeat.
 
-    Lets calls that carry one of our caches attend through `rotatek_attention`, gives each decoder
-    layer stateless hooks through which such a cache narrows the rows of its own forward pass and
-    sees what they hold, lets a vision tower attend to its windows in one call and multiply its
-    patches in these calls, and lets a cache that has a `run` of its own run the model.
+    In calls that carry one of our caches, attention goes through `rotatek_attention`, stateless
+    hooks drop and record rows between decoder layers, a vision tower attends to all its windows in
+    one call and multiplies its patches, and a cache with its own `run` runs the model.
 
     Args:
         model: of transformers, or a wrapper around one, such as PEFT's.
@@ -339,8 +338,8 @@ def _together(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
 
 
 def _enter(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    """A pre-hook of the language model and what is around it: a call that carries one of our caches
-    is ours until `_leave`. The outermost module shows it to the cache."""
+    """A pre-hook of the language model and its wrappers: a call that carries one of our caches
+    is ours until `_leave`. The outermost module passes the call to the cache."""
     cache = cache_among(kwargs)
     if getattr(cache, "attends", False):
         _begin(module, cache, kwargs)
@@ -388,14 +387,14 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
         return
     raise ModelUnsupported(
         f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
-        "through the compressed cache. Leave out `torch.compile` of parts, or use a plain cache."
+        "through the compressed cache. Do not compile parts with `torch.compile`, or use a plain "
+        "cache."
     )
 
 
 def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
-    """A pre-hook of the language model: where rows will be dropped, what it would add to the visual
-    rows behind its first layers (DeepStack) waits in the plan, because only the plan knows which
-    rows are left by then."""
+    """A pre-hook of the language model, for plans that drop rows: moves its additions to visual
+    rows (DeepStack) to the plan, which knows the remaining rows of each layer."""
     plan = getattr(cache_among(kwargs), "plan", None)
     added = kwargs.get("deepstack_visual_embeds")
     if plan is None or not added or not plan.prunes:
@@ -405,7 +404,7 @@ def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> t
 
 
 def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
-    """A hook that adds behind layer `index` what `_keep_additions` has kept for it."""
+    """A hook that adds the additions kept by `_keep_additions` behind layer `index`."""
     plan = getattr(cache_among(kwargs), "plan", None)
     added = None if plan is None else plan.addition(index)
     return None if added is None else out + added.to(out)
@@ -414,8 +413,8 @@ def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out
 def _narrow(
     index: int, window: int | None, module: nn.Module, args: tuple, kwargs: dict[str, Any]
 ) -> tuple | None:
-    """A pre-hook that shows the call's own cache the rows of layer `index`, which sees at most
-    `window` tokens, less those dropped before it."""
+    """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
+    most `window` tokens, less those dropped before it."""
     plan = getattr(cache_among(kwargs), "plan", None)
     if plan is None:
         return None

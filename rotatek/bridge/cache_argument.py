@@ -1,4 +1,5 @@
-"""What a model calls its cache: `cache` from transformers 5.24 on, `past_key_values` before."""
+"""The name of a model's cache argument: `cache` from transformers 5.24 on, `past_key_values`
+before."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,8 +21,8 @@ def with_cache(model: nn.Module, cache: Any) -> dict[str, Any]:
     """The argument that gives a cache to the model: `model.generate(**with_cache(model, cache))`.
 
     Args:
-        model: the one whose forward pass, or `generate`, is called.
-        cache: any.
+        model: its forward pass, or `generate`, is called.
+        cache: any cache.
     """
     return {_name(type(model).forward): cache}
 

@@ -1,8 +1,8 @@
 """Whether a model's attention is one that compressed attention computes, layer by layer.
 
-After the prefill a layer attends through our own kernels: softmax(scale * q K^T) V over its own
-cached tokens, all of them or a window of the newest. Whatever a model adds to that would be left
-out without a word, so it is found here, in the configuration and in the modules themselves.
+After the prefill a layer attends through our kernels: softmax(scale * q K^T) V over its cached
+tokens, all of them or a window of the newest. A model that computes more than that would silently
+give other answers, so it is found here, in the configuration and in the modules, and refused.
 """
 
 import inspect
@@ -50,7 +50,7 @@ def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any
         module: one that `attends`.
         implementation: what its configuration names.
     """
-    for forward in _forwards(module):  # a class of ours may stand before the model's own
+    for forward in _forwards(module):  # one of our classes may come before the model's own
         known, names = forward.__globals__, forward.__code__.co_names
         eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
         if eager is not None:
@@ -89,7 +89,7 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module computes: accelerate may keep its weights somewhere else."""
+    """The device on which a module computes: accelerate may keep its weights somewhere else."""
     device = next(module.parameters()).device
     if device.type != "meta":
         return device
@@ -114,7 +114,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
     """Refuse a model whose attention is not computed here; nothing of it is changed.
 
     Raises:
-        ModelUnsupported: with what it has that compressed attention leaves out.
+        ModelUnsupported: names the feature that compressed attention does not compute.
     """
     layers, config = decoder_layers(model), model.get_decoder().config
     name = type(model).__name__
@@ -129,7 +129,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
 
 
 def _unlike(config: Any) -> str:
-    """What a language model's configuration says of its attention that we do not compute."""
+    """A feature in a language model's configuration that our attention does not compute."""
     others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
     if others:
         return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
@@ -153,7 +153,7 @@ def _unlike_layer(layer: nn.Module) -> str:
 
 
 def _unlike_attention(module: nn.Module) -> Iterator[str]:
-    """What an attention module has that we do not compute."""
+    """A feature of an attention module that our attention does not compute."""
     takes = inspect.signature(next(_forwards(module))).parameters
     names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
     names |= module._modules.keys()

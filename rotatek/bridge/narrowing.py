@@ -1,4 +1,4 @@
-"""What is left of a layer's rows and of its mask where rows were dropped before it."""
+"""The remaining rows and mask of a layer after rows were dropped before it."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 
 class Narrowing(NamedTuple):
-    """What a layer reads where rows were dropped before it.
+    """A layer's input where rows were dropped before it.
 
     hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
     """
@@ -28,8 +28,8 @@ def take_rows(states: Tensor, source: Tensor) -> Tensor:
 def seen_by(mask: Any, rows: int) -> Tensor | None:
     """A model's own mask as bool [B or 1, 1, rows, n], for any of its attention functions.
 
-    Args:
-        mask: bool, or added to scores, or flex attention's; one of tokens alone says nothing here.
+        mask: bool, or added to scores, or flex attention's; not one of tokens alone.
+        rows: their number.
         rows: how many there are.
 
     Returns:
@@ -51,9 +51,9 @@ def narrow_mask(
 
     Args:
         whole: the model's own mask [B or 1, 1, L, L] of all rows, bool; None where it is causal.
-        source: [B, n] the rows that are left.
-        valid: [B, n] which of them are real.
-        window: tokens that a row sees at most, where `whole` does not say it.
+        source: [B, n] the remaining rows.
+        valid: [B, n] which of them are no padding.
+        window: most tokens that a row attends to, where `whole` does not include it.
 
     Returns:
         [B, 1, n, n] bool, or None where it is causal.

@@ -1,9 +1,9 @@
-"""Sequences of one vision attention call that attend apart: windows, pictures, frames of a clip.
+"""Separate sequences of one vision attention call: windows, pictures, frames of a clip.
 
-A vision tower packs its pictures into one row of tokens and says where each sequence ends. Calling
+A vision tower packs its pictures into one row of tokens and marks the end of each sequence. Calling
 attention for one sequence after another takes thousands of launches for a large picture. Here
-sequences of one length attend side by side, as samples of one call: an answer's numbers are the
-same, since a sequence sees itself alone either way.
+sequences of one length are samples of one call. The numbers are the same, since a sequence attends
+only to itself either way.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Segments:
-    """How the tokens of one call fall into sequences, worked out once for all layers.
+    """The sequences among the tokens of one call, computed once for all layers.
 
     Args:
         bounds: [S + 1] where each sequence begins, and where the last one ends.
@@ -43,7 +43,7 @@ class Segments:
         yield from zip(query.split(self.lengths, 2), key.split(self.lengths, 2), strict=True)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, full: Attention) -> Tensor:
-        """Attention in which every sequence sees itself alone.
+        """Attention in which every sequence attends only to itself.
 
         Args:
             query: [1, H, n, d].

@@ -24,7 +24,7 @@ class PatchProjection(nn.Conv3d):
 
 
 def multiply_patches(module: nn.Module) -> None:
-    """Make a product of `module`, if it is a convolution of that kind; its weights stay its own."""
+    """Replace the forward of `module`, if it is such a convolution, by a matrix product."""
     plain = type(module) is nn.Conv3d and module.groups == 1 and module.dilation == (1, 1, 1)
     if plain and module.stride == module.kernel_size and module.padding == (0, 0, 0):
         module.__class__ = PatchProjection

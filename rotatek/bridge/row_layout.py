@@ -43,7 +43,7 @@ class Rows:
         return replace(self, index=self.index.to(device), lengths=self.lengths.to(device))
 
     def padded(self, step: int) -> "Rows":
-        """The same rows with n a multiple of `step`: what is gathered has room for more."""
+        """The same rows with n rounded up to a multiple of `step`, as capacity for more."""
         missing = -self.index.shape[1] % step
         return replace(self, index=pad(self.index, (0, missing))) if missing else self
 
@@ -80,7 +80,7 @@ class Layout:
         return self.visual.shape[1]
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
-        """Visual tokens, text tokens with room for more, and the last `window`, which weigh."""
+        """Visual tokens, text tokens with spare capacity, and the last `window` queries."""
         return self._rows
 
     @cached_property
@@ -106,7 +106,7 @@ class Layout:
 
     @cached_property
     def read_text(self) -> Rows:
-        """The text that the last tokens see: what is forgotten is among it."""
+        """The text that the last tokens attend to, tokens that the cache drops included."""
         return Rows.where(~self.visual & self.valid).padded(TEXT_STEP)
 
     def take(self, kept: Tensor) -> tuple["Layout", Tensor]:

@@ -1,7 +1,7 @@
 """Which calls of a model are ours: those that carry one of our caches, and what we run ourselves.
 
-A prepared model serves both kinds of calls, in several threads at once. Whatever RotateK does
-differently asks here first, so that every other call runs as if the model had never been prepared.
+A prepared model serves both kinds of calls, in several threads at once. RotateK's changes ask here
+first, so that every other call runs on the unprepared model's code.
 """
 
 import inspect
@@ -43,7 +43,7 @@ class Call:
         self._tokens = _CALL.set(self), _OWN.set(True)
 
     def end(self) -> None:
-        """This context's calls are what they were before."""
+        """End this context's compressed calls."""
         call, own = self._tokens
         _CALL.reset(call)
         _OWN.reset(own)
@@ -77,7 +77,7 @@ def current_call() -> Call | None:
 class OwnConfig:
     """A configuration as attention modules see it: in calls of ours it names our attention.
 
-    Everything else is read from, and written to, the model's own configuration, `plain`.
+    All other attributes are read from, and written to, the model's own configuration, `plain`.
     """
 
     def __init__(self, plain: Any) -> None:
@@ -105,11 +105,11 @@ class OwnConfig:
 class RunByCache:
     """A model's forward pass that a call's own cache may run, as `RotateKCache.run` does.
 
-    It holds the model weakly, so that nothing keeps it alive, and goes along with its copies.
+    It refers to the model weakly, and is copied with the model.
 
     Args:
-        model: whose forward pass it is.
-        compiled: what other calls run, where that is not the model's own.
+        model: the model.
+        compiled: the forward that other calls run, where that is not the model's own.
     """
 
     def __init__(self, model: PreTrainedModel, compiled: Callable[..., Any] | None = None) -> None:

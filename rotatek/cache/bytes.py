@@ -1,4 +1,4 @@
-"""What a cache weighs: the bytes of live tensors' storages, each counted once, by part."""
+"""The size of a cache: the bytes of live tensors' storages, each counted once, by kind."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ PARTS: Final = ("visual_keys", "visual_values", "text", "bases", "masks", "lengt
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the unique storages behind `tensors`: what is really held."""
+    """Bytes of the unique storages behind `tensors`."""
     seen: dict[tuple[str, int], int] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
@@ -21,9 +21,10 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 @dataclass
 class ByteCount:
-    """Bytes of live storages by part; `total` counts every unique storage once.
+    """Bytes of live storages by kind; `total` counts every unique storage once.
 
-    shared: bytes of a calibration that the cache reads with all others; no part of the total.
+    shared: bytes that the cache reads with all others of its model, no part of the total: a
+        calibration's bases, and the output metrics that methods weigh Values by.
     """
 
     parts: dict[str, int] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class ByteCount:
 
 
 def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:
-    """Weigh (part, tensor) pairs; a storage shared by two parts is counted in the first."""
+    """Measure (kind, tensor) pairs; a storage of two kinds is counted for the first."""
     count = ByteCount(dict.fromkeys(PARTS, 0), storage_bytes(t for _, t in tensors))
     seen: set[tuple[str, int]] = set()
     for part, tensor in tensors:

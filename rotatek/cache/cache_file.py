@@ -1,12 +1,12 @@
-"""Filled caches as files: safetensors behind zstandard, and what checks it.
+"""Filled caches as files: safetensors, compressed by zstandard, with a checksum.
 
     magic, version, sha256 of the rest | zstd of safetensors
 
-The tensors in it are a text, three lines of JSON that say whose cache it is and what it holds, and
-the numbers of each type one after the other, byte by byte: first all lowest bytes, so that the
-highest, which repeat, lie together. Channels of a few bits are stored as whole codes, a depth a
-tensor and neighbouring tokens side by side (`kernels.plane_codes`). Nothing is unpickled, and
-nothing of a file is used before all of it has been checked.
+The file has a text tensor, three lines of JSON that describe the model and the content, and one
+tensor of numbers of each type, byte by byte: first all lowest bytes, so that the highest, which
+repeat, are adjacent. Channels of a few bits are stored as complete codes, a depth a tensor and
+neighbouring tokens side by side (`kernels.plane_codes`). Nothing is unpickled, and nothing of a
+file is used before all of it has been checked.
 """
 
 import hashlib
@@ -35,9 +35,9 @@ from rotatek import errors
 from rotatek.methods.channels.store import Store
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 4  # those before had a container of our own: its caches are made anew
+VERSION: Final = 4  # older versions had a container of our own: such caches must be made again
 PREFIX: Final = struct.Struct("<8sI32s")  # magic, version, sha256 of what follows
-TEXT: Final = "text"  # the tensor of the JSON text, beside one for each type of numbers
+TEXT: Final = "text"  # the tensor of the JSON text; the others are one for each type of numbers
 LEVEL: Final = 9  # of zstd: 19 is ten times slower and saves a hundredth
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
@@ -65,10 +65,10 @@ class Coded(NamedTuple):
 
 @contextmanager
 def same_version(*more: type[Exception]) -> Iterator[None]:
-    """What a whole file of this version never brings about is the work of another one.
+    """Turn errors that a valid file of this version cannot cause into a version error.
 
     Raises:
-        CacheFileVersion: in place of what Python raises, and of `more`.
+        CacheFileVersion: in place of Python's errors, and of `more`.
     """
     plain = (ValueError, LookupError, TypeError, AttributeError, NameError)
     wrong: tuple[type[Exception], ...] = (*plain, *more)
@@ -82,8 +82,8 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
     """Write a file at once or not at all.
 
     Args:
-        path: where; a file that is there is replaced when the new one is complete.
-        model: whose cache it is.
+        path: of the file; an existing one is replaced when the new one is complete.
+        model: the model that filled the cache.
         content: None, booleans, numbers, text, tensors, their types, and lists, tuples, mappings
             by text, named tuples and dataclasses of them.
 
@@ -93,9 +93,9 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
     Raises:
         CompressorMissing: without zstandard.
         CacheNotStorable: for content of another kind.
-        CacheFileUnwritable: where the file cannot be made.
+        CacheFileUnwritable: where the file cannot be written.
     """
-    tensors: dict[tuple, Tensor] = {}  # by place, so that one that is held twice is stored once
+    tensors: dict[tuple, Tensor] = {}  # by address, so that a shared one is stored once
     tree = _as_tree(dict(content), tensors)
     told = [(_name(each.dtype), list(each.shape)) for each in tensors.values()]
     body = packed(tensors.values(), "\n".join(map(json.dumps, (identity(model), told, tree))))
@@ -118,23 +118,23 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
 def read(
     path: str | os.PathLike[str], model: PreTrainedModel, device: torch.device, notes: type = dict
 ) -> dict[str, Any]:
-    """Read a file back, checked whole.
+    """Read a file back, after checking all of it.
 
     Args:
         path: of a file that `write` made.
-        model: that is to go on with it.
+        model: the model that continues from it.
         device: of the tensors.
         notes: a dataclass that may be in the content, beside stores.
 
     Returns:
-        what was written.
+        the content that was written.
 
     Raises:
         CompressorMissing: without zstandard.
         FileUnreadable: where there is no such file.
         CacheFileForeign: for a file of something else.
         CacheFileVersion: for one of another version.
-        CacheFileDamaged: for one that is not what was written.
+        CacheFileDamaged: for one that was changed after it was written.
         CacheOfAnotherModel: for one that another model filled.
     """
     library = _zstandard()
@@ -176,7 +176,7 @@ def packed(tensors: Collection[Tensor], text: str) -> bytes:
 
 
 def _tensors(parts: Mapping[str, Tensor], told: Sequence[tuple[str, list[int]]]) -> list[Tensor]:
-    """The tensors again: `parts` by the names of types; told: each one's type and shape."""
+    """The tensors again: `parts` by the names of types; told: the type and shape of each."""
     pieces = {}
     for name, each_byte in parts.items():
         sizes = [prod(shape) * _dtype(name).itemsize for kind, shape in told if kind == name]
@@ -206,7 +206,7 @@ def _zstandard() -> Any:
 
 
 def identity(model: PreTrainedModel) -> str:
-    """What a cache belongs to: the model's class, configuration and type, and a sample of weights.
+    """A fingerprint of a model: its class, configuration and type, and a sample of weights.
 
     Names and paths do not count, so that a model may be moved.
     """
@@ -227,10 +227,10 @@ def identity(model: PreTrainedModel) -> str:
 def _as_tree(thing: Any, tensors: dict[tuple, Tensor]) -> Any:
     """Plain values for JSON; tensors are added to `tensors` and numbered, the same one once.
 
-    What JSON does not know becomes {"": its kind, "of": what it is made of}.
+    Values that JSON has no form for become {"": their kind, "of": their content}.
 
     Raises:
-        CacheNotStorable: for what `write` does not know.
+        CacheNotStorable: for kinds that `write` does not support.
     """
     if isinstance(thing, NoneType | bool | int | float | str):
         return thing
@@ -255,7 +255,7 @@ def _as_tree(thing: Any, tensors: dict[tuple, Tensor]) -> Any:
 
 
 def _maker(tensors: Sequence[Tensor], kinds: Mapping[str, Any]) -> Callable[[dict], Any]:
-    """The inverse of `_as_tree` for one mapping of a JSON text, of whose parts it has been made.
+    """The inverse of `_as_tree` for one mapping of a JSON text whose values are converted already.
 
     Args:
         tensors: by their numbers.
@@ -305,7 +305,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _fields(thing: Any) -> dict[str, Any]:
-    """What a named tuple or a dataclass is made of."""
+    """The fields of a named tuple or a dataclass."""
     if is_dataclass(thing):
         return {one.name: getattr(thing, one.name) for one in fields(thing) if one.init}
     made: dict[str, Any] = thing._asdict()

@@ -1,4 +1,4 @@
-"""How the host keeps time with a device that works on what was queued."""
+"""Timing of a device that works on a queue, without waiting for it."""
 
 import time
 
@@ -12,14 +12,14 @@ def synchronise(device: torch.device) -> None:
 
 
 def _marked(device: torch.device, timed: bool) -> torch.cuda.Event:
-    """A mark behind what is queued."""
+    """A marker at the end of the queue."""
     mark = torch.cuda.Event(enable_timing=timed)
     mark.record(torch.cuda.current_stream(device))
     return mark
 
 
 class Stopwatch:
-    """How long a device works on what is queued inside; nothing waits until that is asked."""
+    """Time that a device spends on the work queued inside; only reading it waits."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._marks = device, list[torch.cuda.Event]()

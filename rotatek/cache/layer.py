@@ -3,13 +3,15 @@
 Lengths are logical (positions come from them), never physical.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from rotatek.bridge.attention import tag
 from rotatek.cache.sliding_window import WindowPositions
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.errors import ModeUnsupported, UserError
@@ -32,21 +34,25 @@ class CompressedLayer(CacheLayerMixin):
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
-        self.span: WindowPositions | None = (
-            None  # where its tokens stand, if its attention has a window
-        )
+        self.span: WindowPositions | None = None  # of its tokens, if its attention has a window
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and pass the states on; the attention function stores them."""
+        """Count the tokens and send this layer along to the attention function."""
         self.logical += self.rows if self.pending else key_states.shape[2]
-        return key_states, value_states
+        return tag(key_states, self), value_states
+
+    @abstractmethod
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """As `rotatek.bridge.attention.Layer.attend`."""
 
     @property
     def is_filled(self) -> bool:
-        """Whether the prefill has been absorbed."""
+        """Whether the prefill has been stored."""
         return self.text is not None
 
     @property
@@ -55,7 +61,7 @@ class CompressedLayer(CacheLayerMixin):
         return not self.is_filled
 
     def get_seq_length(self) -> int:
-        """Logical tokens seen, pruned ones included."""
+        """Logical tokens so far, pruned ones included."""
         return self.logical
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -67,7 +73,7 @@ class CompressedLayer(CacheLayerMixin):
         return -1
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes: the layer as it is, filled."""
+        """The argument of `restore`: the filled layer's state."""
         text = None if self.text is None else self.text.state()
         store = None if self.store is None else self.store.without_shared()
         span = None if self.span is None else dict(vars(self.span))
@@ -83,7 +89,7 @@ class CompressedLayer(CacheLayerMixin):
         self.span = None if span is None else WindowPositions(**span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything this layer holds."""
+        """(kind, tensor) of all tensors of this layer."""
         if self.store is not None:
             yield from self.store.tensors()
         if self.text is not None:
@@ -107,7 +113,7 @@ class CompressedLayer(CacheLayerMixin):
 
     @property
     def follows(self) -> bool:
-        """Whether a further token leaves what may be seen as it should be."""
+        """Whether a further token needs no change of the window on the host."""
         if self.span is None or self.logical < self.span.width:
             return True
         return self.text is not None and self.text.tables is not None
@@ -144,7 +150,7 @@ class CompressedLayer(CacheLayerMixin):
 
 
 def not_assisted() -> UserError:
-    """The refusal of drafts, by an assistant or looked up in the prompt."""
+    """The refusal of drafts, by an assistant or by prompt lookup."""
     return ModeUnsupported(
         "Assisted decoding does not work with a compressed cache. Leave out the assistant, or "
         "`prompt_lookup_num_tokens`."
@@ -152,7 +158,7 @@ def not_assisted() -> UserError:
 
 
 class AttendingCache(Cache):
-    """A cache whose layers attend themselves: a model's call that carries one is ours."""
+    """A cache whose layers compute attention: a model's call that carries one is compressed."""
 
     attends: ClassVar = True
 
@@ -161,10 +167,10 @@ class AttendingCache(Cache):
 
 
 class RewindableCache(AttendingCache):
-    """A cache of compressed layers whose text can keep its addresses and forget what it added."""
+    """A cache of compressed layers whose text can keep its addresses and undo its additions."""
 
     def reserve(self, tokens: int) -> bool:
-        """Keep every address, with room for `tokens` more where little is left: whether it was."""
+        """Make capacity for `tokens` more if little is free; whether no tensor had to move."""
         grown = False
         for layer in self.layers:
             text = layer.text

@@ -1,4 +1,4 @@
-"""How a cache's layers fill themselves: full attention at prefill, compressed attention after."""
+"""Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
-from rotatek.bridge.attention import tag
 from rotatek.bridge.fitness import window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
-from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.output_metric import output_metric
 from rotatek.cache.sliding_window import NOWHERE, window_view_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
@@ -26,7 +25,7 @@ Held = tuple[Tensor, Tensor, Tensor]  # Keys and Values [B, Hkv, N, d], and leng
 
 
 class Recorder(Protocol):
-    """Looks at each layer's visual tokens before they are compressed."""
+    """Records each layer's visual tokens before they are compressed."""
 
     def record(self, states: LayerStates) -> None:
         """Called once a layer, in order."""
@@ -39,16 +38,15 @@ class Recorder(Protocol):
 
 @dataclass
 class PrefillCompressor:
-    """How one cache's layers are compressed, and the stores they have filled so far."""
+    """The compression of one cache's layers, and the stores they have filled so far."""
 
     method: ChannelMethod
     recorder: Recorder | None
-    metrics: OutputMetrics
     bases: Sequence[Tensor | LayerAxes] | None = None
     stores: list[Store] = field(default_factory=list)
 
     def measure(self, states: LayerStates, seen: LayerStates) -> Store:
-        """Measure one layer's visual tokens; seen: those of them that a window leaves, or all."""
+        """Measure one layer's visual tokens; seen: those inside its window, or all."""
         if self.recorder is not None:
             self.recorder.record(states)
         self.stores.append(self.method.measure(seen))
@@ -90,11 +88,6 @@ class PlannedLayer(CompressedLayer):
         """Be ready for the rows of a later turn, which brings visual tokens."""
         self.plan, self.rows, self.turning = plan, plan.length, True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and send this layer along to the attention function."""
-        keys, values = super().update(key_states, value_states)
-        return tag(keys, self), values
-
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
@@ -132,17 +125,17 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: LayerStates | None = None,
     ) -> LayerStates | None:
-        """Keep one prefill's states, and pack what this layer shares with others.
+        """Store one prefill's states, and pack the stores that share a budget with others.
 
         Args:
-            module: the attention module, whose output projection some methods weigh Values by.
+            module: the attention module; some methods weigh Values by its output projection.
             query: [B, Hq, L, d].
             key: [B, Hkv, L, d].
             value: [B, Hkv, L, d].
             states: the visual ones, where another cache has gathered them.
 
         Returns:
-            The visual states; None where the layer sees no visual token.
+            The visual states; None where the layer reads no visual token.
         """
         states = self._keep(module, query, key, value, states)
         self.filling.pack(last=self.index == self.plan.layers - 1)
@@ -156,7 +149,7 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: LayerStates | None,
     ) -> LayerStates | None:
-        """Visual tokens compressed, the others as the method says."""
+        """Store visual tokens compressed, and the others in the text buffer."""
         self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         width, order = window_of(module), None
@@ -210,10 +203,10 @@ class PlannedLayer(CompressedLayer):
         if order is not None:
             if order.longest == 0:
                 return
-            seen = states.once("seen", lambda: states.taken(order))
+            seen = states.cached("seen", lambda: states.taken(order))
         filling, metric = self.filling, None
         if filling.method.weighs_values:
-            metric = filling.metrics.of(self.index, module, key)
+            metric = output_metric(module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
         states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
         self.store = filling.measure(states, seen)
@@ -221,11 +214,11 @@ class PlannedLayer(CompressedLayer):
     def _turn_within(
         self, key: Tensor, value: Tensor, visual: Rows, text: Rows
     ) -> tuple[Text, Held | None, Rows]:
-        """Lay the text anew behind a later turn's rows, as far as a window leaves it.
+        """Rebuild the text for a later turn's rows, without tokens that left the window.
 
         Returns:
-            the text, the visual tokens that are stored and the turn's own (None where it brings
-            none), and which of these the window leaves.
+            the text; the stored visual tokens with the turn's own (None where it has none); and
+            which of these are inside the window.
         """
         assert self.text is not None and self.span is not None
         span, places, count = self.span, *self._standing()
@@ -253,7 +246,7 @@ class PlannedLayer(CompressedLayer):
         return said, (*pool, (shown < NOWHERE).sum(1, dtype=torch.int32)), order
 
     def _standing(self) -> tuple[Tensor, Tensor]:
-        """Places [B, T] of a later turn's rows, and how many tokens there are with them, [B]."""
+        """Indices [B, T] of a later turn's rows, and the number of tokens including them, [B]."""
         assert self.text is not None and self.span is not None
         lengths = self.text.lengths
         places, count = (part.to(lengths.device) for part in self.plan.token_positions())
@@ -263,7 +256,7 @@ class PlannedLayer(CompressedLayer):
     def _attend_behind(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> Tensor:
-        """Attention of a later turn: over what is stored, and causally over its own rows.
+        """Attention of a later turn: over the stored tokens, and causally over its own rows.
 
         Args and result are those of `attend`.
         """
@@ -289,8 +282,8 @@ class PlannedLayer(CompressedLayer):
         )[0]
 
     def _within(self, number: Tensor) -> Tensor:
-        """Bool [B, 1, T, N + M + T]: what lies within the window of each of a later turn's rows, of
-        visual tokens, of the text's (`number` [B, M]) and of the rows themselves."""
+        """Bool [B, 1, T, N + M + T]: which visual tokens, text tokens (`number` [B, M]) and rows of
+        a later turn are inside the window of each of its rows."""
         assert self.span is not None
         own = self._standing()[0]
         visual = self.span.visual if self.store is not None else self.span.visual[:, :0]
@@ -300,7 +293,7 @@ class PlannedLayer(CompressedLayer):
 
 
 def _placed(places: Tensor, rows: Rows) -> Tensor:
-    """The places [B, n] of some rows, `NOWHERE` beyond each length; places: [B, T] of all."""
+    """The indices [B, n] of some rows, `NOWHERE` beyond each length; places: [B, T] of all."""
     return places.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
 
 
@@ -314,10 +307,10 @@ def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
 def joined(
     visual: Visual, keys: Tensor, values: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What is stored and further visual tokens [B, Hkv, n, d], as the states of one layer.
+    """Stored and further visual tokens [B, Hkv, n, d], as the states of one layer.
 
-    A later turn's store is made anew of both: one basis, and one store to attend to. What was left
-    out earlier stays away; what was kept is kept as far as the new basis holds it.
+    A later turn's store is made anew from both: one basis, and one store to attend to. Tokens that
+    were dropped earlier stay dropped; the others keep their energy inside the new basis.
 
     Returns:
         Keys and Values [B, Hkv, N, d], zero beyond each length, and lengths [B].

@@ -22,7 +22,7 @@ from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.layer import RewindableCache, not_assisted
-from rotatek.cache.output_metric import OutputMetrics
+from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
@@ -41,16 +41,15 @@ class RotateKCache(RewindableCache):
     Args:
         model: a loaded vision-language model; it is prepared on first use.
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
-            the batch is padded; or `visual` [B, L] bool in place of `input_ids`. Rows that
-            `generate` makes of them, for beams or several samples, follow.
-        settings: which tokens and channels stay.
-        recorder: sees every layer's visual tokens before they are compressed, then each query.
-        metrics: the model's output metrics, to be kept between caches; else computed when needed.
+            the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
+            repeat its rows, for beams or several samples.
+        settings: token pruner and channel method.
+        recorder: receives every layer's visual tokens before they are compressed, then each query.
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
         ModelUnsupported: for a model that cannot be prepared.
-        CalibrationUnusable: for a calibration file of another model, or none at all.
+        CalibrationUnusable: for a calibration file of another model, or a missing one.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class RotateKCache(RewindableCache):
         settings: Settings | None = None,
         *,
         recorder: Recorder | None = None,
-        metrics: OutputMetrics | None = None,
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
@@ -69,9 +67,7 @@ class RotateKCache(RewindableCache):
             raise _embed_first(settings)
         count = len(decoder_layers(model))
         method = settings.channels
-        filling = PrefillCompressor(
-            method, recorder, metrics or OutputMetrics(), method.bases(count)
-        )
+        filling = PrefillCompressor(method, recorder, method.bases(count))
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
@@ -88,8 +84,8 @@ class RotateKCache(RewindableCache):
         self.settings, self.plan = settings, plan
         self._visual = visual_ids(model.config)
         self.notes: Any = None
-        self._prompt = plan  # what `reset` goes back to
-        self._by_ids = True  # whether the prompt's ids say what is visual
+        self._prompt = plan  # `reset` restores it
+        self._by_ids = True  # whether visual tokens are known by their ids
         self._again = False  # whether a prompt comes behind `reset`
         super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
         self._steps: StepGraph | None = StepGraph()
@@ -97,8 +93,8 @@ class RotateKCache(RewindableCache):
     @property
     def graph(self) -> bool:
         """Whether the model replays one-token steps on this cache as a CUDA graph, where there is a
-        GPU. With False they are launched kernel by kernel in the same room, so that kernels share
-        their work alike, and the same tokens come out."""
+        GPU. With False they are launched kernel by kernel with the same capacity, so that kernels
+        split their work in the same way, and the tokens are the same."""
         return self._steps is not None and self._steps.replays
 
     @graph.setter
@@ -108,25 +104,25 @@ class RotateKCache(RewindableCache):
         self._steps.replays = wanted
 
     def hand_over(self) -> None:
-        """Leave one-token steps to the caller, who reserves room and captures, or does neither."""
+        """Leave one-token steps to the caller, who may reserve capacity and capture them."""
         self._thaw()
         self._steps = None
 
     def reserve_ahead(self, tokens: int) -> None:
-        """Let the first captured step have room for so many tokens at once; by default room is for
-        128, and doubles where that runs out."""
+        """Reserve capacity for so many tokens before the first captured step; by default 128, which
+        doubles when it is full."""
         if self._steps is not None:
             self._steps.room = tokens
 
     def run(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The model's forward pass on this cache: one-token steps replayed, the others as ever.
+        """The model's forward pass on this cache: one-token steps replayed, others run normally.
 
         Args:
             forward: the model's own.
             args: its positional arguments; with any, nothing is replayed.
-            kwargs: the others, this cache among them.
+            kwargs: the others, with this cache.
         """
         steps = self._steps
         if steps is None or not self.layers[-1].is_filled:
@@ -138,7 +134,7 @@ class RotateKCache(RewindableCache):
         try:
             return steps.step(kind, forward, self, kwargs)
         except CaptureFailed:
-            log.warning("a step could not be captured: steps are launched apart", exc_info=True)
+            log.warning("a step could not be captured and is launched by kernel", exc_info=True)
             self.graph = False
             return forward(**kwargs)
 
@@ -183,18 +179,18 @@ class RotateKCache(RewindableCache):
         self._again = False
 
     def expect(self, inputs: Mapping[str, Tensor]) -> None:
-        """Say which tokens of a later turn are visual; `generate` does it by itself.
+        """Mark the visual tokens of a later turn; `generate` does it by itself.
 
-        The model's next call brings exactly these tokens. Visual ones among them are compressed at
-        its end, together with those that are stored: a layer keeps one store, with one basis.
+        The model's next call must have exactly these tokens. Its visual tokens are compressed at
+        its end, together with the stored ones: a layer keeps one store, with one basis.
 
         Args:
-            inputs: `input_ids` [B, T] or `visual` [B, T] bool, of the new tokens alone, and
+            inputs: `input_ids` [B, T] or `visual` [B, T] bool, of the new tokens only, and
                 `attention_mask` where some of them are padding: [B, T], or of all tokens so far.
 
         Raises:
-            ModeUnsupported: where the pruner acts before the language model, which has not seen
-                that these tokens were pruned; give `visual`.
+            ModeUnsupported: where the pruner acts before the language model, so that these ids
+                may be of pruned tokens; give `visual`.
         """
         pruner, visual = self.settings.pruning, inputs.get("visual")
         if visual is None:
@@ -211,7 +207,7 @@ class RotateKCache(RewindableCache):
             layer.begin_turn(plan)
 
     def _look_for_pictures(self, given: Mapping[str, Any]) -> None:
-        """`expect` a call of several ids that brings pictures, where nobody has done so."""
+        """Call `expect` for a call with several ids and pictures, if the caller has not."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.shape[1] == 1 or self.layers[0].pending:
             return
@@ -220,7 +216,7 @@ class RotateKCache(RewindableCache):
             self.expect({name: given[name] for name in names if given.get(name) is not None})
 
     def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
-        """What kind of one-token step a call is; None for one that has to run as ever."""
+        """The kind of a call with one token; None for one that has to run normally."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
         if is_watched() or self.layers[0].filling.recorder is not None:
@@ -239,20 +235,20 @@ class RotateKCache(RewindableCache):
                 layer.text.static = False
 
     def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
-        """Write the filled cache to a file, packed without loss; at once, or not at all.
+        """Write the filled cache to a file, compressed without loss. It is complete, or not there.
 
         Args:
-            path: where; a file that is there is replaced when the new one is complete.
-            notes: plain values and tensors to be kept beside, as a mapping or a dataclass; `load`
-                gives them back as the cache's `notes`.
+            path: of the file; an existing one is replaced when the new one is complete.
+            notes: plain values and tensors to store with it, as a mapping or a dataclass; `load`
+                returns them as the cache's `notes`.
 
         Returns:
             the file's bytes.
 
         Raises:
-            CacheNotStorable: where no prefill has run, or a store holds what cannot be written.
+            CacheNotStorable: where no prefill has run, or for a store of an unknown kind.
             CompressorMissing: without the package zstandard.
-            CacheFileUnwritable: where the file cannot be made.
+            CacheFileUnwritable: where the file cannot be written.
         """
         model = self._model()
         if model is None or not all(layer.is_filled for layer in self.layers):
@@ -279,14 +275,14 @@ class RotateKCache(RewindableCache):
             path: of the file.
             model: the one that filled it; it is prepared on first use.
             notes: the dataclass of its notes, where they are one.
-            paths: the files that its settings named, which a cache does not keep: `calibration`.
+            paths: the files that its settings named, which are not in the file: `calibration`.
 
         Raises:
             CalibrationUnusable: without that very file.
             FileUnreadable: where there is no such file.
             CacheFileForeign: for a file of something else.
             CacheFileVersion: for one of another version.
-            CacheFileDamaged: for one that is not what was written.
+            CacheFileDamaged: for one that was changed after it was written.
             CacheOfAnotherModel: for one that another model filled.
             CompressorMissing: without the package zstandard.
             SettingError: where its method is not installed here.
@@ -300,7 +296,7 @@ class RotateKCache(RewindableCache):
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
             bases = settings.channels.bases(len(places))
-            filling = PrefillCompressor(settings.channels, None, OutputMetrics(), bases)
+            filling = PrefillCompressor(settings.channels, None, bases)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
@@ -308,8 +304,8 @@ class RotateKCache(RewindableCache):
         return cache
 
     def fork(self) -> "RotateKCache":
-        """A cache that goes on from here by itself: it shares the stored visual tokens, which no
-        step writes to, and has the text for its own.
+        """A copy that continues from here: it shares the stored visual tokens, which no step
+        writes to, and copies the text.
 
         Raises:
             CacheNotStorable: where no prefill has run.
@@ -318,7 +314,7 @@ class RotateKCache(RewindableCache):
         if model is None or not all(layer.is_filled for layer in self.layers):
             raise CacheNotStorable
         own = self.layers[0].filling
-        filling = PrefillCompressor(self.settings.channels, None, own.metrics, own.bases)
+        filling = PrefillCompressor(self.settings.channels, None, own.bases)
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes
@@ -328,21 +324,32 @@ class RotateKCache(RewindableCache):
         return cache
 
     def make_growing(self) -> None:
-        """Let the text grow again after `reserve`: no graph writes here any more, and nobody looks
-        on."""
+        """Let the text grow again after `reserve`: no graph writes to it any more, and no recorder
+        reads it."""
         for layer in self.layers:
             layer.text.static, layer.filling.recorder = False, None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything the cache holds."""
+        """(kind, tensor) of all tensors of the cache."""
         for layer in self.layers:
             yield from layer.tensors()
+        for plan in (self.plan, self._prompt):
+            yield from (("lengths", tensor) for tensor in plan.tensors())
+
+    def shared(self) -> Iterator[Tensor]:
+        """What the cache reads with all others of its model and none holds: the bases of a
+        calibration, and the output metrics that the model keeps."""
+        for layer in self.layers:
+            if layer.store is not None:
+                yield from layer.store.shared()
+        model = self._model()
+        if model is not None and self.settings.channels.weighs_values:
+            yield from held_metrics(model)
 
     def bytes(self) -> ByteCount:
-        """Live bytes by part, and their total; beside them those of a calibration."""
+        """Live bytes by kind, and their total; separately those of what is `shared`."""
         count = count_bytes(list(self.tensors()))
-        stores = [layer.store for layer in self.layers if layer.store is not None]
-        count.shared = storage_bytes(tensor for store in stores for tensor in store.shared())
+        count.shared = storage_bytes(self.shared())
         return count
 
     def close(self) -> None:
@@ -354,7 +361,7 @@ class RotateKCache(RewindableCache):
 
 
 def _copied(thing: Any) -> Any:
-    """The same plain values, with tensors of their own."""
+    """The same plain values, with copies of tensors."""
     if isinstance(thing, dict):
         return {name: _copied(value) for name, value in thing.items()}
     return thing.clone() if isinstance(thing, Tensor) else thing

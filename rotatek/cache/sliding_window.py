@@ -1,9 +1,9 @@
-"""What a layer with a sliding window still sees: where its tokens stand, and which leaves next.
+"""The tokens inside a layer's sliding window: their indices, and which one leaves next.
 
-A query at place p sees the places above p - W. With every new token one place leaves: if a text
-token stood there, the new one takes its slot; if a visual one, the visual tokens, of which the
-newest come first, are one fewer. So what is seen is always the first slots of both, and no kernel
-knows of windows; and a layer's text never takes more than W slots.
+A query with index p attends to the indices above p - W. Each new token pushes one out of the
+window. A text token's slot is reused; visual tokens are stored newest first, so dropping one
+shortens the list by one. So the tokens inside the window are always the first slots of both lists,
+kernels need no window, and a layer's text never takes more than W slots.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from torch import Tensor
 
 from rotatek.bridge.row_layout import Rows
 
-NOWHERE: Final = 2**30  # a place that no query reaches
+NOWHERE: Final = 2**30  # an index that no query reaches
 
 
 class WindowSchedule(NamedTuple):
-    """How a window moves, by the tokens that were added to a text of `first` [B] tokens.
+    """The movement of a window, by the number of tokens added to a text of `first` [B] tokens.
 
-    slots: [B, W] where the next one goes; text, visual: [B, W + 1] how many of each are seen.
-    All int32. W tokens later the slots repeat, and only added tokens are seen.
+    slots: [B, W] slot of each added token; text, visual: [B, W + 1] tokens of each inside the
+    window. All int32. After W tokens the slots repeat, and only added tokens are inside.
     """
 
     first: Tensor
@@ -37,7 +37,7 @@ class WindowSchedule(NamedTuple):
         return self.slots.shape[1]
 
     def slot(self, lengths: Tensor) -> Tensor:
-        """[B] where the token behind `lengths` [B] goes."""
+        """[B] the slot of the token behind `lengths` [B]."""
         return _entry(self.slots, (lengths - self.first) % self.width)
 
     def held(self, lengths: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class WindowSchedule(NamedTuple):
         which = (added[:, None] - self.width).clamp(min=0) + back  # the last W of those added
         real = which < added[:, None]
         place = self.slots.long().gather(1, which.long() % self.width)
-        place = torch.where(real, place, slots)  # a slot of its own for what is not there
+        place = torch.where(real, place, slots)  # padding gets a slot of its own
         spare = torch.cat([found, found.new_zeros(len(found), 1)], 1)
         return spare.scatter(1, place, which.long() + self.first[:, None])[:, :slots]
 
@@ -68,13 +68,13 @@ def _entry(table: Tensor, index: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class WindowPositions:
-    """Where the tokens of a layer stood when its text was last laid in order.
+    """The indices of a layer's tokens when its text was last put in order.
 
     Attributes:
-        width: W, tokens that a query sees, its own among them.
-        text: [B, n] int32 rising, the place of the text's token in each slot, then `NOWHERE`.
-        visual: [B, N] int32 falling, the places of the visual tokens that are stored, then -1.
-        count: [B] int32 tokens there had been.
+        width: W, tokens that a query attends to, including its own.
+        text: [B, n] int32 rising, the index of the text token in each slot, then `NOWHERE`.
+        visual: [B, N] int32 falling, the indices of the stored visual tokens, then -1.
+        count: [B] int32 number of tokens at that time.
     """
 
     width: int
@@ -84,7 +84,7 @@ class WindowPositions:
 
     @cached_property
     def tables(self) -> WindowSchedule:
-        """How the window moves from here."""
+        """The window's movement from here."""
         step = torch.arange(self.width + 1, device=self.text.device, dtype=torch.int32)
         first = (self.text < NOWHERE).sum(1, dtype=torch.int32)
         leaving = (self.count[:, None] + step - self.width)[:, :-1].contiguous()
@@ -94,12 +94,12 @@ class WindowPositions:
         fresh = (~text_leaves).cumsum(1, dtype=torch.int32)
         slots = torch.where(text_leaves, at.int(), first[:, None] + fresh - 1)
         held = torch.cat([first[:, None], first[:, None] + fresh], 1)
-        below = self.count[:, None] + step - 1 - self.width  # the last place that is out of sight
+        below = self.count[:, None] + step - 1 - self.width  # the last index outside the window
         seen = torch.searchsorted((-self.visual).contiguous(), -below.clamp(min=-1).contiguous())
         return WindowSchedule(first, slots, held, seen.int())
 
     def places(self, numbers: Tensor) -> Tensor:
-        """Where a text's tokens stand; numbers: of each among them, -1 for none.
+        """Indices of text tokens; numbers: of each among them, -1 for none.
 
         Returns:
             int32 of that shape, `NOWHERE` for none.
@@ -126,9 +126,9 @@ class WindowPositions:
 
 
 class WindowView(NamedTuple):
-    """What of some tokens a window leaves, for the layers that share it.
+    """The tokens inside a window, for the layers that share it.
 
-    text: rows of theirs in order; visual: rows of the visual ones, the newest first; span: of both.
+    text: their rows in order; visual: rows of visual ones, the newest first; span: of both.
     """
 
     text: Rows
@@ -144,13 +144,13 @@ class WindowView(NamedTuple):
 
 
 def window_view_of(width: int, text: Tensor, visual: Tensor, count: Tensor) -> WindowView:
-    """What the next query sees, or the one before it.
+    """The tokens inside the window of the next query, or of the one before it.
 
     Args:
         width: W.
-        text: [B, n] int32 places of text tokens, `NOWHERE` for none.
-        visual: [B, N] int32 places of visual tokens, `NOWHERE` for none.
-        count: [B] tokens there have been.
+        text: [B, n] int32 indices of text tokens, `NOWHERE` for none.
+        visual: [B, N] int32 indices of visual tokens, `NOWHERE` for none.
+        count: [B] number of tokens so far.
     """
     last = (count[:, None] - 1 - width).clamp(min=-1)
     rows = _ordered(text, (text > last) & (text < NOWHERE))

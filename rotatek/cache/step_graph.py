@@ -1,8 +1,8 @@
-"""A model's one-token step as a CUDA graph, for `generate` and for the engine alike.
+"""A model's one-token step as a CUDA graph, for `generate` and for the engine.
 
-The host sets the pace of a step that is launched kernel by kernel: some 30 ms for 7 billion
-parameters, of which the GPU works 7. A captured step is launched whole. It reads and writes fixed
-addresses, so text grows inside room that was reserved for it (`TextBuffer.static`).
+Launching a step kernel by kernel takes the host some 30 ms for 7 billion parameters, of which the
+GPU works 7. A captured step is one launch. It reads and writes fixed addresses, so text grows
+inside capacity that was reserved for it (`TextBuffer.static`).
 """
 
 import gc
@@ -21,10 +21,10 @@ from rotatek.cache.layer import RewindableCache
 
 log = logging.getLogger(__name__)
 
-ROOM: Final = 128  # tokens that the first reservation is for, where nobody says; then it doubles
+ROOM: Final = 128  # tokens of the first reservation by default; it doubles when full
 MOST: Final = 1024  # tokens of one reservation
 _FED: Final = ("input_ids", "position_ids")
-# The cache's layers mask padding, and a step has positions and no pixels: nobody reads these.
+# The cache's layers mask padding, and a step has positions and no pixels: these are unused.
 _UNREAD: Final = (
     "attention_mask", "mm_token_type_ids", "token_type_ids", "image_grid_thw", "video_grid_thw",
     "second_per_grid_ts", "image_sizes",
@@ -61,7 +61,7 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
 
     Args:
         device: a GPU.
-        work: has run before, so that nothing lazy is left to set up.
+        work: has run before, so that lazy initialisation is done.
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
     with _CAPTURING:
@@ -70,7 +70,7 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
         stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.device(device), torch.cuda.stream(stream):
-                torch.cuda.current_blas_handle()  # each thread has its own; none is made in a graph
+                torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
                 with _sampling_allowed(device):
                     graph.capture_begin(capture_error_mode="thread_local")
                 try:
@@ -88,12 +88,12 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
 def captured(
     device: torch.device, cache: RewindableCache, work: Callable[[], None]
 ) -> torch.cuda.CUDAGraph:
-    """One step on a cache as a CUDA graph; the cache is left as it was.
+    """One step on a cache as a CUDA graph; the cache is left unchanged.
 
     Args:
         device: a GPU.
-        cache: what `work` grows, with its room reserved.
-        work: the step. It is run once outside the graph first, which sets up what is lazy.
+        cache: `work` adds a token to it; its capacity is reserved.
+        work: the step. It runs once outside the graph first, for lazy initialisation.
     """
     counters = cache.counters()
     stream = torch.cuda.Stream(device)
@@ -110,14 +110,14 @@ def captured(
 class StepGraph:
     """The captured one-token forward pass of one model on one cache.
 
-    The first step of its kind runs as ever, with room reserved, and sets up what is lazy; the
-    second is captured; from there on steps are replayed. It starts anew where room runs out, where
-    the cache's tensors were replaced (beams, another prompt), and where a call differs in more than
-    its numbers. It holds neither model nor cache.
+    The first step of its kind runs normally, with capacity reserved, and does lazy initialisation;
+    the second is captured; from there on steps are replayed. Capturing starts again where capacity
+    is full, where the cache's tensors were replaced (beams, another prompt), and where a call
+    differs in more than its numbers. It refers to neither model nor cache.
 
     Args:
-        room: tokens that the first reservation is for; None where a cache has all its room, and
-            the kind of a step says whether it has moved.
+        room: tokens of the first reservation; None where a cache has all its capacity, and the kind
+            of a step tells whether its tensors have moved.
 
     Attributes:
         captures: steps captured so far.
@@ -125,8 +125,8 @@ class StepGraph:
 
     def __init__(self, room: int | None = ROOM) -> None:
         self.room, self.captures = room, 0
-        self.replays = True  # else steps are launched kernel by kernel, in the same room
-        self._kind: tuple | None = None  # of the step that has run with the room there is now
+        self.replays = True  # else steps are launched kernel by kernel, with the same capacity
+        self._kind: tuple | None = None  # of the step that has run with the present capacity
         self._held: list[Tensor] = []  # what the graph writes text to
         self._graph: Any = None
         self._fed: dict[str, Tensor] = {}
@@ -152,9 +152,9 @@ class StepGraph:
         """One token a sample: `forward(**given)`, replayed where that is possible.
 
         Args:
-            kind: what `kind_of(given)` found, and what else must be equal.
+            kind: the result of `kind_of(given)`, and further values that must be equal.
             forward: the model's own.
-            cache: the one among `given`, filled.
+            cache: the one in `given`, filled.
             given: the call's arguments.
         """
         if kind != self._kind or not self._holds(cache):
@@ -181,7 +181,7 @@ class StepGraph:
         self._kind, self._held, self._graph, self._fed, self._answer = None, [], None, {}, None
 
     def _holds(self, cache: RewindableCache) -> bool:
-        """Whether a further token goes where the graph would write it, and may be attended to."""
+        """Whether the graph writes a further token to the right slot, inside any window."""
         return all(
             layer.text is not None
             and layer.text.static
@@ -208,14 +208,14 @@ class StepGraph:
             raise CaptureFailed from error
         self._graph = graph
         self.captures += 1
-        # None stands where the cache was, or it would hold itself.
+        # None replaces the cache, or the graph would refer to itself.
         kept = {k: None if v is cache else v for k, v in made[0].items()}
         self._answer = type(made[0]), kept
         self._graph.replay()
         return self._result(cache)
 
     def _result(self, cache: RewindableCache) -> ModelOutput:
-        """What the step returns, in memory of its own."""
+        """The step's results, in memory of its own."""
         assert self._answer is not None
         kind, parts = self._answer
         own = {k: v.clone() if isinstance(v, Tensor) else v for k, v in parts.items()}
@@ -223,7 +223,7 @@ class StepGraph:
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:
-    """What must be equal for two calls to be served by one graph; None for calls that cannot be.
+    """A key of calls that one graph can serve; None for calls that no graph can.
 
     Args:
         given: arguments of the model's forward pass. Positions have to be among them: a model that

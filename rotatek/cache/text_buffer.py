@@ -17,7 +17,8 @@ FLATTEST = 1 / 64  # of a head's largest channel: the least that a channel's Key
 
 
 class Mark(NamedTuple):
-    """What `TextBuffer.rewind` needs: counts of the host and the device, and the ring if any."""
+    """The argument of `TextBuffer.rewind`: counts of the host and the device, and the ring if
+    any."""
 
     longest: int
     lengths: Tensor
@@ -30,7 +31,7 @@ def behind(window: int, slots: int) -> int:
 
 
 def room_in(keys: Tensor, past: QuantisedText | None, window: int | None = None) -> int:
-    """Tokens that each row of a text has room for; window: how many of them are kept at most."""
+    """Capacity of each row of a text in tokens; window: at most that many of them are kept."""
     if window is not None and keys.shape[2] >= window:
         return sys.maxsize
     return keys.shape[2] if past is None else keys.shape[2] + past.data.shape[2] - 1
@@ -39,13 +40,13 @@ def room_in(keys: Tensor, past: QuantisedText | None, window: int | None = None)
 def write_tokens(
     text: Text, keys: Tensor, values: Tensor, added: Tensor | None, slot: Tensor | None = None
 ) -> None:
-    """Write T tokens [B, Hkv, T, d] behind each row's own last one; lengths stay.
+    """Write T tokens [B, Hkv, T, d] behind each row's last one; lengths do not change.
 
     Args:
-        text: has room for them.
-        keys: the tokens'.
-        values: theirs, too.
-        added: [B] how many are a row's; without a past nobody asks, and slots beyond hold anything.
+        text: with enough capacity.
+        keys: of the tokens.
+        values: of the tokens.
+        added: [B] how many are a row's; only 8-bit text needs it, since slots beyond are undefined.
         slot: [B] where they begin instead.
     """
     if text.past is not None and added is not None:
@@ -60,10 +61,10 @@ def write_tokens(
 
 
 class TextBuffer:
-    """Keys and Values [B, Hkv, M, d] with spare slots; lengths live on the device.
+    """Keys and Values [B, Hkv, M, d] with spare slots; lengths are on the device.
 
     With `past` they are the ring of the newest tokens (`kernels.reference.Text`), and it grows.
-    With `tables` they hold what a window leaves, and lengths count what has left it, too.
+    With `tables` they are the tokens inside a window, and lengths also count those that left it.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class TextBuffer:
         values: Tensor,
         lengths: Tensor,
         ragged: bool,
-        longest: int | None = None,  # slots beyond it may hold anything
+        longest: int | None = None,  # slots beyond it are undefined
         past: QuantisedText | None = None,
         tables: WindowSchedule | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class TextBuffer:
         self.tables = tables
 
     def state(self) -> dict[str, Any]:
-        """What `of` makes again, without the spare slots."""
+        """The argument of `of` that restores this text, without the spare slots."""
         used, past = self.longest, self.past
         if self.tables is not None:
             used = min(used, self.tables.width)
@@ -150,16 +151,16 @@ class TextBuffer:
 
     @property
     def room(self) -> int:
-        """Tokens that each row has room for."""
+        """Capacity of each row in tokens."""
         return room_in(self.keys, self.past, self.tables and self.tables.width)
 
     @property
     def growing(self) -> Tensor:
-        """The tensor that is replaced where room runs out."""
+        """The tensor that is replaced when capacity grows."""
         return self.keys if self.past is None else self.past.data
 
     def reserve(self, slots: int) -> None:
-        """Make room for `slots` tokens in all."""
+        """Grow the capacity to `slots` tokens in all."""
         if self.tables is not None:
             slots = min(slots, self.tables.width)
         size = -(-slots // TEXT_STEP) * TEXT_STEP
@@ -169,7 +170,7 @@ class TextBuffer:
             return
         if self.static:
             raise ModeUnsupported(
-                "The answer outgrew the room reserved for it. Ask again with fewer new tokens."
+                "The answer outgrew its reserved memory. Ask again with fewer new tokens."
             )
         if self.past is None:
             self.keys, self.values = _longer(self.keys, size), _longer(self.values, size)
@@ -178,7 +179,7 @@ class TextBuffer:
             self.past = self.past._replace(data=data, scales=scales)
 
     def append(self, keys: Tensor, values: Tensor, added: Tensor | None = None) -> None:
-        """Add T tokens [B, Hkv, T, d] behind each sample's own last one, or `added` [B] of them."""
+        """Add T tokens [B, Hkv, T, d] behind each sample's last one, or `added` [B] of them."""
         T = keys.shape[2]
         self.reserve(self.longest + T)
         if self.past is not None and added is None:
@@ -216,14 +217,14 @@ class TextBuffer:
         return Mark(self.longest, self.lengths.clone(), ring)
 
     def rewind(self, mark: Mark) -> None:
-        """Forget what was added since; addresses stay."""
+        """Undo additions since then; addresses stay."""
         self.longest = mark.longest
         self.lengths.copy_(mark.lengths)
         for held, was in zip((self.keys, self.values), mark.ring, strict=False):
             held.copy_(was)
 
     def read(self) -> Text:
-        """What the attention reads."""
+        """The text as the attention's input."""
         held = self.lengths if self.tables is None else self.tables.held(self.lengths)
         return Text(self.keys, self.values, held, self.past)
 

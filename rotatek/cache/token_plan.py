@@ -1,7 +1,7 @@
 """Which rows of one prefill every layer sees."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -18,7 +18,7 @@ from rotatek.methods.tokens.base import Attended, TokenPruner
 
 @dataclass
 class _Choice:
-    """Rows that stay from layer `layer` on, before what goes is recycled there."""
+    """Rows that stay from layer `layer` on, before the dropped ones are recycled there."""
 
     layer: int
     seen: Attended
@@ -48,7 +48,7 @@ class TokenPlan:
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._sights: dict[int, WindowView] = {}  # of those rows, by the window's width
-        self._first = layout  # as the caller gave it
+        self._first = replace(layout)  # as the caller gave it, for `anew`
         self._begin(layout)
         self._choice: _Choice | None = None
         self._memory: Any = None
@@ -59,14 +59,14 @@ class TokenPlan:
         self.visual_kept = self.visual
 
     def _begin(self, layout: Layout) -> None:
-        """Before any row is left out."""
+        """Before any row is dropped."""
         self._layout: Layout | None = layout
-        self._valid, self._stays = layout.valid, layout.stays
+        self._all: Layout | None = layout
         self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
-        """What `finished` makes again, when the prefill is over."""
+        """The argument of `finished` that restores this plan after the prefill."""
         return {name: getattr(self, name) for name in _TOLD}
 
     @classmethod
@@ -74,10 +74,17 @@ class TokenPlan:
         """The plan of a prefill that is over; state: of `state`."""
         nothing = torch.zeros(1, state["length"], dtype=torch.bool)
         plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
-        plan._layout = plan._rows = None
+        plan._layout = plan._all = plan._rows = None
         for name in _TOLD:
             setattr(plan, name, state[name])
         return plan
+
+    def tensors(self) -> Iterator[Tensor]:
+        """What stays when the prefill is over: which rows were visual, padding, or kept."""
+        first = self._first
+        for tensor in (first.visual, first.valid, first.aside, self.kept_rows):
+            if tensor is not None:
+                yield tensor
 
     def anew(self) -> "TokenPlan":
         """The plan of the same prompt, before it is read."""
@@ -94,15 +101,15 @@ class TokenPlan:
         return self._rows
 
     def token_positions(self) -> tuple[Tensor, Tensor]:
-        """Where the rows of the layer now being filled stand among the plan's own tokens.
+        """Indices of the present layer's rows among the plan's tokens.
 
         Returns:
-            places [B, L'] int32, `NOWHERE` for padding, and how many tokens there are, [B].
+            indices [B, L'] int32, `NOWHERE` for padding, and the number of tokens, [B].
         """
-        assert self._layout is not None
-        place = self._valid.cumsum(1) - 1
+        assert self._layout is not None and self._all is not None
+        place = self._all.valid.cumsum(1) - 1
         place = place if self._source is None else place.gather(1, self._source)
-        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._stays.sum(1).int()
+        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._all.stays.sum(1).int()
 
     def read_text(self) -> Rows | None:
         """Text rows that the layer's window sees, where some of them are then forgotten."""
@@ -110,7 +117,7 @@ class TokenPlan:
         return self._layout.read_text if self._layout is not None and aside else None
 
     def window_view(self, width: int) -> WindowView:
-        """What a window of `width` tokens leaves of the layer now being filled: rows of the prompt,
+        """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
         and of its visual rows."""
         if width not in self._sights:
             assert self._layout is not None
@@ -124,16 +131,16 @@ class TokenPlan:
     def enter(
         self, layer: int, hidden: Tensor, mask: Any = None, window: int | None = None
     ) -> Narrowing | None:
-        """What a layer reads, during prefill only; None where that is everything.
+        """A layer's remaining rows, during prefill only; None where none was dropped.
 
         Args:
             layer: index from 0.
-            hidden: [B, L', hidden], what the layer before has made.
+            hidden: [B, L', hidden], the previous layer's output.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
-            window: tokens that a row of this layer sees at most, where it has a window.
+            window: most tokens that a row of this layer attends to, where it has a window.
 
         Raises:
-            ModeUnsupported: for rows that are not the prompt's, or not all of them.
+            ModeUnsupported: for rows other than all those of the prompt.
         """
         if self._layout is None:
             return None
@@ -180,8 +187,8 @@ class TokenPlan:
         return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
-        """What is added behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
-        for each of the first layers what they get, [visual rows, hidden]."""
+        """Additions behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
+        for each of the first layers their additions, [visual rows, hidden]."""
         if self.additions is None:
             return None
         visual, added = self.additions
@@ -193,12 +200,12 @@ class TokenPlan:
         return dense if self._source is None else take_rows(dense, self._source)
 
     def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
-        """Leave out what was not chosen: the hidden rows that stay."""
+        """Drop the rows that were not chosen: the remaining hidden rows."""
         assert self._layout is not None
         place = hidden.device  # a model's layers may be on several
         seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
         kept, hidden = self.pruner.recycle(hidden, seen, scores, kept)
-        kept = kept.to(self._valid.device)
+        kept = kept.to(self._layout.valid.device)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
@@ -211,10 +218,10 @@ class TokenPlan:
         return hidden
 
     def entering(self) -> Tensor | None:
-        """The window's rows [B, 1, W, hidden] as the layer now being filled reads them.
+        """The window's rows [B, 1, W, hidden] as the present layer reads them.
 
-        They are picked out when somebody asks: what an output is added to makes errors of several
-        layers' outputs comparable. None where they are not known.
+        They are gathered on demand. The residual stream that an output is added to makes errors of
+        several layers' outputs comparable. None where they are not known.
         """
         if self._entering is None or self._rows is None or self._layout is None:
             return None
@@ -244,14 +251,14 @@ class TokenPlan:
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
         self._entering = None
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._rows = self._source = None
+            self._layout = self._all = self._rows = self._source = None
             self._memory = self.mask = None
             self._masks.clear()
             self._sights.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:
-    """Ids that stand for visual tokens in a model's prompts: of images, then of clips."""
+    """Ids of visual tokens in a model's prompts: of images, then of clips."""
     found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
     return tuple(dict.fromkeys(int(token) for token in found if token is not None))
 
@@ -262,7 +269,7 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
 
 
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
-    """Where the visual tokens of a processor's output are.
+    """The positions of visual tokens in a processor's output.
 
     Raises:
         ModelUnsupported: where the model has no image token. Use a vision-language model.

@@ -1,4 +1,4 @@
-"""What `ask` and `compare` share: questions in, one report for each column out."""
+"""Shared by `ask` and `compare`: questions in, one report for each column out."""
 
 import argparse
 import json
@@ -63,9 +63,9 @@ def reports(
 
 @contextmanager
 def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
-    """In a batch, let a row's failure pass: it is said on stderr, and becomes the row's report.
+    """In a batch, report a row's failure on stderr and in its result, and go on.
 
-    Settings are of all rows, so what is wrong with them ends the run.
+    Settings hold for all rows, so a wrong setting ends the run.
     """
     bad: list[Report] = []
     try:
@@ -114,7 +114,7 @@ def doubt_of(
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
-    """What an engine's events come to, as of `answers`.
+    """The result of an engine's events, as of `answers`.
 
     Raises:
         UserError: in the engine's words.
@@ -143,7 +143,7 @@ def say(text: object) -> None:
     """Print on stdout; what its encoding cannot say is written out, and no reason to lose it.
 
     Raises:
-        OSError: where stdout cannot be written; the text is on stderr then, unless nobody listens.
+        OSError: where stdout cannot be written; the text is then on stderr, if that is open.
     """
     line = printable(str(text), sys.stdout.encoding)
     try:

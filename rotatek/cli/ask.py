@@ -18,9 +18,9 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked, under which settings, and how the answer is printed."""
+    """Flags for the question, the settings, and the form of the answer."""
     add_request(parser)
-    parser.set_defaults(model=None)  # a store has its own
+    parser.set_defaults(model=None)  # a store knows its model
     parser.add_argument(
         "--no-image", action="store_true", help="ask the QUESTION of the language model alone"
     )
@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
-    """One question of a conversation that comes from a file, goes to one, or both.
+    """Ask one question of a conversation that is loaded from a file, saved to one, or both.
 
-    The answer is given out first, and the cache is saved whatever becomes of it: neither is lost
-    because the other cannot be written.
+    The answer is printed first, and the cache is saved even if printing fails: neither is lost by a
+    failure of the other.
 
     Raises:
         UserError: for a question or a file that is refused, before the model is loaded if possible.
@@ -112,7 +112,7 @@ def _question_alone(args: argparse.Namespace) -> str:
     """The further question.
 
     Raises:
-        UserError: where an image or settings stand beside it, other than the files they name.
+        UserError: where an image or settings are given that the file already has.
     """
     if args.image is None or args.question is not None:
         raise UserError("With --load-cache give the QUESTION alone: the image was read before.")

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         UserError: for arguments or pictures that are refused; for a batch, in the end.
     """
-    if not os.access(Path(args.out).absolute().parent, os.W_OK):  # or what is found is lost
+    if not os.access(Path(args.out).absolute().parent, os.W_OK):  # refuse before computing
         raise UserError(f"{args.out} cannot be written. Give another name or folder as --out.")
     from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.decode import prefill  # noqa: PLC0415

@@ -19,7 +19,7 @@ EQUAL: Final = ("nominal", "live")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked, under which settings, and how the comparison is printed."""
+    """Flags for the question, the settings, and the form of the comparison."""
     add_request(parser)
     parser.add_argument(
         "--equal",
@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> None:
 def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
     """The comparison that flat options ask for.
 
-    They set the budget and the chosen method; an option that only another channel method has goes
-    to that one's column.
+    They set the budget and the chosen method; an option that belongs to another channel method
+    changes that method's column.
 
     Raises:
         UserError: where nothing is compressed.
@@ -60,7 +60,7 @@ def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
 
 
 def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dict[str, Settings]]":
-    """What makes the comparison at equal live bytes, once a question is there to be weighed.
+    """A function that makes the comparison at equal live bytes for a first question.
 
     Raises:
         UserError: where nothing is compressed.
@@ -83,7 +83,7 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
 
 
 def _compressing(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """The chosen settings, and what is for the others.
+    """The chosen settings, and the options of other methods.
 
     Raises:
         UserError: where nothing is compressed.

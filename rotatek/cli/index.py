@@ -18,29 +18,29 @@ INCOMPLETE: Final = 1  # exit status where a file could not be read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is read, where it goes, and under which settings."""
+    """Flags for the pictures, the store, and the settings."""
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE", help="pictures, PDF files, or folders"
     )
     parser.add_argument("--store", required=True, metavar="DIR", help="an old store, or a new one")
     add_model(parser)
-    parser.set_defaults(model=None)  # an old store has its own
+    parser.set_defaults(model=None)  # an old store knows its model
     add_bounds(parser)
     parser.add_argument(
-        "--disk", metavar="BYTES", help="of the store: pages used least recently make room"
+        "--disk", metavar="BYTES", help="limit of the store: pages used least recently are removed"
     )
     parser.add_argument(
         "--weigh-by",
         default="questions",
         metavar="NAME",
-        help="what weighs a picture that nobody has asked yet: questions (a few general ones) or "
-        "picture (its own last tokens). Default: questions",
+        help="queries that weigh a picture before its first question: questions (a few general "
+        "ones) or picture (its own last tokens). Default: questions",
     )
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read what is new or changed, with a progress bar; say on stderr what could not be read.
+    """Read new and changed files, with a progress bar; report unreadable ones on stderr.
 
     Returns:
         0, or 1 where something could not be read.

@@ -1,4 +1,4 @@
-"""`rotatek COMMAND ...`: finds the command, runs it, and says in one sentence what went wrong.
+"""`rotatek COMMAND ...`: finds and runs the command, and reports a failure in one sentence.
 
 Answers go to stdout, everything else to stderr.
 """
@@ -34,7 +34,7 @@ CLEANUP_S = 4.0  # that a command may take to put things in order then
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
+    """A parser whose error message is one sentence."""
 
     def error(self, message: str) -> NoReturn:
         """Say it on stderr and exit with status 2."""
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: its words; those of the process if not given.
 
     Returns:
-        the exit status: 0, or 2 for a refusal, or the command's own.
+        the exit status: 0, or 2 for a refusal, or the command's result.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def sentence_of(error: Exception) -> str:
-    """What the command line says of a failure; a file that cannot be used is named here, where
-    nobody but its owner reads it."""
+    """The message for a failure. A file that cannot be used is named here, since only its owner
+    reads the terminal."""
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError) and isinstance(error.filename, str) and not is_full:
         reason = error.strerror or type(error).__name__
@@ -89,7 +89,7 @@ def _drop_output() -> None:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end the process even where cleaning up never ends: an interrupt between two lines
-    may leave a lock to nobody, for which others wait. A second one ends it at once."""
+    may leave a lock without an owner, for which others wait. A second one ends it at once."""
     usual = signal.default_int_handler
     if signal.getsignal(signal.SIGINT) is not usual or (
         threading.current_thread() is not threading.main_thread()

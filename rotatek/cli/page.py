@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> None:
     """Serve until interrupted.
 
     Raises:
-        UserError: where the page's own dependencies are not installed.
+        UserError: where the page's dependencies are not installed.
     """
     if find_spec("gradio") is None or find_spec("plotly") is None:
         raise UserError("The web page is not installed. Install rotatek[app].")

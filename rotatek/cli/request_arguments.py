@@ -1,4 +1,4 @@
-"""Flags for what is asked of which model: an image and a question, or a file of many."""
+"""Flags for the model and its request: an image and a question, or a file of many."""
 
 import argparse
 import sys
@@ -37,7 +37,7 @@ class Row(NamedTuple):
         is_video: whether `path` is a video's.
         line: of the batch file, in words; none where there is no such file.
         number: of that line.
-        fault: what is wrong with the line, in a sentence.
+        fault: the fault of the line, in a sentence.
         is_text: whether there is neither a picture nor a video.
     """
 
@@ -74,7 +74,7 @@ class Row(NamedTuple):
         return pictures_of(path) if is_pdf(path) else open_image(path)
 
     def asked(self, mark: str | None) -> "Asked":
-        """The question; with a mark, a tuple of what stands before and behind the picture.
+        """The question; with a mark, a tuple of the texts before and behind the picture.
 
         Raises:
             UserError: where the question does not have the mark once.
@@ -125,7 +125,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--place",
         metavar="MARK",
-        help="what stands for the picture in QUESTION, such as {}; without it the picture is first",
+        help="the mark in QUESTION that the picture replaces, such as {}; by default it is first",
     )
     add_model(parser)
     parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")
@@ -195,7 +195,7 @@ def _row(number: int, text: str, line: str) -> Row:
 
 
 def report_bad(row: Row, sentence: str) -> None:
-    """Say on stderr, beside the bar, which row of a batch is bad and why; the others go on."""
+    """Report on stderr, above the bar, the fault of a row of a batch; the others go on."""
     from tqdm import tqdm  # noqa: PLC0415
 
     tqdm.write(row.fault or f"{row.line}: {sentence}", file=sys.stderr)

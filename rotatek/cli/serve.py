@@ -28,18 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", type=int, default=32, metavar="N", help="at once")
     parser.add_argument("--queue", type=int, default=64, metavar="N", help="that may wait")
     parser.add_argument(
-        "--replicas", type=int, metavar="N", help="of each model, by Ray, and the page beside them"
+        "--replicas", type=int, metavar="N", help="of each model, on Ray, together with the page"
     )
     parser.add_argument("--gpus", type=float, metavar="F", help="of a replica; 1 where there are")
     add_settings(parser)
-    parser.epilog = "The compression options are those of calls that have none of their own."
+    parser.epilog = "The compression options are the defaults of requests without options."
 
 
 def run(args: argparse.Namespace) -> None:
     """Serve until interrupted.
 
     Raises:
-        UserError: where a flag is refused, or the API's own dependencies are not installed.
+        UserError: where a flag is refused, or the API's dependencies are not installed.
     """
     settings = settings_of(args)
     for name, least in (("answers", 1), ("queue", 0), ("replicas", 1)):
@@ -80,7 +80,7 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     """
     quiet.prepare_for("--replicas")
     if any(find_spec(name) is None for name in ("gradio", "plotly")):
-        raise UserError("Replicas are served beside the page. Install rotatek[app].")
+        raise UserError("Replicas are served together with the page. Install rotatek[app].")
     from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
     from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
     from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415

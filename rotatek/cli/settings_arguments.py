@@ -15,12 +15,12 @@ log = logging.getLogger("rotatek")
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
 Owned = Sequence[
     tuple[type[Method], Option]
-]  # the methods that have an option, and theirs of that name
+]  # the methods that have an option, and their fields of that name
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """A flag for either method, and one for each option that any of them has."""
-    group = parser.add_argument_group("compression", "what is not given has its method's default")
+    group = parser.add_argument_group("compression", "defaults are the method's")
     for registry, kind in ((TOKENS, "tokens"), (CHANNELS, "channels")):
         names = "; ".join(f"{name}: {method.label}" for name, method in registry.items())
         add_flag(group, kind, metavar="NAME", help=f"{names}. Default: {registry.default.name}")
@@ -49,7 +49,7 @@ def add_flag(group: Any, key: str, **spec: Any) -> None:
     try:
         group.add_argument(flag_of(name), dest=name, default=argparse.SUPPRESS, **spec)
     except argparse.ArgumentError:  # an option from outside must not take the command down
-        log.warning("The option %s is left out: its flag has another meaning here.", key)
+        log.warning("The option %s is not available here: its flag has another meaning.", key)
 
 
 def flag_of(name: str) -> str:
@@ -79,21 +79,16 @@ def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
         SettingError: as `settings_of`.
     """
     chosen = CHANNELS.find(options.get("channels", CHANNELS.default.name))
+    owners = {key: [method for method, _ in owned] for key, owned in CHANNELS.options().items()}
     others = {
-        key: value
-        for key, value in options.items()
-        if key in CHANNELS.options() and chosen not in _owners(CHANNELS, key)
+        key: value for key, value in options.items() if chosen not in owners.get(key, [chosen])
     }
     own = {key: value for key, value in options.items() if key not in others}
     return Settings.from_dict(own), others
 
 
-def _owners(registry: Registry, key: str) -> list[type]:
-    return [method for method, _ in registry.options().get(key, [])]
-
-
 def _help(owned: Owned, methods: int) -> str:
-    """One sentence: what it does, for which methods, what may be given, and the default."""
+    """One sentence: what it does, for which methods, the valid values, and the default."""
     words: dict[str, list[str]] = {}
     for method, option in owned:
         said = f"{option.help} ({', '.join(option.values)})" if option.values else option.help

@@ -10,14 +10,14 @@ from rotatek.errors import UserError
 if TYPE_CHECKING:
     from rotatek.pictures.store import PictureStore
 
-DAMAGED: Final = 1  # exit status where a page is not what was written
+DAMAGED: Final = 1  # exit status where a page is not as it was written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which store, and what is done there."""
+    """Flags for the store and the operation."""
     parser.add_argument("folder", metavar="DIR", help="of `rotatek index`")
     parser.add_argument(
-        "--check", action="store_true", help="read every page whole, and forget damaged ones"
+        "--check", action="store_true", help="read every page completely, and forget damaged ones"
     )
     parser.add_argument(
         "--forget", nargs="+", metavar="NAME", help="pages: names, beginnings of them, or files"
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what the store holds, or do what was asked.
+    """Print the store's content, or do the operation.
 
     Returns:
         0, or 1 where `--check` found a damaged page.
@@ -72,14 +72,14 @@ def _describe(store: "PictureStore") -> None:
     for own in facts.values():
         full, kept = full + own.get("full_bytes", 0), kept + own.get("file_bytes", 0)
     told = store.described
-    settings = " ".join(_told(told["settings"]))
+    settings = " ".join(_described(told["settings"]))
     print(aligned(rows))
     share = f", 1/{full / kept:.1f}" if kept else ""
     print(f"{len(facts)} pages: {sized(full)} -> {sized(kept)}{share}")
     print(f"model {told.get('model_name', '?')}; {settings}; weighed by {told['weigh_by']}")
 
 
-def _told(settings: dict[str, Any]) -> list[str]:
+def _described(settings: dict[str, Any]) -> list[str]:
     """A store's settings, without options at their defaults; all of them where a method is not
     installed here."""
     from rotatek.methods.settings import Settings  # noqa: PLC0415

@@ -1,10 +1,9 @@
-"""What `index`, `ask --store` and `store` share: a store of pictures, and its model."""
+"""Shared by `index`, `ask --store` and `store`: a store of pictures, and its model."""
 
 import argparse
 import csv
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """How many bytes pictures may take."""
+    """Limits of the pictures' bytes."""
     parser.add_argument(
-        "--memory", default="2GB", metavar="BYTES", help="of the pages held ready. Default: 2GB"
+        "--memory", default="2GB", metavar="BYTES", help="limit of pages in memory. Default: 2GB"
     )
 
 
@@ -67,7 +66,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
 
 
 def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
-    """Those of the store, with what the command line says of them; a new store has .75 bits."""
+    """The store's settings, overridden by the flags; a new store has .75 bits."""
     if not described:
         return Settings.from_dict(own) if own else Settings.of(bits=0.75)
     stored = Settings.from_dict(described["settings"])
@@ -99,7 +98,7 @@ def ask_store(args: argparse.Namespace) -> int:
     failed = doubted = 0
     with ExitStack() as stack:
         table = None if args.csv is None else _Table(stack, Path(args.csv))
-        for label, answer in _labelled(labels, answers):
+        for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
             doubt = pictures.doubt(answer)
             doubted += bool(doubt)
@@ -110,12 +109,6 @@ def ask_store(args: argparse.Namespace) -> int:
         why = "Add --json or --csv FILE to read why."
         print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _labelled(
-    labels: list[tuple[str, str]], answers: "Iterator[Answer]"
-) -> "Iterator[tuple[str, Answer]]":
-    return zip((label for label, _ in labels), answers, strict=True)
 
 
 def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:

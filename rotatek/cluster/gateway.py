@@ -25,13 +25,13 @@ from rotatek.service.conversation_store import MOST, MOST_BYTES, ConversationSto
 from rotatek.service.model_list import models_of
 from rotatek.service.service import Service
 
-CONNECTIONS: Final = 10_000  # of the front; the door and the page bound what is asked
-HEAD: Final = "node:__internal_head__"  # a resource of the first node, which nobody replaces
+CONNECTIONS: Final = 10_000  # of the gateway; API and page limit their requests themselves
+HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is never replaced
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a cluster serves.
+    """The models and settings that a cluster serves.
 
     Args:
         models: names, folders or hub ids, the default first.
@@ -43,8 +43,8 @@ class Deployment:
         gpus: of a replica; 0 for none, a share where several fit on one.
         device: as of `rotatek.models.load`.
         graph: decode by CUDA graph.
-        page: whether there is a page beside the API.
-        settings: of calls that have none, by their flat names.
+        page: whether to serve the page, too.
+        settings: defaults of the API's requests, by their flat names.
     """
 
     models: tuple[str, ...] = ("pocket",)
@@ -61,10 +61,10 @@ class Deployment:
 
 
 class Gateway:
-    """The process that everybody talks to.
+    """The process that answers HTTP: the API and, if planned, the page.
 
     Args:
-        plan: what is served.
+        plan: the models and settings to serve.
         handles: of each model's replicas, in the order of `plan.models`.
     """
 
@@ -80,7 +80,7 @@ class Gateway:
         self._app = _with_page(self.door) if plan.page else self.door.app()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        """What Ray Serve hands requests to."""
+        """The application to which Ray Serve passes requests."""
         return self._app
 
 
@@ -126,7 +126,7 @@ def build(plan: Deployment) -> serve.Application:
 
 
 def _with_page(door: ChatApp) -> ASGIApp:
-    """The API beside the page."""
+    """The API, served together with the page."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     from rotatek.page.server import beside  # noqa: PLC0415  # gradio takes seconds
 

@@ -23,7 +23,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 @contextmanager
 def started(cpus: int) -> Iterator[None]:
-    """A Ray of this process's own, or the cluster that RAY_ADDRESS names.
+    """A local Ray, or the cluster at RAY_ADDRESS.
 
     Args:
         cpus: that Ray may think there are.
@@ -43,7 +43,7 @@ def serve(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None:
     """Serve a plan's application until SIGTERM or Ctrl-C.
 
     Args:
-        plan: what is served.
+        plan: the models and settings to serve.
         host: 0.0.0.0 opens it to the network.
         port: of page and API.
     """

@@ -1,4 +1,4 @@
-"""What crosses between the front and a replica of a model. Picklable, and knows nothing of Ray."""
+"""Messages between the gateway and a replica of a model. Picklable, and without Ray."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from rotatek.methods.settings import Settings
 
 @dataclass(frozen=True)
 class RemoteRequest:
-    """A question of a conversation; answer: what was said to it, where there is one column;
-    images: pictures that came with it, after the first question's."""
+    """A question of a conversation; answer: the reply to it, where there is one column;
+    images: its new pictures, after the first question's."""
 
     question: Question
     max_new_tokens: int
@@ -30,12 +30,12 @@ class Job:
         key: names this answer, to stop it.
         columns: settings by name.
         request: the first question with its pictures; None for a follow-up whose cache should be
-            where it is sent.
+            at its replica.
         asked: the follow-up question, or None for the first one.
-        past: what was asked before `asked`, the first question included.
+        past: the turns before `asked`, the first question included.
         trace: as of `Engine.compare`.
-        talk: under which the caches are kept for a follow-up; empty where they are not.
-        is_exact: some of the answer has been told, so lost caches have to be made as they were:
+        talk: the key of the caches that are kept for a follow-up; empty where none are.
+        is_exact: a part of the answer has been delivered, so lost caches must be rebuilt exactly:
             earlier questions are answered again, not read.
     """
 
@@ -70,8 +70,8 @@ class Refused:
 
 @dataclass(frozen=True)
 class KeptConversation:
-    """The caches wait. kv_bytes: theirs; read: the request that made them, where earlier turns were
-    read as text."""
+    """The caches are kept. kv_bytes: their size; read: the request that made them, where earlier
+    turns were read as text."""
 
     kv_bytes: int
     read: Request | None = None

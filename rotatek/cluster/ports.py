@@ -1,4 +1,4 @@
-"""A port that Ray Serve opens in every replica, kept inside the machine."""
+"""A port that Ray Serve opens in every replica, bound to this machine."""
 
 import importlib
 import logging
@@ -14,8 +14,8 @@ EVERYWHERE: Final = "[::]"
 def stay_inside() -> None:
     """Bind this replica's gRPC port to loopback; called while the replica is being made.
 
-    Serve (2.60) opens it on every interface, without TLS or token unless the whole cluster has TLS,
-    and reads pickles from it. Nothing here uses it: calls go through Ray's own ports, which ask for
+    Serve (2.60) opens it on every interface, without TLS or token unless the cluster has TLS, and
+    reads pickles from it. Nothing here uses it: calls go through Ray's own ports, which require
     the cluster's token.
     """
     if os.environ.get(USED) == "1":

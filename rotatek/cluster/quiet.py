@@ -1,4 +1,4 @@
-"""What Ray is told before it is imported: to be quiet, and to listen to this machine only.
+"""Ray's environment, set before its import: no output, and only local addresses.
 
 Nothing is reported to Ray's makers, and Ray opens no dashboard. Its own ports are bound to loopback
 where the cluster is this machine; on a cluster of several, Ray asks for its token there.
@@ -18,12 +18,12 @@ QUIET: Final = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # 5 s are short on a busy machine
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
-# Without it Ray looks for an address that other machines reach, and listens on all of them.
+# Without it Ray chooses an address that other machines reach, and listens on all of them.
 ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def prepare(*, alone: bool = True) -> None:
-    """Set it, where the environment says nothing else; call before anything imports Ray.
+    """Set the variables that the environment does not; call before anything imports Ray.
 
     Args:
         alone: whether the cluster is this machine, unless RAY_ADDRESS names another.

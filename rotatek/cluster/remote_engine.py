@@ -1,8 +1,8 @@
 """An engine whose answers are computed by replicas, and by another one when a replica is lost.
 
-What has been told is not told again: the second replica answers the same question from the
-beginning, and its tokens are compared with those that were told. Only where they differ, which
-other hardware may cause, does the answer start again, with a `Restarted` event.
+Delivered tokens are not delivered again: the second replica answers the same question from the
+beginning, and its tokens are compared with the delivered ones. Only where they differ, which other
+hardware may cause, does the answer start again, with a `Restarted` event.
 """
 
 import logging
@@ -57,7 +57,7 @@ class RemoteSwitch(threading.Event):
         self.tell: Callable[[], None] | None = None
 
     def set(self) -> None:
-        """Ask to stop, wherever the answer is computed."""
+        """Ask to stop, in the process that computes the answer."""
         first = not self.is_set()
         super().set()
         if first and self.tell is not None:
@@ -65,7 +65,7 @@ class RemoteSwitch(threading.Event):
 
 
 class RemoteModel:
-    """What the page asks a model of, without its weights.
+    """The parts of a model that the page needs, without its weights.
 
     Args:
         handle: of its replicas.
@@ -94,10 +94,10 @@ class RemoteModel:
 
 @dataclass
 class RemoteConversation:
-    """A conversation whose caches a replica holds; stands for a column in a `Conversation`.
+    """A conversation whose caches are on a replica; takes a column's place in a `Conversation`.
 
     Args:
-        engine: whose replicas they are.
+        engine: the engine of the replicas.
         columns: settings by name.
         request: the first question; pictures and text are what lost caches are made from again.
         past: every question so far.
@@ -115,7 +115,7 @@ class RemoteConversation:
     grown = 0  # the replica counts a conversation's tokens
 
     def bytes(self) -> ByteCount:
-        """Live bytes of the caches, as the replica counted them, and of the pictures held here."""
+        """Live bytes of the caches, as the replica counted them, and of this process's pictures."""
         later = [image for asked in self.past for image in asked.images]
         held = (*self.request.images, *later)
         pixels = sum(3 * image.width * image.height for image in held)
@@ -129,13 +129,13 @@ class RemoteConversation:
         """The turn is over, and the caches wait."""
         if kept.read is None:
             self.past = (*self.past, asked)
-        else:  # the earlier turns are part of the first request now
+        else:  # the earlier turns are in the first request now
             self.request, self.past = kept.read, (asked,)
         self.kv_bytes = kept.kv_bytes
 
 
 class DeliveredEvents:
-    """What a listener has been told, so that an answer begun again goes on without a seam."""
+    """The events that a listener has, so that a repeated answer continues without a break."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, list[int]] = {}
@@ -147,7 +147,7 @@ class DeliveredEvents:
         self.attempt = []
 
     def take(self, event: Event) -> list[Event]:
-        """What of an event is news; where it contradicts what was told, all of the attempt."""
+        """The new events of an attempt; all of them where one contradicts a delivered event."""
         if isinstance(event, Restarted):
             self.__init__()  # type: ignore[misc]
         if not isinstance(event, Prefilled | Token | Finished):
@@ -173,7 +173,7 @@ class DeliveredEvents:
 
     @property
     def has_text(self) -> bool:
-        """Whether a token has been told."""
+        """Whether a token has been delivered."""
         return any(self.tokens.values())
 
 
@@ -181,12 +181,12 @@ class FailoverRun:
     """One answer's way over replicas, to the first that brings it to its end.
 
     Args:
-        engine: whose replicas they are.
-        job: what is to be computed.
+        engine: the engine of the replicas.
+        job: the work.
         stop: ends it.
         asked: the question that is answered.
-        conversation: takes a `RemoteConversation` where the caches are kept.
-        talk: that one.
+        conversation: receives a `RemoteConversation` where the caches are kept.
+        talk: that conversation.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class FailoverRun:
                 self.conversation.close()
 
     def _attempt(self, number: int) -> Generator[Event | Started | Refused, None, bool]:
-        """One replica's part; whether that was the end."""
+        """One replica's events; whether the answer is complete."""
         home = "" if self.talk is None else self.talk.home
         try:
             with closing(self.engine.stream(self.job, home, self.stop)) as stream:
@@ -242,7 +242,7 @@ class FailoverRun:
     def _take(
         self, event: Event | Started | Refused | KeptConversation
     ) -> list[Event | Started | Refused]:
-        """What the listener is told of one event."""
+        """The events to deliver for one event of a replica."""
         if isinstance(event, Started):
             if self.talk is not None:
                 self.talk.home = event.home
@@ -323,7 +323,7 @@ class RemoteEngine(Engine):
         return _plain(events)
 
     def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
-        """What a replica tells of a job; that of `home`, while it lives.
+        """A replica's events of a job; of the replica `home`, while it lives.
 
         Raises:
             RayError, RayServeException: where the replica is lost.
@@ -353,7 +353,7 @@ class RemoteEngine(Engine):
         return RemoteSwitch()
 
     def health(self) -> Health:
-        """As a replica said when it began; Ray Serve replaces those that fail later."""
+        """As a replica reported at its start; Ray Serve replaces those that fail later."""
         return self._health
 
     def warm_up(self) -> None:

@@ -1,4 +1,4 @@
-"""A replica: one model in a process of its own, which Ray Serve starts, feeds and replaces."""
+"""A replica: one model in a process of its own, which Ray Serve starts, calls and replaces."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -148,13 +148,13 @@ class Replica:
                 pass
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
-        question: Any = asked.question  # a text, or texts and places
+        question: Any = asked.question  # a text, or texts and pictures
         return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.images)
 
 
 def _as_text(job: Job, request: Request) -> Request | None:
-    """The whole conversation as one request; None where it is too long for one, or where later
-    questions brought pictures."""
+    """The complete conversation as one request; None where it is too long for one, or where later
+    questions have pictures."""
     assert job.asked is not None
     if any(turn.images for turn in (*job.past, job.asked)):
         return None

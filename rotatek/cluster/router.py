@@ -6,7 +6,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 
 class HomeRouter(RequestRouter):
-    """A request whose session is a replica's id goes there while that is alive and has room.
+    """Routes a request whose session is a replica's id to that replica, if it is alive and free.
 
     Not first in, first out over all requests: the replica that was found for one would then be
     given to another.
@@ -20,8 +20,8 @@ class HomeRouter(RequestRouter):
         """Ranks of replicas, the preferred first.
 
         Args:
-            candidate_replicas: those that run.
-            pending_request: what is to be routed.
+            candidate_replicas: the running ones.
+            pending_request: the request to route.
         """
         home = "" if pending_request is None else pending_request.metadata.session_id
         kept = [one for one in candidate_replicas if one.replica_id.unique_id == home]

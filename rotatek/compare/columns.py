@@ -34,8 +34,8 @@ def reducers() -> list[type[ChannelMethod]]:
 def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     """The uncompressed model, dropped tokens alone, and every channel method, at one budget.
 
-    Every method keeps the chosen share of the Key channels (a quarter where the settings leave none
-    out, or more where even that would be too little), and the token share follows from the budget;
+    Every method keeps the chosen share of the Key channels (a quarter where the settings keep all,
+    or more where even that would be too few), and the token share follows from the budget;
     the chosen method keeps its own settings. So all columns but the first keep the same nominal
     share of the visual cache, as the paper counts it.
 
@@ -49,7 +49,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     budget = chosen.nominal_kv
     pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
     columns = {"baseline": BASELINE}
-    alone = pruner.at(_share(budget, 1.0))
+    alone = pruner.with_keep(_share(budget, 1.0))
     columns[f"{pruner.name} only"] = Settings(tokens=alone, channels=Full())
     for method in reducers():
         plain = at_budget(chosen, pruner, method.name, **options)
@@ -57,7 +57,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
             columns[method.name] = plain
             continue
         columns[method.name] = chosen
-        if chosen.channels.beyond:
+        if chosen.channels.extensions:
             columns[f"{method.name} as in its paper"] = plain
     if chosen not in columns.values() and not chosen.channels.stores_everything:
         columns[chosen.channels.name] = chosen
@@ -67,26 +67,24 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
 def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any) -> Settings:
     """A channel method as its paper has it, at the nominal budget of `chosen`."""
     budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
-    if (
-        not made.drops_channels or made.nominal_share < budget
-    ):  # dropping tokens is for what is left
-        made = made.within(budget)
+    if not made.drops_channels or made.nominal_share < budget:  # tokens are dropped for the rest
+        made = made.with_share(budget)
     kept = _share(budget, made.nominal_share)
-    return Settings(tokens=pruner.at(kept) if kept < 1 else TOKENS.default(), channels=made)
+    return Settings(tokens=pruner.with_keep(kept) if kept < 1 else TOKENS.default(), channels=made)
 
 
 def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> ChannelMethod:
     """A channel method as its paper has it, with the share of Key channels that `chosen` keeps.
 
     Args:
-        chosen: whose share it is; a quarter where it leaves none out.
+        chosen: its share of channels is used; a quarter where it keeps all.
         method: by its name.
-        options: flat options, of which the method takes its own.
+        options: flat options; those of the method are used.
     """
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
     keep = chosen.channels.of_paper().key_share if chosen.channels.drops_channels else QUARTER
-    return chosen.with_channels(method, **own).channels.of_paper().at(keep)
+    return chosen.with_channels(method, **own).channels.of_paper().with_keep(keep)
 
 
 def _share(budget: float, channel_share: float) -> float:

@@ -1,9 +1,9 @@
-"""Equal live bytes: every method's own setting at which its cache weighs what another's does.
+"""Equal live bytes: each method's setting whose cache has as many bytes as another's.
 
-Nominal shares leave out bases, scales, masks, text and the layers that a pruner leaves whole; live
-bytes leave out nothing. A method first uses its own knob; where its least form is still too heavy,
-it drops tokens as well. A method with steps keeps the nearest below, so the figure that counts is
-the one that its cache then really has.
+Nominal shares do not count bases, scales, masks, text and the layers that a pruner leaves complete;
+live bytes count everything. A method first uses its own option; where its smallest form is still
+too large, it drops tokens as well. A method with steps takes the nearest smaller one, so the
+reported figure is the one that its cache then really has.
 """
 
 import math
@@ -33,7 +33,7 @@ HALVINGS: Final = 16  # of a search: shares are then exact to 2e-5
 
 
 class Shape(NamedTuple):
-    """What a cache's bytes follow from, beside its settings.
+    """The sizes that a cache's bytes follow from, beside its settings.
 
     Attributes:
         layers: of the language model.
@@ -76,16 +76,16 @@ class Shape(NamedTuple):
         return self.token * (self.visual + self.text)
 
     def budget(self, times: float) -> float:
-        """Bytes of a cache whose visual tokens take so many times less, whatever stores them.
+        """Bytes of a cache whose visual tokens take `times` times less, in any form.
 
-        Text is stored alike by all, so that it is no part of what is compared.
+        Every method stores text in the same way, so text is not counted.
         """
         rows = -(-self.text // TEXT_STEP) * TEXT_STEP
         return self.token * (rows + self.visual / times)
 
 
 def predicted(settings: Settings, shape: Shape) -> int:
-    """Live bytes when the prompt has been read, by the methods' own counts.
+    """Live bytes after the prompt, by the methods' own counts.
 
     Exact where all heads keep the same widths; where they adapt, as of spectra that fall alike.
     """
@@ -103,7 +103,9 @@ def predicted(settings: Settings, shape: Shape) -> int:
     )
     text = -(-shape.text // TEXT_STEP) * TEXT_STEP * shape.token
     lengths = 4 * (shape.layers + len(set(counts)))  # a count a layer, and shared ones of the rows
-    return int(visual.sum()) + text + lengths
+    drops = settings.prunes_tokens and settings.pruning.stage == "decoder"
+    marks = (3 if drops else 2) * (counts[0] + shape.text)  # rows that are visual, padding, kept
+    return int(visual.sum()) + text + lengths + marks
 
 
 def measured(
@@ -121,13 +123,14 @@ def measured(
 
 
 class Scale:
-    """What settings weigh on one prompt: predicted, or between measured points where heads adapt.
+    """The bytes of settings on one prompt: predicted, or interpolated from measurements where heads
+    adapt.
 
     Args:
         vlm: the model.
         prompt: a typical one.
-        forms: of methods whose bytes follow from what the prompt holds; each is measured at
-            `POINTS` shares, in one prefill for all.
+        forms: methods whose bytes depend on the prompt's content; each is measured at `POINTS`
+            shares, in one prefill for all.
     """
 
     def __init__(
@@ -135,8 +138,8 @@ class Scale:
     ) -> None:
         self.shape = Shape.of(vlm, prompt)
         self.curves: dict[ChannelMethod, tuple[list[float], list[int]]] = {}
-        least = [form.within(0.0) for form in forms]
-        ladders = [[one.within(share) for share in _shares(one)] for one in least]
+        least = [form.with_share(0.0) for form in forms]
+        ladders = [[one.with_share(share) for share in _shares(one)] for one in least]
         rungs = [method for ladder in ladders for method in ladder]
         totals = iter(measured(vlm, prompt, TOKENS.default(), rungs) if rungs else ())
         for one, ladder in zip(least, ladders, strict=True):
@@ -145,7 +148,7 @@ class Scale:
 
     def __call__(self, settings: Settings) -> float:
         """Live bytes."""
-        curve = self.curves.get(settings.channels.within(0.0))
+        curve = self.curves.get(settings.channels.with_share(0.0))
         if curve is None or settings.prunes_tokens:
             return predicted(settings, self.shape)
         return float(np.interp(settings.channels.nominal_share, *curve))
@@ -172,12 +175,12 @@ def matched_live(
 ) -> dict[str, Settings]:
     """The uncompressed model, dropped tokens alone, and every method, at equal live bytes.
 
-    The chosen settings stay as they are, and every other method is solved to weigh what they do.
+    The chosen settings do not change, and every other method is solved for their bytes.
 
     Args:
-        chosen: what sets the budget.
-        target: what they weigh.
-        weigh: what any settings weigh.
+        chosen: the settings that set the budget.
+        target: their bytes.
+        weigh: the bytes of any settings.
         options: flat options for the methods that have them.
 
     Returns:
@@ -189,7 +192,7 @@ def matched_live(
     alone = settings_for_budget(Full(), droppers, target, weigh)
     columns = {"baseline": BASELINE, f"{alone.tokens.name} only": alone}
     for name, rival in rivals().items():
-        columns[name] = settings_for_budget(rival.within(0.0), droppers, target, weigh)
+        columns[name] = settings_for_budget(rival.with_share(0.0), droppers, target, weigh)
         if rival.name == chosen.channels.name and rival.form == chosen.channels.form:
             columns[name] = chosen
     for method in reducers():
@@ -198,7 +201,7 @@ def matched_live(
         )
         own = method.name == chosen.channels.name
         columns[method.name] = chosen if own else plain
-        if own and chosen.channels.beyond:
+        if own and chosen.channels.extensions:
             columns[f"{method.name} as in its paper"] = plain
     if chosen not in columns.values():
         columns[f"{chosen.channels.name} as chosen"] = chosen
@@ -211,19 +214,18 @@ def settings_for_budget(
     """A method at a budget of live bytes.
 
     Args:
-        least: the method in the form from which on it would rather drop tokens.
-        droppers: what may drop them: the first that gets it there does, else the last.
-        target: what `weigh` is to come to.
-        weigh: what settings weigh.
+        least: the method in its smallest form, below which tokens are dropped.
+        droppers: token pruners to try in turn; the last is used where none reaches the budget.
+        target: bytes.
+        weigh: the bytes of settings.
 
     Returns:
-        settings that weigh as much as they can without passing the target; the lightest there are
-        where none are light enough.
+        the largest settings within the target, or the smallest ones where none are.
     """
     whole = TOKENS.default()
     if weigh(Settings(whole, least)) <= SLACK * target:
         return _most(
-            lambda share: Settings(whole, least.within(share)),
+            lambda share: Settings(whole, least.with_share(share)),
             least.nominal_share,
             SLACK * target,
             weigh,
@@ -236,21 +238,17 @@ def settings_for_budget(
 
 
 def _dropped(pruner: TokenPruner, method: ChannelMethod, share: float) -> Settings:
-    return Settings(pruner.at(share), method)
+    return Settings(pruner.with_keep(share), method)
 
 
 def _most(made: Callable[[float], Settings], low: float, target: float, weigh: Weigh) -> Settings:
-    """The largest share in (low, 1] whose settings weigh at most `target`."""
+    """The largest share in (low, 1] whose settings take at most `target` bytes."""
     high = 1.0
     if weigh(made(high)) <= target:
         return made(high)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if weigh(made(middle)) <= target else (low, middle)
-    return made(_rounded_down(max(low, 2.0**-HALVINGS)))
-
-
-def _rounded_down(share: float) -> float:
-    """To three digits that count."""
-    unit = 10.0 ** (math.floor(math.log10(share)) - 2)
-    return round(math.floor(share / unit) * unit, 8)
+    low = max(low, 2.0**-HALVINGS)
+    unit = 10.0 ** (math.floor(math.log10(low)) - 2)  # three significant digits, rounded down
+    return made(round(math.floor(low / unit) * unit, 8))

@@ -21,7 +21,7 @@ METRICS: Final = (
 
 @dataclass
 class Column:
-    """What one column has done so far; times in milliseconds, sizes in bytes."""
+    """One column's results so far; times in milliseconds, sizes in bytes."""
 
     title: str
     settings: Settings
@@ -35,15 +35,15 @@ class Column:
 
     @property
     def method(self) -> ChannelMethod | TokenPruner:
-        """What gives the column its colour: the channel method, the pruner where every channel
-        stays, and the plain cache's method where nothing is compressed."""
+        """The method whose colour the column has: the channel method; the pruner where every
+        channel stays; the plain cache's method where nothing is compressed."""
         plain = self.settings.channels.stores_everything
         only_tokens = plain and self.settings.prunes_tokens
         return self.settings.tokens if only_tokens else self.settings.channels
 
     @property
     def answer(self) -> str:
-        """What it has said so far."""
+        """Its answer so far."""
         return "".join(self.pieces)
 
     @property
@@ -71,7 +71,7 @@ class Column:
             self.failure = event.message
 
     def report(self) -> dict[str, Any]:
-        """The column as plain numbers; what is not known yet is None.
+        """The column as plain numbers; unknown ones are None.
 
         Bytes are live when the answer ends, times are milliseconds; `METRICS` are those of
         `Engine.compare`.

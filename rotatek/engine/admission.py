@@ -1,4 +1,4 @@
-"""Who may start: a request waits until the caches of those before it leave room for its own."""
+"""Admission: a request waits until the caches of earlier ones leave enough memory for its own."""
 
 import threading
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import torch
 from rotatek.bridge.attention import StopFlag
 from rotatek.models.memory import free_bytes
 
-LOOK_S: Final = 0.05  # how often somebody who waits looks whether he was stopped
-TELL_S: Final = 1.0  # how often he is told his place
-SHARE: Final = {"cuda": 0.75, "cpu": 0.5}  # of what is free, for caches; prefills need the rest
+LOOK_S: Final = 0.05  # how often a waiting request checks whether it was stopped
+TELL_S: Final = 1.0  # how often it reports its position in the queue
+SHARE: Final = {"cuda": 0.75, "cpu": 0.5}  # of free memory, for caches; prefills need the rest
 
 
 def room_of(device: torch.device) -> int:
@@ -23,7 +23,7 @@ class MemoryReservation:
     """One request's share of the memory for caches, from its admission until its release.
 
     Attributes:
-        size: bytes, estimated at first, and those that are held once they are known.
+        size: bytes: an estimate at first, the real ones once they are known.
         admitted: whether the request may start.
     """
 
@@ -34,16 +34,16 @@ class MemoryReservation:
 
     @property
     def place(self) -> int:
-        """How many requests are before this one, itself included; 0 once it is admitted."""
+        """The position in the queue, from 1; 0 once it is admitted."""
         return self._admission.place(self)
 
     def wait(self, stop: StopFlag | None = None) -> bool:
-        """Wait until it is admitted, its place has changed, it is stopped, or `TELL_S` is over.
+        """Wait until it is admitted, its position has changed, it is stopped, or `TELL_S` is over.
         Whether it is admitted."""
         return self._admission.wait(self, stop)
 
     def resize(self, size: int) -> None:
-        """Say what is really held."""
+        """Replace the estimate by the real bytes."""
         self._admission.change(self, size, self.resting)
 
     def rest(self, size: int) -> None:
@@ -60,11 +60,11 @@ class MemoryReservation:
 
 
 class Admission:
-    """First come, first served, by bytes. Where nobody is being answered, anybody may start.
+    """First come, first served, by bytes. Where no request is being answered, any may start.
 
     Args:
-        room: bytes for all caches; asked once, when the first request comes.
-        batched: bytes that the running batch really holds, padding and spare places included.
+        room: bytes for all caches; called once, when the first request comes.
+        batched: bytes of the running batch, padding and spare rows included.
     """
 
     def __init__(self, room: Callable[[], int], batched: Callable[[], int] = int) -> None:
@@ -83,7 +83,7 @@ class Admission:
 
     @property
     def leased(self) -> int:
-        """Bytes that those need who have been admitted; the batch may hold more room."""
+        """Bytes that admitted requests need; the batch may have allocated more."""
         return sum(lease.size for lease in tuple(self._held))
 
     @property
@@ -92,8 +92,8 @@ class Admission:
         return self._with(0)
 
     def _with(self, size: int) -> int:
-        """Bytes held once `size` more are. Where the batch holds more than its rows need, that
-        counts; a newcomer may take a place that is there already."""
+        """Bytes allocated after `size` more. Where the batch has allocated more than its rows need,
+        that counts; a new request may take a free row of it."""
         held = tuple(self._held)
         resting = sum(lease.size for lease in held if lease.resting)
         return max(sum(lease.size for lease in held) + size, resting + self._batched())

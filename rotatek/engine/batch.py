@@ -1,7 +1,7 @@
-"""The running batch: the cache that a step's forward pass sees, of whatever rows are answering.
+"""The running batch: the cache of a step's forward pass, over all rows that are being answered.
 
-The model's layers run once a step over all rows. Rows of one storage form share an attention call
-too (`rotatek.engine.row_group_layer`); a form of its own kind is attended apart, in the same pass.
+The model's layers run once a step over all rows. Rows of one storage form also share an attention
+call (`rotatek.engine.row_group_layer`); other forms have calls of their own, in the same pass.
 """
 
 import logging
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from rotatek.bridge.attention import tag
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -34,17 +33,12 @@ class BatchLayer(CompressedLayer):
     def __init__(self, index: int, watchers: Mapping[int, Sequence[Watcher]]) -> None:
         super().__init__(index, 0)
         self.groups: list[RowGroupLayer] = []
-        self.watchers = watchers  # by a row's place in the batch
+        self.watchers = watchers  # by a row's index in the batch
 
     @property
     def is_filled(self) -> bool:
         """Always: rows come from caches that are."""
         return True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens and send this layer along to the attention function."""
-        keys, values = super().update(key_states, value_states)
-        return tag(keys, self), values
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -79,7 +73,7 @@ class RunningBatch(RewindableCache):
     def __init__(
         self, layers: int, *, settled: bool = False, steps: StepGraph | None = None
     ) -> None:
-        self._watchers: dict[int, Sequence[Watcher]] = {}  # by place
+        self._watchers: dict[int, Sequence[Watcher]] = {}  # by index in the batch
         self._watching: dict[int, Sequence[Watcher]] = {}  # by number
         super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
         self.settled, self._graph = settled, steps
@@ -104,17 +98,17 @@ class RunningBatch(RewindableCache):
         reserve: bool = True,
         growth: float = 1.0,
     ) -> list[list[int]]:
-        """Take over filled caches, which hold nothing afterwards.
+        """Take over filled caches, which are empty afterwards.
 
-        Where memory runs out on the way, the batch and the caches are as they were.
+        Where memory runs out meanwhile, the batch and the caches are unchanged.
 
         Args:
             caches: compressed or plain; of one sample each, or of several.
             tokens: that each row may add.
-            watchers: what sees each cache's queries.
-            reserve: whether to have room for them from the first.
-            growth: how many times as many rows are expected soon. Under a graph, places are made
-                for these too where memory allows, so that the batch moves seldom.
+            watchers: recorders of each cache's queries.
+            reserve: whether to reserve capacity for `tokens` at once.
+            growth: how many times as many rows are expected soon. Under a graph the batch is made
+                large enough for these too where memory allows, so that it moves seldom.
 
         Returns:
             The numbers of each cache's rows.
@@ -144,7 +138,7 @@ class RunningBatch(RewindableCache):
     def _fit(
         self, key: Hashable, alike: Sequence[Sequence[LayerRows]], room: int, growth: float
     ) -> None:
-        """Room in every layer for the pieces of caches of one form."""
+        """Capacity in every layer for caches of one form."""
         for factor in dict.fromkeys((growth, 1.0)):
             group = self._groups.get(key) or RowGroup(alike[0])
             try:
@@ -153,7 +147,7 @@ class RunningBatch(RewindableCache):
             except RuntimeError as error:
                 if factor == 1.0 or not is_out_of_memory(error):
                     raise
-            self.moved += 1  # outside the handler: the error held what did not fit
+            self.moved += 1  # outside the handler: the error refers to the tensors that did not fit
             group.shrink()
         if key not in self._groups:
             self._groups[key] = group
@@ -163,7 +157,7 @@ class RunningBatch(RewindableCache):
     def _add(
         self, keys: Sequence[Hashable], pieces: Sequence[Sequence[LayerRows]]
     ) -> list[list[int]]:
-        """Give the rows of every cache numbers and places, and copy what they hold there."""
+        """Give the rows of every cache numbers and indices, and copy their tensors there."""
         numbers, copies, shifts = [], list[Copy](), list[Shift]()
         for key, own, seen in zip(keys, pieces, _real_lengths(pieces), strict=True):
             count = len(own[0].lengths)
@@ -181,7 +175,7 @@ class RunningBatch(RewindableCache):
         return numbers
 
     def _drop_empty(self, kept: bool = False) -> None:
-        """Give back the room of groups that nobody is in; `kept` if it waits for others."""
+        """Free the memory of empty groups; with `kept` only of those that no row can join."""
         empty = [key for key, group in self._groups.items() if not group.taken]
         for key in [key for key in empty if self._groups[key].apart or not kept]:
             place = list(self._groups).index(key)
@@ -192,11 +186,11 @@ class RunningBatch(RewindableCache):
 
     @torch.inference_mode()
     def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
-        """Let rows go. Under a graph their places wait for others.
+        """Remove rows. Under a graph their slots stay free for others.
 
         Args:
             numbers: of the rows.
-            into: caches of one sample that get theirs back, by row.
+            into: caches of one sample that get their rows' tensors back, by row.
         """
         gone = set(numbers)
         for number, cache in (into or {}).items():
@@ -227,7 +221,7 @@ class RunningBatch(RewindableCache):
                 _refill(cache.layers[index], text, logical)
 
     def _order(self) -> None:
-        """Lay down which row is where, what is seen of it, and how long the longest is."""
+        """Set each row's index, its visible length, and the largest length."""
         self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
         self._watchers.clear()
         for place, number in enumerate(self.order):
@@ -238,13 +232,13 @@ class RunningBatch(RewindableCache):
             layer.logical = longest
 
     def freeze(self) -> None:
-        """From here on a step computes all rows there is room for, at addresses that stay."""
+        """From here on a step computes the full capacity of rows, at fixed addresses."""
         self.static = True
         self._order()
 
     @torch.inference_mode()
     def shrink(self) -> None:
-        """Give back the room of rows that have left; under a graph text keeps its own."""
+        """Free the memory of removed rows; under a graph text keeps its capacity."""
         for group in self._groups.values():
             group.thin(set(), True)
         self._drop_empty()
@@ -256,12 +250,12 @@ class RunningBatch(RewindableCache):
     def run(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The model's forward pass on these rows: replayed where nothing has moved since the last.
+        """The model's forward pass on these rows: replayed where nothing has moved since.
 
         Args:
             forward: the model's own.
             args: its positional arguments.
-            kwargs: the others, this cache among them.
+            kwargs: the others, with this cache.
         """
         wanted = self._graph is not None and self.static and self._uncaptured != self.moved
         kind = kind_of(kwargs) if wanted else None
@@ -305,7 +299,7 @@ class RunningBatch(RewindableCache):
         self._order()
 
     def tensors(self) -> list[Tensor]:
-        """Everything that is held, room for more rows included."""
+        """All tensors, spare capacity included."""
         return [tensor for group in self._groups.values() for tensor in group.tensors()]
 
     @property
@@ -337,7 +331,7 @@ def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]
 
 
 def _strip(cache: Cache) -> None:
-    """Let a cache's tensors go, and keep what it is."""
+    """Drop a cache's tensors, and keep its settings."""
     if not isinstance(cache, RotateKCache):
         cache.layers[:] = [_empty_like(layer) for layer in cache.layers]
         return
@@ -353,9 +347,9 @@ def _empty_like(plain: Any) -> DynamicLayer:
 
 
 def _refill(plain: Any, text: TextBuffer, logical: int) -> None:
-    """Give such a layer what it holds after `logical` tokens."""
+    """Fill such a layer with the tokens it has after `logical` tokens."""
     keys, values, number = text.opened()
-    order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # in their order, what is held
+    order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # the stored tokens in order
     plain.update(keys[:, :, order], values[:, :, order])
     if plain.is_sliding:
         plain.cumulative_length = logical

@@ -1,8 +1,8 @@
 """Conversations: finished answers whose caches stay for follow-up questions.
 
-A request owns its caches and closes them. A `Conversation` is the one exception: who hands it to
-`Engine.compare` owns what it comes to hold, and closes it. A follow-up question feeds only its own
-tokens; each column goes on from its own compressed cache, and the image is not read again.
+A request owns its caches and closes them. A `Conversation` is the one exception: the caller that
+passes it to `Engine.compare` owns its caches, and closes it. A follow-up question feeds only its
+own tokens; each column continues from its own compressed cache, and the image is not read again.
 """
 
 import os
@@ -29,7 +29,7 @@ from rotatek.models.base import Pixels
 
 @dataclass(frozen=True)
 class SavedConversation:
-    """What a stored conversation needs beside its cache: a resting column's own, and its prompt."""
+    """The content of a stored conversation besides its cache: a column's state, and its prompt."""
 
     name: str
     rows: int
@@ -114,7 +114,7 @@ class Conversation:
         told = cache.notes
         if not isinstance(told, SavedConversation):
             raise CacheFileForeign(
-                "This stored cache has no conversation beside it. Load it in a program, with "
+                "This file has a cache without a conversation. Load it in a program, with "
                 "`RotateKCache.load`."
             )
         column = sequences.Sequence(told.name, cache.settings, cache, cache.plan, told.embedded)
@@ -169,7 +169,7 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
     """Refuse a question beyond either limit.
 
     Args:
-        conversation: what has been said so far.
+        conversation: the turns so far.
         tokens: of the question and of its longest answer.
         turns: the most questions of a conversation.
         limit: the most tokens of a conversation, or None where there is no limit.
@@ -184,12 +184,12 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
 def turn_of(
     vlm: VisionLanguageModel, question: Asked, pictures: Sequence[Image.Image] = ()
 ) -> Prompt:
-    """A follow-up question as the model reads it: from the end of an answer to the next one's.
+    """A follow-up question as the model's input: from the end of an answer to the next one's start.
 
     Args:
         vlm: the model.
-        question: clean text, before which pictures are shown, or texts and their places.
-        pictures: what is shown with it, after the pictures of earlier turns.
+        question: clean text, with its pictures before it, or texts and pictures.
+        pictures: of this question, numbered after those of earlier turns.
     """
     pixels = vlm.preprocess(pictures) if pictures else Pixels({}, (), (), (), ())
     template = vlm.tokenizer.chat_template or vlm.template
@@ -208,13 +208,13 @@ def turn_of(
 def feed_follow_up(
     vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt, seen: Embedded | None = None
 ) -> Tensor:
-    """Feed what the cache has not seen of the last answer, then a question.
+    """Feed the last answer's remaining tokens, then a question.
 
     Args:
         vlm: the model.
-        column: whose cache grows; it is ready to decode afterwards.
+        column: its cache grows; it is ready to decode afterwards.
         turn: of `turn_of`.
-        seen: the turn embedded, where it shows something.
+        seen: the turn embedded, where it has pictures.
 
     Returns:
         Next-token logits [1, vocabulary] in float32.

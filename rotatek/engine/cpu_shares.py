@@ -1,12 +1,12 @@
-"""A processor's cores, shared out among pieces of work that run side by side.
+"""A processor's cores, divided among pieces of work that run side by side.
 
-One prompt is not read twice as fast by two cores, and every visitor's thread that uses both has to
-start a helper first: 16 clients of the embedded model, two at a time with one core each, took .67
-of the time that they took one after the other with two. Each piece takes its share anew in every
-layer, so that work that is alone has all of them.
+Two cores do not read one prompt twice as fast, and each thread that uses both has to start a helper
+first: 16 clients of the embedded model, two at a time with one core each, took .67 of the time that
+they took one after the other with two. Each piece takes its share anew in every layer, so that a
+single piece has all of them.
 
-Cores that other processes keep busy are left out: a small operation on two threads waits for the
-slower one, and beside a busy neighbour that is most of its time.
+Cores that other processes keep busy are not counted: a small operation on two threads waits for the
+slower one, and with a busy core that is most of its time.
 """
 
 import math
@@ -23,12 +23,12 @@ from rotatek.engine.device_turns import DeviceTurns
 
 AVAILABLE: Final = torch.get_num_threads()  # asked before anybody has taken a share
 WIDEST: Final = 4  # cores that one prompt still makes good use of
-SAMPLE_S: Final = 0.2  # between two looks at what other processes do
-STAT: Final = "/proc/stat"  # of Linux; elsewhere neighbours are not seen
+SAMPLE_S: Final = 0.2  # between two measurements of other processes' load
+STAT: Final = "/proc/stat"  # of Linux; elsewhere other processes are not counted
 
 
 class Neighbours:
-    """How many of the machine's cores other processes do not use.
+    """The number of the machine's cores that other processes do not use.
 
     Args:
         stat: the file with the kernel's counters of processor time.
@@ -59,7 +59,7 @@ class Neighbours:
         self._free = self._cores * min(1.0, max(0.0, (idle + own) / whole))
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Seconds of all cores together, idle ones, and this process's own."""
+        """Seconds of all cores together, of idle ones, and of this process."""
         try:
             with open(self._stat, encoding="ascii") as file:
                 counted = [int(word) for word in file.readline().split()[1:9]]
@@ -71,7 +71,7 @@ class Neighbours:
 
 
 class CpuShares:
-    """Who works on a processor now.
+    """The pieces of work that run on a processor now.
 
     Args:
         count: threads that torch may use.
@@ -112,6 +112,6 @@ class CpuShares:
         torch.set_num_threads(max(1, free // max(1, self._working)))
 
     def wait_for_all(self, seconds: float) -> None:
-        """Until nobody works, or so many seconds are over."""
+        """Wait until no work is running, or so many seconds are over."""
         with self._changed:
             self._changed.wait_for(lambda: not self._working, max(0.0, seconds))

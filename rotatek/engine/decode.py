@@ -31,7 +31,7 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
 
     Args:
         vlm: the model.
-        embedded: the prompt as its language model reads it.
+        embedded: the prompt as the language model's input.
         cache: filled in place.
 
     Returns:
@@ -75,16 +75,17 @@ def feed(
 def feed_turn(
     vlm: VisionLanguageModel, turn: Embedded, start: Tensor, cache: Cache
 ) -> tuple[Tensor, Embedded, float]:
-    """Add a later turn that brings pictures behind a filled cache; they are compressed, too.
+    """Append a later turn with pictures to a filled cache; they are compressed, too.
 
     Args:
         vlm: the model.
-        turn: what is new, embedded as if it stood alone.
+        turn: the new tokens, embedded with positions from 0.
         start: [B] the position of its first token.
         cache: grows by the turn.
 
     Returns:
-        Next-token logits [B, vocabulary] in float32, the turn where it stands, and milliseconds.
+        Next-token logits [B, vocabulary] in float32, the turn at its final positions, and
+        milliseconds.
     """
     started = time.perf_counter()
     shifted = turn.positions + (
@@ -113,11 +114,11 @@ def decode(
 
     Args:
         vlm: the model.
-        embedded: the prompt that `cache` holds; of it the padding and the next position are read.
+        embedded: the prompt in `cache`; its padding and next position are read.
         cache: grows by a token a step.
-        logits: [B, vocabulary] that the first token is chosen from.
+        logits: [B, vocabulary] for the first token.
         max_new_tokens: the most steps.
-        stop: looked at before each step.
+        stop: checked before each step.
     """
     banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
     position, mask = embedded.next_position, None
@@ -151,7 +152,7 @@ def decode_one_token(
     Args:
         vlm: the model.
         tokens: [B] ids.
-        position: [B] where they stand.
+        position: [B] their positions.
         cache: grows by one token.
         mask: [B, tokens up to this one] 1 where one is not padding; None where none is.
 

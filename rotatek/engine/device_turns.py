@@ -10,10 +10,10 @@ from rotatek.cache.device_timing import Pace
 
 
 class DeviceTurns:
-    """A lock that is handed to whoever has waited longest.
+    """A fair lock: it goes to the thread that has waited longest.
 
     Args:
-        places: how many may hold it at once.
+        places: how many threads may hold it at once.
     """
 
     def __init__(self, places: int = 1) -> None:
@@ -50,12 +50,12 @@ class DeviceTurns:
 
 
 class YieldToDecode:
-    """Lets decoding steps go ahead of a prefill, between two of its layers.
+    """Lets decoding steps interrupt a prefill, between two of its layers.
 
     Args:
-        turns: held by the prefill.
-        patience: seconds that others wait at most, a layer aside.
-        pace: keeps the device a layer behind the host, and no further.
+        turns: the lock that the prefill holds.
+        patience: most seconds that others wait, besides one layer.
+        pace: keeps the device at most one layer behind the host.
     """
 
     def __init__(self, turns: DeviceTurns, patience: Callable[[], float], pace: Pace) -> None:

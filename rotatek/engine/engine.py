@@ -5,7 +5,7 @@
         ...
 
 A request owns its caches: they are made and closed inside one generator. Nothing is stored on the
-model. Visitors' prefills take turns, and all of them are answered in the same steps
+model. Visitors' prefills take turns, and one decoding step serves all their rows
 (`rotatek.engine`).
 """
 
@@ -50,10 +50,10 @@ log = logging.getLogger("rotatek")
 
 
 class Engine:
-    """A loaded model that answers requests, one token at a time for everybody.
+    """A loaded model that answers requests of several visitors at the same time.
 
     graphs: on a GPU, replay each compressed column's step as a CUDA graph: several times faster,
-    with the answer's whole room reserved (and counted) up front. Not for ZeroGPU.
+    with all of the answer's memory reserved (and counted) at its start. Not for ZeroGPU.
 
     Raises on construction: the errors of `rotatek.models.load`.
 
@@ -85,7 +85,7 @@ class Engine:
         """One column, named "answer".
 
         Args:
-            request: what is asked.
+            request: the question with its pictures.
             settings: how its cache is compressed.
             stop: ends the answer early once it is set.
 
@@ -103,21 +103,22 @@ class Engine:
         trace: bool = True,
         conversation: Conversation | None = None,
     ) -> Iterator[Event]:
-        """Answer under several settings, interleaved; the first column is what others diverge from.
+        """Answer under several settings, interleaved; the others are compared with the first
+        column.
 
-        Columns with the same token pruning share one prefill. Never raises for a request's sake:
-        what went wrong is a `Failed` event. Where memory runs out, everything starts again once
+        Columns with the same token pruning share one prefill. Errors of a request are not raised;
+        they end its stream as a `Failed` event. Where memory runs out, everything starts again once
         under tighter limits, after a `Restarted` event. A chat without pictures is answered from
-        plain caches, whatever the settings. Finished.metrics holds: kv_bytes, kv_bytes_full, bytes
+        plain caches, whatever the settings. Finished.metrics has: kv_bytes, kv_bytes_full, bytes
         (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to the first column's),
         first_divergence (index or None), kl (mean, nats), confidence (geometric mean of the
         tokens' probabilities), stopped.
 
         Args:
-            request: what is asked.
+            request: the question with its pictures.
             columns: settings by the name that events carry.
             stop: ends every column early once it is set.
-            trace: record the first column that compresses; its `Finished` event holds the trace.
+            trace: record the first column that compresses; its `Finished` event has the trace.
             conversation: takes over the caches of a complete answer, for `follow`; its maker
                 closes it.
         """
@@ -129,7 +130,7 @@ class Engine:
             smaller = recovery.tighter(request)
             yield Restarted(TIGHTER, smaller.max_new_tokens)
             self.pictures.clear()
-            recovery.free(self.vlm.device)  # once whoever listens has let go of what can be spared
+            recovery.free(self.vlm.device)  # after the listener has dropped spare conversations
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
             yield Failed(OutOfMemory())
@@ -155,13 +156,13 @@ class Engine:
                 del prompt, looked  # who waits holds nothing
                 yield from self._queue(lease, stop)
                 prompt, looked = self._prompt(request, columns)
-            seen = looked.is_seen
+            reused = looked.is_encoded
             running += self._columns(prompt, looked, columns, trace, stop)
             for group in _groups(running):
                 if not self._prefill(request, group, stop):
                     break
                 for column in group:
-                    yield prefilled_event(self.vlm, column, prompt, seen=seen)
+                    yield prefilled_event(self.vlm, column, prompt, reused=reused)
             lease.resize(self._held(running, request.max_new_tokens))
             alive = self._join(running)
             while alive:
@@ -183,10 +184,10 @@ class Engine:
         return False
 
     def _queue(self, lease: MemoryReservation, stop: StopFlag | None) -> Iterator[Event]:
-        """Wait for room; whoever listens is told the place, and may leave.
+        """Wait for memory; the listener receives the position in the queue, and may leave.
 
         Raises:
-            Stopped: where the visitor wants no more.
+            Stopped: where the visitor has stopped it.
         """
         while not lease.admitted:
             yield Queued(lease.place)
@@ -200,7 +201,7 @@ class Engine:
             column.close()
 
     def _room(self) -> int:
-        """Bytes for the caches of everybody."""
+        """Bytes for all visitors' caches."""
         return self.limits.cache_bytes or room_of(self.vlm.device)
 
     def _needed(self, prompt: Prompt, columns: Mapping[str, Settings], new_tokens: int) -> int:
@@ -216,7 +217,7 @@ class Engine:
         return room + sum(column.bytes().total for column in columns)
 
     def _failed(self, failure: Exception) -> Failed:
-        """What a visitor is told of it; a lost accelerator is remembered."""
+        """The visitor's message for a failure; a lost accelerator is recorded."""
         if is_out_of_memory(failure):
             return Failed(OutOfMemory())
         self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
@@ -230,10 +231,10 @@ class Engine:
         stop: StopFlag | None = None,
         images: Image.Image | abc.Sequence[Image.Image] = (),
     ) -> Iterator[Event]:
-        """Ask again, about the same images or further ones: columns go on from their own caches.
+        """Ask again, about the same images or further ones: columns continue from their own caches.
 
-        Events as in `compare`; prefill_ms is that of the question alone, and bytes count all that
-        has grown. Whatever keeps the answer from being complete closes the conversation.
+        Events as in `compare`; prefill_ms is that of the question alone, and bytes count all of the
+        grown cache. An incomplete answer closes the conversation.
 
         Args:
             conversation: as `compare` has filled it.
@@ -243,7 +244,7 @@ class Engine:
             images: further pictures, shown with this question; they are compressed, too.
 
         Raises:
-            UserError: at once, for a question that is refused; the conversation is as it was.
+            UserError: at once, for a question that is refused; the conversation is unchanged.
         """
         question = clean_question(question)
         pictures = make_request(images, question).images if images else ()
@@ -293,7 +294,7 @@ class Engine:
         pictures: abc.Sequence[Image.Image],
         max_new_tokens: int,
     ) -> Prompt:
-        """A follow-up question, if the conversation has room for it and its answer."""
+        """A follow-up question, if it and its answer fit the conversation."""
         if self._lost:
             raise Restarting
         if not conversation.is_open:
@@ -314,7 +315,7 @@ class Engine:
         return request, ""
 
     def state(self) -> EngineState:
-        """Who is being answered and who waits, and the memory they take. For metrics."""
+        """Running and waiting requests, and their memory. For metrics."""
         done, admission = self.scheduler.counters, self.admission
         return EngineState(
             running=admission.running,
@@ -341,7 +342,7 @@ class Engine:
     def _prompt(
         self, request: Request, columns: Mapping[str, Settings]
     ) -> tuple[Prompt, ImageFeatures]:
-        """Encode a request; what the vision tower has seen of its pictures already is found."""
+        """Encode a request; pictures that the vision tower has encoded before are reused."""
         key, warm = key_of(request.images, request.times, request.scope), None
         if request.images:
             warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
@@ -408,8 +409,8 @@ class Engine:
         return finished_event(self.vlm, column, reference, prompt, stopped)
 
     def _join(self, columns: list[Sequence]) -> list[Sequence]:
-        """Let filled columns answer; one whose prefill was stopped has nothing to say. All of them,
-        as `_next` takes them."""
+        """Let filled columns answer, except those whose prefill was stopped. All of them, in the
+        form that `_next` takes."""
         ready, number = [column for column in columns if not column.ended], self.scheduler.request()
         for column in ready:
             column.request = number

@@ -1,4 +1,4 @@
-"""How an engine is: whether it can answer, what it is doing, and what it has done."""
+"""The state of an engine: whether it can answer, its present work, and its totals."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ class Health:
 
 @dataclass(frozen=True)
 class EngineState:
-    """What an engine is doing now, and what it has done.
+    """An engine's present work and its totals.
 
     running, waiting: requests that are being answered, and that wait for memory; rows: of the
-    running batch; live_bytes: of all caches, conversations that rest included, and room_bytes:
-    what they may take; the rest counts from the engine's start: pictures found warm or not, rows
-    prefilled, steps, tokens, requests shed where memory ran out, rows that failed.
+    running batch; live_bytes: of all caches, kept conversations included, and room_bytes: their
+    limit; the others count from the engine's start: pictures found in memory or not, rows
+    prefilled, steps, tokens, requests that ran out of memory, rows that failed.
     """
 
     running: int

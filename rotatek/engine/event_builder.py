@@ -1,4 +1,4 @@
-"""What the engine tells of one column: its prefill, each token, and its figures at the end."""
+"""Builds the events of one column: its prefill, each token, and its figures at the end."""
 
 import math
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ CONTEXT: Final = 8  # tokens that are decoded again before a new one
 
 
 def prefilled_event(
-    vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, *, seen: bool = False
+    vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, *, reused: bool = False
 ) -> Prefilled:
     """A column whose cache is filled, and not yet in the running batch."""
     count, tokens = column.bytes(), prompt.ids.shape[1] + column.grown
@@ -35,7 +35,7 @@ def prefilled_event(
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,
         attention=dispatch.backend(vlm.device.type),
-        seen=seen,
+        reused=reused,
     )
 
 
@@ -67,8 +67,8 @@ def text_of(vlm: VisionLanguageModel, tokens: Iterable[int]) -> str:
 
 
 def _newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
-    """The text that the latest token completes: the same however long the answer is, since what is
-    more than a few tokens back no longer changes what follows."""
+    """The text that the latest token completes. A token more than a few positions back does not
+    change it, so only the last ones are decoded."""
     tokens, read = column.tokens, column.read
     start = max(0, read - CONTEXT)
     before = text_of(vlm, tokens[start:read])
@@ -86,7 +86,7 @@ def finished_event(
     prompt: Prompt,
     stopped: bool,
 ) -> Finished:
-    """The figures of a column that has ended, and what its recorders have seen."""
+    """The figures of a column that has ended, and the results of its recorders."""
     count = column.bytes()
     pairs = list(zip(column.tokens, reference.tokens, strict=False))
     longest = max(len(column.tokens), len(reference.tokens))
@@ -116,7 +116,7 @@ def finished_event(
 def _by_part(
     vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, parts: dict[str, int]
 ) -> dict[str, int]:
-    """A plain cache holds visual and text tokens in one tensor: tell them apart."""
+    """Divide the bytes of a plain cache, whose tensors hold visual and text tokens together."""
     if not column.settings.is_baseline:
         return parts
     visual = vlm.full_bytes(prompt.visual_tokens + column.added[0])

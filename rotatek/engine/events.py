@@ -1,4 +1,4 @@
-"""What the engine tells while it works. Plain numbers, strings and numpy."""
+"""The engine's events. Plain numbers, strings and NumPy arrays."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,8 @@ from rotatek.inspect.trace import Trace
 
 @dataclass(frozen=True)
 class Queued:
-    """The request waits until others have left enough memory for its caches. place: 1 for the one
-    that is admitted next. Told once a second at least, and whenever the place changes."""
+    """The request waits until others have freed enough memory for its caches. place: 1 for the one
+    that is admitted next. Sent at least once a second, and whenever the place changes."""
 
     place: int
     column: None = None
@@ -27,9 +27,9 @@ class Prefilled:
     prompt_tokens: all that the cache has read; kv_bytes: live storages; kv_bytes_full: an
     uncompressed cache of the same tokens;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
-    grids: where they lie on each image, empty where that is not known;
+    grids: rows and columns of each image's visual tokens, empty if unknown;
     attention: "triton" or "reference";
-    seen: whether the vision tower had seen the pictures before, and did not look again."""
+    reused: whether the vision tower's cached output was used."""
 
     column: str
     prefill_ms: float
@@ -42,12 +42,12 @@ class Prefilled:
     kept: NDArray[np.bool_] | None
     grids: tuple[Grid, ...]
     attention: str
-    seen: bool = False
+    reused: bool = False
 
 
 @dataclass(frozen=True)
 class Token:
-    """One new token. text: what it adds to the answer (may be empty inside a character);
+    """One new token. text: its addition to the answer (may be empty inside a character);
     divergent: differs from the first column's token at this index; agrees: whether all tokens of
     this column so far equal the first column's; kl: KL(first column || this) in nats while they
     agree, else None; ms: the forward pass that produced it (0 for the prefill's own token);
@@ -66,7 +66,7 @@ class Token:
 @dataclass(frozen=True)
 class Finished:
     """A column is done. metrics: see `Engine.compare`; trace: of the column that was recorded;
-    attention: where this column looked while it answered, if that was recorded."""
+    attention: where this column attended during its answer, if that was recorded."""
 
     column: str
     answer: str
@@ -79,8 +79,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class Restarted:
-    """Every column starts again. What columns have shown so far is void; message says so and may be
-    shown. max_new_tokens: the limit from here on where memory ran out, else None."""
+    """Every column starts again. Earlier events of the answer are void; message is the reason and
+    may be shown. max_new_tokens: the new limit where memory ran out, else None."""
 
     message: str
     max_new_tokens: int | None = None

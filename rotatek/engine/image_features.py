@@ -1,8 +1,8 @@
-"""What the vision tower saw, kept while it is warm: a picture asked again is not looked at again.
+"""The vision tower's output, cached: a picture is encoded once for several questions.
 
-Everything before the question is the same for every question about a picture. Pictures are known
-by the bytes of their pixels, so two visitors share one only where they showed the same picture; and
-programs with different API keys never do.
+Everything before the question is the same for every question about a picture. The key of a picture
+is a digest of its pixels, so two visitors share one only where they showed the same picture.
+Programs with different API keys never share one.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's firs
 
 @dataclass
 class ImageFeatures:
-    """One request's pictures, as a model has seen them.
+    """One request's pictures, as a model has encoded them.
 
-    key: of `key_of`; pixels: their tokens and grids; features: every visual token; watched: what
-    encoder-stage pruners choose by.
+    key: of `key_of`; pixels: their tokens and grids; features: every visual token; watched: the
+    data by which encoder-stage pruners choose.
     """
 
     key: bytes
@@ -41,12 +41,12 @@ class ImageFeatures:
         return (self.watched if _watches(pruner) else self.features) is not None
 
     @property
-    def is_seen(self) -> bool:
+    def is_encoded(self) -> bool:
         """Whether the vision tower has run."""
         return self.features is not None or self.watched is not None
 
     def learn(self, other: "ImageFeatures | None") -> None:
-        """Take over what another look at the same pictures has found."""
+        """Copy the results of another encoding of the same pictures."""
         if other is not None:
             self.features = other.features if self.features is None else self.features
             self.watched = other.watched if self.watched is None else self.watched
@@ -57,7 +57,7 @@ class ImageFeatures:
 
 
 def _watches(pruner: TokenPruner) -> bool:
-    """Whether a pruner looks into the tower."""
+    """Whether a pruner needs data of the vision tower."""
     return pruner.stage == "encoder" and pruner.kept_share < 1
 
 
@@ -80,11 +80,11 @@ def key_of(
 
 
 class ImageFeatureCache:
-    """The pictures that one model has seen most recently.
+    """The pictures that one model has encoded most recently.
 
     Args:
         vlm: the model.
-        most_bytes: of what is kept of all of them; 0 keeps nothing.
+        most_bytes: limit of all cached results; 0 caches nothing.
     """
 
     def __init__(self, vlm: VisionLanguageModel, most_bytes: int) -> None:
@@ -105,16 +105,16 @@ class ImageFeatureCache:
             return looked
 
     def look(self, looked: ImageFeatures, prompt: Prompt, pruner: TokenPruner) -> Seen:
-        """What `encode_images` makes of a picture, from what it has made of it before.
+        """The result of `encode_images` for a picture, from cached results where there are any.
 
         Args:
-            looked: the picture; what is found is noted there, and kept.
-            prompt: with its pixels, and the question for a pruner that goes by it.
+            looked: the picture; results are added to it.
+            prompt: with its pixels, and the question for a pruner that uses it.
             pruner: one of the encoder stage chooses among the tokens.
         """
         pixels = prompt.pixels
         if not looked.serves(pruner):
-            with self._guard:  # somebody may have looked since this request came
+            with self._guard:  # another request may have encoded it meanwhile
                 looked.learn(self._kept.get(looked.key))
         if not looked.serves(pruner):
             if _watches(pruner):
@@ -130,7 +130,7 @@ class ImageFeatureCache:
         )
 
     def _keep(self, looked: ImageFeatures) -> None:
-        """Keep what was found; those that were asked least recently make room."""
+        """Cache results; those used least recently are dropped."""
         light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
@@ -141,7 +141,7 @@ class ImageFeatureCache:
 
     @property
     def bytes(self) -> int:
-        """Live bytes of all that is kept."""
+        """Live bytes of all cached results."""
         with self._guard:
             return sum(one.bytes() for one in self._kept.values())
 

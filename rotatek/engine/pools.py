@@ -1,4 +1,4 @@
-"""Rooms for what differs in size from row to row: planes, their bases, heads of many widths."""
+"""Pools for tensors that differ in size from row to row: planes, bases, heads of many widths."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
@@ -9,41 +9,41 @@ from torch import Tensor
 from kernels.planes import GRANULE
 from rotatek.engine.store_tensors import StoreTensors
 
-FINEST: Final = GRANULE * GRANULE  # that room grows by, at least: kernels rely on it for planes
+FINEST: Final = GRANULE * GRANULE  # least growth of a section: kernels rely on it for planes
 SHARE_BITS: Final = 4  # else by a sixteenth to an eighth of itself
 
 Copy = tuple[Tensor, Tensor]  # to, from
-Shift = tuple[Tensor, int]  # what is added to
+Shift = tuple[Tensor, int]  # a tensor and the number to add to it
 Block = tuple[int, str]  # a layer and the name of a flat tensor in it
 
 
 def coarse(size: int) -> int:
-    """A room for so much, up to an eighth larger: rows that need about as much fit it, too."""
+    """A section size for `size`, up to an eighth larger: rows of similar sizes fit it, too."""
     step = max(FINEST, 1 << max(0, size.bit_length() - SHARE_BITS))
     return -(-size // step) * step
 
 
 class Pools:
-    """Tensors in which every row has a room, for its share of all layers, one behind the other.
+    """Tensors in which every row has one section, for its tensors of all layers.
 
-    A budget of bits or widths is that of the whole model: layers' shares vary from prompt to
-    prompt and heads' do, their sum hardly. So one room for all layers pads little: rows of one
-    group hold within a factor of two of each other (`size_class`), and the room is that of the
-    largest, rounded up by an eighth at most. `kernels` find a head by a number in a table, which
-    is rewritten in place as rows come, go and move: addresses stay.
+    A budget of bits or widths is that of all layers together: the shares of layers and heads vary
+    from prompt to prompt, their sum hardly. So one section for all layers needs little padding:
+    the sizes of rows of one group are within a factor of two of each other (`size_class`), and the
+    section has the size of the largest, rounded up by an eighth at most. `kernels` find a head by
+    its offset in a table, which is rewritten in place as rows come, go and move: addresses stay.
 
     Args:
-        first: every layer's parts of a cache of the form, None where a layer has none to pool.
+        first: every layer's tensors of a cache of the form, None where a layer pools none.
 
     Attributes:
-        rooms: elements, or rows of a basis, that a row has in each pool.
+        rooms: size of a row's section in each pool, in elements, or in rows of a basis.
     """
 
     def __init__(self, first: Sequence[StoreTensors | None]) -> None:
         self.blocks: dict[Block, tuple[Hashable, str]] = {}  # its pool and its table
         self.tables: dict[Block, Tensor] = {}  # [size, Hkv]; numbers count a pool's first two dims
-        self._pools: dict[Hashable, Tensor] = {}  # [size, room, ...]
-        self._rows: list[dict[Block, tuple[int, int]]] = []  # by place: (start, count) in its room
+        self._pools: dict[Hashable, Tensor] = {}  # [rows, section, ...]
+        self._rows: list[dict[Block, tuple[int, int]]] = []  # by row: (start, count) in its section
         for layer, parts in enumerate(first):
             if parts is None:
                 continue
@@ -60,7 +60,7 @@ class Pools:
         return {pool: tensor.shape[1] for pool, tensor in self._pools.items()}
 
     def fit(self, caches: Sequence[Sequence[StoreTensors | None]], size: int) -> bool:
-        """Make room for `size` rows and for the caches' among them. Whether anything moved."""
+        """Allocate sections for `size` rows, the given caches' included. Whether tensors moved."""
         rooms = self.rooms
         for own in caches:
             for pool, wanted in needed(own).items():
@@ -79,7 +79,7 @@ class Pools:
         self._lay(size, rooms)
 
     def _lay(self, size: int, rooms: dict[Hashable, int]) -> bool:
-        """Lay every pool again, for so many rows of these rooms."""
+        """Allocate every pool anew, for so many rows with sections of these sizes."""
         old, rows = self._pools, len(self._rows)
         if all(t.shape[:2] == (size, rooms[pool]) for pool, t in old.items()):
             return False
@@ -101,17 +101,17 @@ class Pools:
         return True
 
     def _addressed(self, table: Block) -> Hashable:
-        """A pool that a table counts in: all of them have the same room."""
+        """A pool whose offsets are in a table: all of them have sections of one size."""
         layer, name = table
         return next(p for (la, _), (p, t) in self.blocks.items() if (la, t) == (layer, name))
 
     def add(
         self, own: Sequence[StoreTensors | None], start: int, count: int
     ) -> tuple[list[Copy], list[Shift]]:
-        """Give a cache's rows the places from `start` on, for which `fit` has made room.
+        """Give a cache's rows the indices from `start` on, for which `fit` has allocated sections.
 
         Returns:
-            what is still to be copied, and what is to be added to tables then.
+            the pending copies, and the numbers to add to tables then.
         """
         self._rows += [{} for _ in range(start + count - len(self._rows))]
         copies: list[Copy] = []
@@ -151,7 +151,7 @@ class Pools:
         return moved
 
     def forget(self, places: Sequence[int]) -> None:
-        """Rows that are no longer in use; their places stay where they are."""
+        """Free the sections of removed rows; the others do not move."""
         for place in places:
             self._rows[place] = {}
 
@@ -177,7 +177,7 @@ class Pools:
         return found | {n: t[:rows] for (here, n), t in self.tables.items() if here == layer}
 
     def restored(self, layer: int, place: int) -> dict[str, Tensor]:
-        """Copies of one row's tensors of one layer, as a cache of its own holds them."""
+        """Copies of one row's tensors of one layer, for a cache of its own."""
         found: dict[str, Tensor] = {}
         for (here, name), (pool, table) in self.blocks.items():
             if here == layer:
@@ -188,7 +188,7 @@ class Pools:
         return found
 
     def tensors(self) -> Iterator[Tensor]:
-        """Everything that is held."""
+        """All tensors."""
         yield from self._pools.values()
         yield from self.tables.values()
 
@@ -204,7 +204,7 @@ def move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> No
 
 
 def needed(own: Sequence[StoreTensors | None]) -> dict[Hashable, int]:
-    """The room that the largest row of a cache takes in each pool, in all layers together."""
+    """Section sizes that the largest row of a cache needs in each pool, for all layers together."""
     sums: dict[Hashable, list[int]] = {}
     for parts in own:
         for name, flat in {}.items() if parts is None else parts.flat.items():

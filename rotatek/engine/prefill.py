@@ -44,10 +44,8 @@ def empty_cache(
 ) -> Cache:
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
-        return DynamicCache(config=vlm.model.config)  # whose windows hold what transformers' hold
-    return RotateKCache(
-        vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=vlm.metrics, plan=plan
-    )
+        return DynamicCache(config=vlm.model.config)  # its windows are transformers' own
+    return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
 
 def fill(
@@ -65,11 +63,11 @@ def fill(
         embedded: the prompt, or a padded batch of them.
         plan: the token plan that the caches were made with.
         caches: of `empty_cache`.
-        timed: whether to measure what each of several caches adds.
+        timed: whether to measure the additional time of each of several caches.
 
     Returns:
         next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
-        where they are timed, or everybody's where they are not.
+        where they are timed, or the total where they are not.
     """
     shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
     logits, ms = prefill(vlm, embedded, shared)
@@ -78,12 +76,12 @@ def fill(
 
 
 class SharedPrompt:
-    """What the columns of one prompt share: the vision tower's output, and their token plans.
+    """The shared data of one prompt's columns: the vision tower's output, and their token plans.
 
     Args:
         vlm: the model.
-        prompt: what is asked.
-        look: what a pruner leaves of the pictures, where that may be known already.
+        prompt: the request as token ids and pixels.
+        look: the tokens that a pruner leaves of the pictures, where they may be known already.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class SharedPrompt:
             self._plans[pruner] = plan_for(self.vlm, self._seen[sight][0], pruner)
 
     def under(self, pruner: TokenPruner) -> tuple[Embedded, TokenPlan, float]:
-        """What a pruner has seen: the embedded prompt, its plan, and the tower's milliseconds."""
+        """A pruner's result: the embedded prompt, its plan, and the tower's milliseconds."""
         embedded, ms = self._seen[_sight(pruner)]
         return embedded, self._plans[pruner], ms
 

@@ -1,7 +1,7 @@
-"""After a failure: what it was, what to free, and whether a smaller request may be tried.
+"""After a failure: its kind, the memory to free, and whether to try a smaller request.
 
-Running out of memory is answered by one more try under tighter limits. A lost accelerator is not
-answered at all: every later call of this process would fail too, so its owner has to restart it.
+A request that runs out of memory is tried once more under tighter limits. A lost accelerator is not
+recovered: every later call of this process would fail too, so its owner has to restart it.
 """
 
 import gc
@@ -18,7 +18,7 @@ from rotatek.inputs.request import MIN_SIDE, Request
 log = logging.getLogger("rotatek")
 
 LEAST_TOKENS = 16  # an answer is not cut below this
-RESTART_S = 1.0  # for visitors to be told that the accelerator is lost
+RESTART_S = 1.0  # for visitors to receive the message that the accelerator is lost
 
 
 def is_lost(failure: BaseException, device: torch.device) -> bool:
@@ -46,7 +46,7 @@ def probe(device: torch.device) -> None:
 
 
 def leave_for_restart() -> None:
-    """Leave with status 1, once visitors have been told. An orderly exit may hang in CUDA."""
+    """Leave with status 1, after visitors have the message. An orderly exit may hang in CUDA."""
     log.critical("the accelerator is lost: leaving for a restart")
     timer = threading.Timer(RESTART_S, os._exit, (1,))
     timer.daemon = True

@@ -15,7 +15,7 @@ SPARSE: Final = 4  # a group a quarter full is laid again
 
 
 def key_of(pieces: Sequence[LayerRows]) -> Hashable:
-    """Equal for caches whose rows lie side by side in every layer."""
+    """Equal for caches whose rows are stored together in every layer."""
     if any(piece.apart for piece in pieces):
         return object()
     parts = [piece.parts for piece in pieces]
@@ -31,10 +31,10 @@ class RowGroup:
     """Rows of one storage form, layer by layer.
 
     Args:
-        first: every layer's piece of a cache of the form.
+        first: every layer's rows of a cache of the form.
 
     Attributes:
-        places: each place's row, or None.
+        places: the row at each index, or None.
         slots: by layer.
     """
 
@@ -51,30 +51,30 @@ class RowGroup:
 
     @property
     def apart(self) -> bool:
-        """Whether its one cache lies in tensors of its own."""
+        """Whether its one cache has tensors of its own."""
         return any(slots.own is not None for slots in self.slots)
 
     @property
     def size(self) -> int:
-        """Rows that every layer has room for."""
+        """Capacity of rows in every layer."""
         return min(slots.size for slots in self.slots)
 
     def tensors(self) -> list[Tensor]:
-        """Everything that is held."""
+        """All tensors."""
         return [*self.pools.tensors(), *(t for slots in self.slots for t in slots.tensors())]
 
     def fit(
         self, alike: Sequence[Sequence[LayerRows]], room: int, coarse: bool, growth: float = 1.0
     ) -> int:
-        """Make room for caches.
+        """Allocate capacity for caches.
 
         Args:
-            alike: every layer's pieces of each.
+            alike: every layer's rows of each.
             room: tokens that each row may add.
-            coarse: leave room for others, too.
-            growth: how many times as many rows are expected soon. Where places are made, there
-                are enough for these, up to the largest size that is named: some of many will have
-                left before the last ones come.
+            coarse: allocate for further rows, too.
+            growth: how many times as many rows are expected soon. A growing group is made large
+                enough for these, up to the largest named size: some of many will have left before
+                the last ones come.
 
         Returns:
             How many layers' addresses have changed.
@@ -96,23 +96,23 @@ class RowGroup:
         return moved
 
     def _launched(self, caches: Sequence[Sequence[StoreTensors | None]]) -> dict[str, int]:
-        """What the launches of every layer are sized by where a graph is captured for all of them:
-        which layer has the widest head differs from picture to picture, how wide it is hardly."""
+        """Launch sizes for every layer, where a graph is captured for all of them. The layer with
+        the widest head differs from picture to picture, but that head's width hardly does."""
         each = [parts.numbers for own in caches for parts in own if parts is not None]
         return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
         self, own: Sequence[LayerRows], seen: Sequence[Sequence[int]], numbers: Sequence[int]
     ) -> tuple[list[Copy], list[Shift]]:
-        """Give one cache's rows places.
+        """Give one cache's rows their indices.
 
         Args:
-            own: every layer's piece.
+            own: every layer's rows.
             seen: visual tokens of each row, by layer.
             numbers: of its rows.
 
         Returns:
-            what is to be copied for it, and what is to be added to tables then.
+            the pending copies of its tensors, and the numbers to add to tables then.
         """
         count = len(numbers)
         start = first_free(self.places, count)
@@ -123,7 +123,7 @@ class RowGroup:
         return copies, shifts
 
     def forget(self, gone: set[int]) -> None:
-        """Rows have left; their places wait for others, and nothing moves."""
+        """Mark rows as removed; their indices stay free, and nothing moves."""
         holes = [i for i, n in enumerate(self.places) if n is None or n in gone]
         self.places = [None if number in gone else number for number in self.places]
         self.pools.forget(holes)
@@ -131,7 +131,7 @@ class RowGroup:
             slots.forget(holes)
 
     def thin(self, gone: set[int], static: bool) -> int:
-        """Rows have left, and the last ones fill their places: a step computes nobody for nothing.
+        """Remove rows, and move the last ones to their indices, so that none is computed in vain.
 
         Returns:
             How many layers' addresses have changed.
@@ -176,7 +176,7 @@ class RowGroup:
 
 
 def first_free(places: Sequence[int | None], count: int) -> int:
-    """The first of so many places in a row that nobody has; behind all others, at the latest."""
+    """The first of so many free indices in a row; at the latest behind all others."""
     for start in range(len(places) - count + 1):
         if all(number is None for number in places[start : start + count]):
             return start
@@ -184,7 +184,7 @@ def first_free(places: Sequence[int | None], count: int) -> int:
 
 
 def _holes_filled(kept: list[int]) -> list[int]:
-    """The places that stay, so that as few as possible move: the last ones fill the holes."""
+    """The remaining indices, moved as little as possible: the last rows fill the holes."""
     count = len(kept)
     movers = [place for place in kept if place >= count]
     there = set(kept)

@@ -1,8 +1,8 @@
-"""Rows of one storage form in one layer, side by side in tensors that have room for more.
+"""Rows of one storage form in one layer, together in tensors with spare capacity.
 
 A row is one sample of one visitor's cache. Rows differ in length: visual tokens and text are padded
-to the longest, and lengths on the device say what counts. What differs in size from head to head
-lies in pools of all layers (`rotatek.engine.pools`).
+to the longest, and the device has the real lengths. Tensors whose size differs by head are stored
+in one pool shared by all layers (`rotatek.engine.pools`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,19 +33,19 @@ from rotatek.engine.store_tensors import (
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.store import Store
 
-SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # rows that a group has room for; then in 32s
+SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # capacities of a group in rows; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
-COARSE: Final = 64  # visual tokens that room grows by there ...
+COARSE: Final = 64  # visual tokens by which capacity grows there ...
 COARSE_TEXT: Final = 128  # ... and tokens of text, which differ from question to question
 
 
 class LayerRows(NamedTuple):
-    """What one cache brings into one layer.
+    """One layer of a cache that joins a group.
 
     store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
-    text; logical: tokens seen; past: older text in 8 bits, and keys and values are then a ring;
-    parts: the store's, or None where there is none or it is kept apart; tables: how a window moves,
-    where the answer may reach beyond it.
+    text; logical: tokens so far; past: older text in 8 bits, and keys and values are then a ring;
+    parts: the store's tensors, or None where there is none or it has a call of its own; tables: the
+    window's movement, where the answer may go beyond it.
     """
 
     store: Store | None
@@ -59,13 +59,13 @@ class LayerRows(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether its store cannot lie beside others."""
+        """Whether its store cannot share tensors with others."""
         return self.store is not None and self.parts is None
 
     @property
     def text_form(self) -> tuple[int | None, int | None]:
-        """Equal for texts whose rows can lie in the same tensors: slots of the ring, and of what a
-        window leaves."""
+        """Equal for texts whose rows can share tensors: slots of the ring, and of the tokens inside
+        a window."""
         ring = None if self.past is None else self.keys.shape[TOKENS]
         return ring, None if self.tables is None else self.tables.width
 
@@ -77,7 +77,7 @@ def layer_rows_of(cache: Cache, layer: int, tokens: int, settled: bool = False) 
         cache: a `RotateKCache`, or transformers' own, all of which counts as text.
         layer: index from 0.
         tokens: that it may add.
-        settled: rebuild once what a method would rebuild at every step.
+        settled: compute once what a method otherwise computes at every step.
     """
     held = cache.layers[layer]
     text: TextBuffer | None = getattr(held, "text", None)
@@ -99,12 +99,12 @@ def layer_rows_of(cache: Cache, layer: int, tokens: int, settled: bool = False) 
 
 
 def _outgrown(plain: Any, tokens: int) -> bool:
-    """Whether a layer of transformers' own cache has a window that so many tokens outgrow."""
+    """Whether a layer of transformers' own cache has a window shorter than so many tokens."""
     return plain.is_sliding and tokens > plain.sliding_window
 
 
 def _tables_of(plain: Any, logical: int) -> WindowSchedule:
-    """How the window of such a layer moves: all that it holds counts as text."""
+    """The window's movement in such a layer: all of its tokens count as text."""
     B, _, length, _ = plain.keys.shape
     places = torch.arange(logical - length, logical, dtype=torch.int32, device=plain.keys.device)
     count = torch.full((B,), logical, dtype=torch.int32, device=plain.keys.device)
@@ -120,10 +120,10 @@ def room_for(rows: int, coarse: bool = False) -> int:
 
 @dataclass(frozen=True)
 class _Row:
-    """What the host knows of one row in one layer.
+    """The host's record of one row in one layer.
 
     text: tokens, less those that the group has grown by; seen: visual tokens without padding;
-    shapes: of its own stacked tensors, by name; numbers: those of its parts.
+    shapes: of its own stacked tensors, by name; numbers: of its parts.
     """
 
     text: int
@@ -136,21 +136,21 @@ class RowGroupLayer:
     """Rows of one storage form in one layer.
 
     Args:
-        first: a piece of the form; nothing of it is kept but its kind.
-        pools: what the group holds of all layers.
+        first: a cache of the form; only its kind is used.
+        pools: the group's pools of all layers.
         layer: index from 0.
 
     Attributes:
         width: rows that a step computes: those in use, or all where a graph has fixed them.
-        size: rows there is room for.
+        size: capacity of rows.
         lengths, alive, visual_lengths: [size] int32 on the device: text tokens, 1 for rows in use,
-            visual tokens. Views of what `Group` writes for all layers at once.
+            visual tokens. Views of tensors that `Group` writes for all layers at once.
     """
 
     def __init__(self, first: LayerRows, pools: Pools, layer: int) -> None:
         self.width = self.size = 0
         self.pools, self.layer = pools, layer
-        self.own = first.store if first.apart else None  # kept apart, as it is
+        self.own = first.store if first.apart else None  # a store with calls of its own
         stacked = first.store is not None and not first.apart
         self.pattern = emptied(first.store) if stacked and first.store is not None else None
         self.static = False
@@ -161,7 +161,7 @@ class RowGroupLayer:
             shape = [0 if n in self._free.get(name, ()) else s for n, s in enumerate(tensor.shape)]
             self._tensors[name] = tensor.new_zeros(0, *shape[1:])
         self._numbers: dict[str, int] = {}
-        self._rows: list[_Row] = []  # by place: the first ones; under a graph there may be holes
+        self._rows: list[_Row] = []  # by index: the first ones; under a graph there may be holes
         self._grown = self._longest = 0
         self._view: Store | None = None  # the visual tokens of the rows that a step computes
         like = first.keys
@@ -185,16 +185,16 @@ class RowGroupLayer:
 
     @property
     def launched(self) -> Mapping[str, int]:
-        """What launches are sized by, by name."""
+        """The sizes of launches, by name."""
         return self._numbers
 
     @property
     def room(self) -> int:
-        """Text tokens that each row has room for."""
+        """Capacity of each row in text tokens."""
         return room_in(self.keys, self.past)
 
     def _kept(self, tokens: int) -> int:
-        """Of so many text tokens of a row, those that are held at most."""
+        """Of so many text tokens of a row, those that are stored at most."""
         return tokens if self.reach is None else min(tokens, self.reach)
 
     def fit(
@@ -206,14 +206,14 @@ class RowGroupLayer:
         coarse: bool = False,
         launched: Mapping[str, int] | None = None,
     ) -> bool:
-        """Make room for more rows.
+        """Allocate capacity for more rows.
 
         Args:
-            pieces: what `add` will bring.
+            pieces: the caches that `add` will receive.
             room: text tokens of a row, at least.
-            rows: places that will be taken then.
-            coarse: leave room for others too, so that a graph need not be captured for each.
-            launched: what launches are to be sized by at least, by name.
+            rows: rows that will be in use then.
+            coarse: allocate for others too, so that a graph need not be captured for each.
+            launched: least sizes of launches, by name.
 
         Returns:
             Whether anything moved, or launches take other sizes.
@@ -277,15 +277,15 @@ class RowGroupLayer:
         return new
 
     def add(self, piece: LayerRows, start: int, seen: Sequence[int]) -> list[Copy]:
-        """Give rows the places from `start` on, for which `fit` has made room.
+        """Give rows the indices from `start` on, for which `fit` has allocated capacity.
 
         Args:
             piece: of one cache.
-            start: its first row's place.
+            start: its first row's index.
             seen: visual tokens of each of its rows.
 
         Returns:
-            (to, from): what is still to be copied.
+            (to, from): the pending copies.
         """
         rows, copies = slice(start, start + len(piece.lengths)), []
         shapes = {} if piece.parts is None else piece.parts.shapes
@@ -315,7 +315,7 @@ class RowGroupLayer:
         return _Row(1 - self._grown, 0, {}, {})
 
     def forget(self, places: Sequence[int]) -> None:
-        """Rows that are no longer in use; their places stay where they are."""
+        """Mark rows as no longer in use; nothing moves."""
         for place in places:
             self._rows[place] = self._nobody
 
@@ -331,7 +331,7 @@ class RowGroupLayer:
         self._view = None
 
     def shrink(self, size: int) -> None:
-        """Give back what no row needs; the text keeps its room where a graph wants it."""
+        """Free capacity that no row needs; the text keeps its capacity where a graph needs it."""
         if self.own is not None:
             return
         room = self.room
@@ -349,7 +349,7 @@ class RowGroupLayer:
         return tuple(0 if dim in free else n for dim, n in enumerate(shape) if dim)
 
     def marks(self, used: Sequence[bool], size: int) -> list[list[int]]:
-        """Text tokens, use and visual tokens of `size` places, as the device has to know them; a
+        """Text tokens, use and visual tokens of the first `size` rows, for the device; a
         row that is not in use has one token, of zeros."""
         free = size - len(used)
         text = [row.text + self._grown for row in self._rows]
@@ -368,7 +368,7 @@ class RowGroupLayer:
         if self._kept(self._longest + self._grown + 1) > self.room:
             if self.static:
                 raise ModeUnsupported(
-                    "The answer outgrew the room reserved for it. Ask again with fewer new tokens."
+                    "The answer outgrew its reserved memory. Ask again with fewer new tokens."
                 )
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
@@ -385,13 +385,13 @@ class RowGroupLayer:
 
     @property
     def _moving(self) -> WindowSchedule | None:
-        """How the windows of the rows move that a step computes."""
+        """The movement of the windows of a step's rows."""
         return (
             None if self.tables is None else WindowSchedule(*(t[: self.width] for t in self.tables))
         )
 
     def append(self, key: Tensor, value: Tensor) -> None:
-        """Add one token [rows, Hkv, 1, d] behind each row's own last one."""
+        """Add one token [rows, Hkv, 1, d] behind each row's last one."""
         alive, moving = self.alive[: self.width], self._moving
         slot = None if moving is None else moving.slot(self.lengths[: self.width])
         write_tokens(self._text(), key, value, alive, slot)
@@ -426,11 +426,11 @@ class RowGroupLayer:
         return self._grown
 
     def rewind(self, grown: int) -> None:
-        """Forget the tokens added since `grown()` was asked; the device is told by `mark`."""
+        """Undo the tokens added since `grown()` was asked; `mark` updates the device."""
         self._grown = grown
 
     def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
-        """Copies of one row's visual tokens and text, as a cache of its own holds them."""
+        """Copies of one row's visual tokens and text, for a cache of its own."""
         row, store, held = slice(place, place + 1), self.own, self._rows[place]
         if store is None and self.pattern is not None:
             taken = {
@@ -455,7 +455,7 @@ class RowGroupLayer:
         return store, TextBuffer(keys, values, self.lengths[row], False, length, past, tables)
 
     def tensors(self) -> list[Tensor]:
-        """Everything that is held, but for the pools."""
+        """All tensors but the pools."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
         lengths = [self.lengths, self.alive, self.visual_lengths]
         text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]

@@ -1,11 +1,11 @@
 """One scheduler a model: every visitor's rows are decoded in one step.
 
-There is no thread of its own. Whoever wants a token and finds none ready leads a step for all rows
-that are answering, and the others find theirs ready. Rows join and leave between two steps; a
-prefill is one piece of work between steps, and gives way to them in every layer. On a processor of
-several cores prefills run side by side, and beside the steps. Where steps are replayed, the next
-one is under way while visitors' threads take the last one's tokens: whoever touches the batch then
-lands it first.
+There is no scheduler thread. The caller whose token is missing runs one decode step for every
+active row; the other callers find their tokens done. Rows join and leave between two steps; a
+prefill runs between steps, and steps interrupt it after every layer. On a processor of several
+cores prefills run side by side, and parallel to the steps. Where steps are replayed, the next one
+runs while visitors' threads take the last one's tokens. Any change to the batch first waits for
+the pending step.
 """
 
 import logging
@@ -37,7 +37,7 @@ log = logging.getLogger("rotatek")
 
 SHARE: Final = 2.0  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.2}  # at least; fewer and fuller steps suit processors
-# Requests whose pictures are made into pixels at once: .15 s each for 1,280 tokens, on one core.
+# Requests whose pictures are preprocessed at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
 
 
@@ -47,7 +47,7 @@ class Scheduler:
     Args:
         vlm: the model.
         graphs: replay steps as CUDA graphs, where there is a GPU.
-        expected: requests that are being answered or soon will be, if somebody knows.
+        expected: requests that are being answered or soon will be, if known.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Scheduler:
         graphs: bool = False,
         expected: Callable[[], int] = int,
     ) -> None:
-        self.vlm, self.device = vlm, vlm.device  # asked for once: a model looks for it
+        self.vlm, self.device = vlm, vlm.device  # read once: a model searches its weights for it
         self._stops = vlm.stop_ids
         self.graphs = graphs and vlm.device.type == "cuda"
         self.counters, self._expected = Counters(), expected
@@ -84,8 +84,8 @@ class Scheduler:
 
     @contextmanager
     def prefill(self, stop: StopFlag | None) -> Iterator[None]:
-        """The device, for a vision tower or a prefill: one at a time, between steps and beside
-        them. A processor's cores are shared out instead."""
+        """The device, for a vision tower or a prefill: one at a time, between steps or parallel to
+        them. A processor's cores are divided instead."""
         if self.cores is not None:
             with self.cores.prompt(), stoppable(stop, self.cores.share):
                 yield
@@ -150,11 +150,11 @@ class Scheduler:
             self._lead()
 
     def leave(self, sequences: list[Sequence], *, restore: bool = False) -> None:
-        """Let rows go before their end, between two steps.
+        """Remove rows before their end, between two steps.
 
         Args:
-            sequences: whose; those that have ended are left as they are.
-            restore: give their caches back, for what is still to be read of them.
+            sequences: of the rows; those that have ended are not changed.
+            restore: give their caches back, for figures that still read them.
         """
         if all(sequence.row is None for sequence in sequences):
             for sequence in sequences:
@@ -179,7 +179,7 @@ class Scheduler:
 
     @property
     def places(self) -> int:
-        """Rows that a step computes, those that wait for somebody included."""
+        """Rows that a step computes, those with unread tokens included."""
         return 0 if self._batch is None else len(self._batch.order)
 
     @property
@@ -222,7 +222,7 @@ class Scheduler:
             self._rows.pop(row, None)
         try:
             self._batch.leave(rows, {r: s.cache for r, s in rows.items()} if restore else None)
-        except Exception as error:  # no room for what was to be given back
+        except Exception as error:  # no memory to give the caches back
             for sequence in rows.values():
                 sequence.failure = error.with_traceback(None)
                 release(sequence.cache)
@@ -233,7 +233,7 @@ class Scheduler:
         self._weigh()
 
     def _drop(self, rows: Iterable[int]) -> None:
-        """Take rows out whatever it costs: where that fails too, the device is gone for all."""
+        """Remove rows unconditionally: where that fails too, the device is lost for all."""
         assert self._batch is not None
         try:
             self._batch.leave(rows)
@@ -245,7 +245,7 @@ class Scheduler:
     # -- a step --------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        """Take one step for everybody, and tell them."""
+        """Run one step for all rows, and deliver the tokens."""
         try:
             if self.cores is None:
                 with self._turns:
@@ -262,9 +262,8 @@ class Scheduler:
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """One token for every row that is answering. Where the next step would be replayed, it is
-        launched before anybody hears of this one: whatever visitors' threads do then, the device
-        works beside them."""
+        """One token for every active row. A step that can be replayed is launched before the tokens
+        of this one are delivered, so that the device works parallel to visitors' threads."""
         if self._pending is None:
             self._launch()
         self._land()
@@ -310,7 +309,7 @@ class Scheduler:
         self._hand_out(pending.sequences, picks)
 
     def _end(self, stopped: list[Sequence]) -> None:
-        """Rows whose visitors want no more."""
+        """Rows whose visitors have stopped."""
         self._remove(stopped, restore=True)
         for sequence in stopped:
             sequence.ended = True
@@ -346,7 +345,7 @@ class Scheduler:
     def _chosen(
         self, sequences: list[Sequence], places: list[int], logits: Tensor, ms: float
     ) -> list[SampledToken]:
-        """The likeliest token of each row that may be said."""
+        """The likeliest token of each row that is not banned."""
         if self._banned is None or self._banned.device != logits.device:
             self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
         return chosen(sequences, places, logits, self._banned, ms)
@@ -354,7 +353,7 @@ class Scheduler:
     # -- when a step fails ---------------------------------------------------------------------
 
     def _undo(self, counters: list[Any], failure: BaseException) -> None:
-        """Take back a step that failed, and find out whom it was for."""
+        """Undo a step that failed, and find the rows that caused it."""
         batch = self._batch
         assert batch is not None
         try:
@@ -371,12 +370,12 @@ class Scheduler:
             self.counters.shed += 1
             recovery.free(self.device)
             return
-        log.warning("a step of %d rows failed: each goes alone", len(self._rows))
+        log.warning("a step of %d rows failed: each is run separately", len(self._rows))
         for sequence in list(self._rows.values()):
             self._alone(sequence)
 
     def _alone(self, sequence: Sequence) -> None:
-        """One row's step on its own cache; if it fails, it fails for this row only."""
+        """One row's step on its own cache; a failure ends this row only."""
         sequence.blind = True
         self._remove([sequence], restore=True)
         if sequence.failure is not None:

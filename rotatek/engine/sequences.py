@@ -1,4 +1,4 @@
-"""One answer on its way: its cache, its row in the running batch, and what it has said."""
+"""One answer in progress: its cache, its row in the running batch, and its tokens."""
 
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -38,26 +38,26 @@ class Sequence:
     Args:
         name: of its column.
         settings: how its cache is compressed.
-        cache: filled by the prefill; empty while the row is in the batch, and whole again once it
-            has left.
+        cache: filled by the prefill; empty while the row is in the batch, and complete again once
+            it has left.
         plan: the prompt's token plan.
         embedded: the prompt.
-        recorder: sees its queries, for figures.
-        attention: sees them, for the overlay.
+        recorder: records its queries, for figures.
+        attention: records them, for the overlay.
         prefill_ms: at first the vision tower's share.
 
     Attributes:
         parted: whether an earlier answer differed from the first column's.
-        tokens: what was said since the last question; read: of them, whose text has been told.
+        tokens: since the last question; read: of them, whose text has been delivered.
         log_probability: of all tokens, in nats.
         added: visual tokens of later turns, and those a pruner has kept.
-        logits: [1, vocabulary] behind the prompt, until the row has joined.
+        logits: [1, vocabulary] behind the prompt, until the row has joined the batch.
         position: of the next token; limit: new tokens, at most.
         stop: ends the answer early once it is set.
         request: equal for the rows of one request; a larger number is a later one.
         first: the sequence that this one is compared with.
-        blind: whether a failure elsewhere has cost the watchers a step.
-        sampled: tokens that wait to be taken; made: how many there were; token: the last one.
+        blind: whether a failure elsewhere has cost the recorders a step.
+        sampled: tokens that wait to be taken; made: their number so far; token: the last one.
         row: in the batch; ended: nothing more comes.
     """
 
@@ -118,17 +118,17 @@ class Sequence:
         return int(self.cache.get_seq_length()) - self.rows
 
     def begin(self, prefill_ms: float) -> None:
-        """Forget what was said: another question has been fed, in `prefill_ms`."""
+        """Forget the answer: another question has been fed, in `prefill_ms`."""
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
         self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
         self.log_probability = 0.0
 
     def observe_token(self, turn: Prompt, placed: Embedded) -> None:
-        """Count a further turn's pictures; `placed` is the turn where it stands in the cache.
+        """Count a further turn's pictures; `placed` is the turn at its final positions.
 
-        Positions may grow by less than tokens do, and a pruner may have left tokens out: what the
-        counts start from moves, so that they go on from here. The overlay of where the column looks
-        knows the first prompt's pictures only, and ends.
+        Positions may grow by less than tokens do, and a pruner may have dropped tokens, so the
+        offsets of the counts move. The overlay of attention has the first prompt's pictures only,
+        and ends.
         """
         self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
         self.first_position = placed.next_position - self.grown
@@ -155,7 +155,7 @@ class Sequence:
         )
 
     def stop_watching(self) -> None:
-        """Drop recorders that have missed a step: what they would show is not where it was."""
+        """Drop recorders that have missed a step: their figures would be shifted."""
         if self.blind:
             self.recorder = self.attention = None
 
@@ -167,7 +167,7 @@ class Sequence:
 
 @dataclass
 class Counters:
-    """What a scheduler has done since it was made."""
+    """A scheduler's totals."""
 
     prefills: int = 0
     steps: int = 0

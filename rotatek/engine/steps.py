@@ -1,4 +1,4 @@
-"""One step of all rows: what it leaves behind, and the tokens chosen from that."""
+"""One step of all rows: its pending results, and the tokens chosen from them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from rotatek.engine.sequences import SampledToken, Sequence
 class PendingStep:
     """A step that has been launched.
 
-    sequences: its rows; places: theirs among the logits [rows, vocabulary] that it will leave;
-    counters: for `RunningBatch.rewind`; watch: over its work; usual: whether steps mostly take as
+    sequences: its rows; places: their indices in the logits [rows, vocabulary];
+    counters: for `RunningBatch.rewind`; watch: its timer; usual: whether steps mostly take as
     long, unlike one that is launched kernel by kernel or captured where others are replayed.
     """
 
@@ -31,14 +31,14 @@ class PendingStep:
 def chosen(
     sequences: list[Sequence], places: list[int], logits: Tensor, banned: Tensor, ms: float
 ) -> list[SampledToken]:
-    """The likeliest token of each row that may be said, in one transfer to the host.
+    """The likeliest token of each row that is not banned, in one transfer to the host.
 
     Args:
         sequences: the rows.
-        places: theirs among the logits.
+        places: their indices in the logits.
         logits: [n, vocabulary].
-        banned: tokens that may not be said.
-        ms: that the step took.
+        banned: tokens that are never chosen.
+        ms: of the step.
     """
     best = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
     logs = logits.log_softmax(-1)

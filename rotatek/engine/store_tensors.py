@@ -1,5 +1,5 @@
-"""A layer's store taken apart: which of its tensors lie side by side for all rows, and which differ
-in size from row to row and are pooled (`rotatek.engine.pools`)."""
+"""The tensors of a layer's store: those that are stacked over all rows, and those that differ in
+size from row to row and are pooled (`rotatek.engine.pools`)."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,8 +15,8 @@ from rotatek.methods.channels.store import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 PLANES: Final = ("key_planes", "value_planes")
-WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the rooms that kernels have
-# Of planes: tensors of all heads, one behind the other, and what says where a head's begin.
+WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
+# Of planes: tensors of all heads, one behind the other, and the table of their offsets.
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts", "axes": "starts"}
 # Beside heads of many widths: the dimension that is as wide as the widest head.
 _WIDE: Final = {
@@ -28,8 +28,8 @@ _WIDE: Final = {
 class RaggedTensor(NamedTuple):
     """A tensor [n, ...] of all heads, one behind the other.
 
-    tensor: it; table: name of what says where a head's begin; bounds: where each sample's begin,
-    and the end.
+    tensor: the data; table: name of the tensor of heads' offsets; bounds: the offset of each
+    sample, and the end.
     """
 
     tensor: Tensor
@@ -43,11 +43,11 @@ class RaggedTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreTensors:
-    """A store's tensors by name (those of planes as `key_planes.data`) and what the host knows.
+    """A store's tensors by name (those of planes as `key_planes.data`) and the host's numbers.
 
     stacked: [B, ...], of the same shape for all rows of a form but for the dimensions in `free`;
-    flat: pooled; tables: [B, Hkv], of the flat ones; lent: what requests share, held once;
-    numbers: what sizes a launch, by name; free: by name of a stacked tensor.
+    flat: pooled; tables: [B, Hkv], of the flat ones; lent: shared by requests, stored once;
+    numbers: sizes of launches, by name; free: by name of a stacked tensor.
     """
 
     stacked: dict[str, Tensor]
@@ -63,7 +63,7 @@ class StoreTensors:
         return {name: tuple(tensor.shape[1:]) for name, tensor in self.stacked.items()}
 
     def form(self) -> Hashable:
-        """Equal for stores whose rows can lie in the same tensors, up to the sizes of pools."""
+        """Equal for stores whose rows can share tensors, up to the sizes of pools."""
         shapes = []
         for name, tensor in self.stacked.items():
             free = (0, *self.free.get(name, ()))
@@ -71,14 +71,15 @@ class StoreTensors:
             shapes.append((name, tensor.dtype, tuple(rest)))
         pooled = [(n, f.tensor.dtype, f.tensor.shape[1:]) for n, f in self.flat.items()]
         lent = [(name, tensor.data_ptr()) for name, tensor in self.lent.items()]
-        # Neighbours within a factor of two: what is padded stays below what is held.
+        # Neighbours within a factor of two: there is less padding than data.
         stacked = [self.stacked[name] for name in ("keys", "values") if name in self.stacked]
         longest = max((tensor.shape[TOKENS] for tensor in stacked), default=0)
         return (*shapes, *pooled, *lent, longest.bit_length())
 
 
 def taken_apart(store: Store | None) -> StoreTensors | None:
-    """The parts of a store whose rows may lie beside others'; None where it is kept apart."""
+    """The tensors of a store whose rows may be stacked with others; None for a store that
+    cannot."""
     if store is None or "per_token" not in vars(type(store)):
         return None
     own: dict[str, Any] = {f.name: getattr(store, f.name) for f in fields(store)}
@@ -104,7 +105,7 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
 def _planes_apart(
     side: str, planes: Planes, tensors: dict[str, Tensor], lent: dict[str, Tensor]
 ) -> dict[str, str]:
-    """Add planes' own tensors to `tensors`, others' to `lent`: the table of each flat one."""
+    """Add planes' own tensors to `tensors`, shared ones to `lent`: the table of each flat one."""
     own = {f"{side}.{n}": t for n, t in planes._asdict().items() if isinstance(t, Tensor)}
     if f"{side}.axes" in own:  # which choose rows of a basis that a calibration lends
         lent[f"{side}.basis"] = own.pop(f"{side}.basis")
@@ -162,7 +163,7 @@ def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
 def launched_by(
     numbers: Sequence[Mapping[str, int]], step: int, least: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """What launches for rows of all these numbers are sized by, `least` at least."""
+    """Sizes of launches for rows of all these numbers, `least` at least."""
     names = {name: None for each in numbers for name in each}
     most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
     for name, value in most.items():

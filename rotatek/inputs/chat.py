@@ -1,4 +1,4 @@
-"""Requests of whole chats: messages in any order, and pictures among their texts."""
+"""Requests of complete chats: messages in any order, and pictures among their texts."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,8 @@ def make_chat(
     """A request of any chat.
 
     Args:
-        images: of `open_image`, in the order of their places; none in a chat of texts alone.
+        images: of `open_image`, in the order of their positions in the chat; none in a
+            chat of texts alone.
         messages: the last one is to be answered.
         max_new_tokens: the longest answer, 1 to `rotatek.inputs.request.MAX_NEW_TOKENS`.
         times: as of `Request`, of a clip.

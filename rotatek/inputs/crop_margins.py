@@ -1,8 +1,8 @@
-"""Pictures that a model could see only scaled down lose their blank margins first.
+"""Remove the blank margins of pictures that a model would otherwise scale down.
 
 A scanned receipt in the middle of a large white sheet would be shown small; without the sheet's
-blank part the same visual tokens show its type larger. Nothing else changes: a picture that fits is
-left alone, and what is cut is of the one colour that the picture's edge has.
+blank margin the same visual tokens show its type larger. Nothing else changes: a picture that fits
+is left alone, and the margin has the one colour of the picture's edge.
 """
 
 import math
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-LOOK: Final = 28  # pixels of a cell's side at which the picture is looked at, at least
-APART: Final = 14  # levels of 255 by which something stands out, once averaged
-REACH: Final = 8  # pixels to every side that are looked at together ...
-INK: Final = 17  # ... and how many of them must stand out: a hairline does, a speck does not
+LOOK: Final = 28  # least pixels of a cell's side at which the picture is examined
+APART: Final = 14  # levels of 255 by which ink differs from the paper, once averaged
+REACH: Final = 8  # pixels to every side that are examined together ...
+INK: Final = 17  # ... and how many of them must be ink: a hairline has enough, a speck has not
 EVEN: Final = 0.97  # share of the edge that must be of one colour
 WORTH: Final = 0.85  # share of the picture left, above which nothing is cut
 MOST_GAIN: Final = 4  # times as large that anything is shown for it, at most
@@ -24,15 +24,15 @@ MOST_GAIN: Final = 4  # times as large that anything is shown for it, at most
 
 @dataclass(frozen=True)
 class CropBox:
-    """The part of a picture that is shown, in cells of a grid over the whole of it.
+    """The visible part of a picture, in cells of a grid over all of it.
 
     Args:
-        rows: cells of the whole picture, from top to bottom.
+        rows: cells of the full picture, from top to bottom.
         columns: from left to right.
-        top: first row of the part that is shown.
+        top: first row of the visible part.
         left: its first column.
         bottom: the row just below it.
-        right: the column just beside it.
+        right: the column just behind it.
     """
 
     rows: int
@@ -44,7 +44,7 @@ class CropBox:
 
     @property
     def part(self) -> tuple[int, int, int, int]:
-        """Top, left, bottom and right of what is shown."""
+        """Top, left, bottom and right of the visible part."""
         return self.top, self.left, self.bottom, self.right
 
     def of(self, image: Image.Image, unit: int) -> Image.Image:
@@ -56,12 +56,12 @@ class CropBox:
 
 
 def blank_margins(image: Image.Image, unit: int, most: int) -> CropBox | None:
-    """What of a picture is worth showing, where showing all of it would scale it down.
+    """The part of a picture without blank margins, where all of it would be scaled down.
 
     Args:
         image: RGB.
-        unit: pixels of a cell's side as the model sees it.
-        most: cells that the model sees, at most.
+        unit: pixels of a cell's side at the model's input.
+        most: cells that the model reads, at most.
 
     Returns:
         The part, in cells; None where the picture fits, has no blank margin, or gains little.
@@ -79,7 +79,7 @@ def blank_margins(image: Image.Image, unit: int, most: int) -> CropBox | None:
         return None
     found = (across[0], down[0], across[-1] + 1, down[-1] + 1)
     left, top, right, bottom = (int(v) * factor for v in found)
-    space = round(unit * shown / 2)  # half a cell of the whole picture stays around it
+    space = round(unit * shown / 2)  # a margin of half a cell of the full picture stays
     box = (
         max(0, left - space), max(0, top - space),
         min(width, right + space), min(height, bottom + space),
@@ -90,7 +90,7 @@ def blank_margins(image: Image.Image, unit: int, most: int) -> CropBox | None:
 
 
 def _busy(seen: NDArray[np.int16]) -> NDArray[np.bool_] | None:
-    """Where there is something: [H, W] of a picture [H, W, 3]; None where its edge is not blank."""
+    """The ink [H, W] of a picture [H, W, 3], as bool; None where its edge is not blank."""
     edge = np.concatenate([seen[0], seen[-1], seen[:, 0], seen[:, -1]])
     apart = np.abs(seen - np.median(edge, 0).astype(np.int16)).max(-1) > APART
     rim = np.concatenate([apart[0], apart[-1], apart[:, 0], apart[:, -1]])
@@ -109,7 +109,7 @@ def _in_cells(
     size: tuple[int, int], box: tuple[int, int, int, int], unit: int, most: int
 ) -> CropBox | None:
     """The smallest cells, none smaller than shown pixel for pixel, at which a box has at most
-    `most`; the part then is whole cells, so that it lies where it lay."""
+    `most`. The part is made of complete cells, so that its grid is that of the full picture."""
     (width, height), (left, top, right, bottom) = size, box
     cell = max(
         float(unit),

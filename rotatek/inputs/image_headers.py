@@ -1,8 +1,8 @@
-"""What a picture's first bytes say: its format, its size, and which bytes are its own.
+"""The header of a picture: its format, its size, and the bytes that belong to it.
 
-Nothing is decoded. A telephone puts a film behind a photo, a camera a second photo, a program
-whatever it likes: the picture ends where its own format says so, and only these bytes count and
-are decoded. Of animations and of files of many pages the first picture is all that is left.
+Nothing is decoded. A telephone appends a film to a photo, a camera a second photo, other programs
+anything: the picture ends where its own format ends it, and only these bytes count and are decoded.
+Of animations and of files of many pages only the first picture is kept.
 """
 
 import re
@@ -31,7 +31,7 @@ _AVIF: Final = (b"avif", b"avis")
 
 
 class Header(NamedTuple):
-    """What is known before decoding.
+    """The properties of a picture before decoding.
 
     Attributes:
         format: Pillow's name of it.
@@ -144,7 +144,7 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _gif(data: bytes) -> Header:
-    """The first picture, which may reach beyond the screen; what comes later is cut off."""
+    """The first picture, which may be larger than the screen; later ones are cut off."""
     damaged = Header("GIF", None, data)
     if len(data) < 13:
         return damaged
@@ -164,7 +164,7 @@ def _gif(data: bytes) -> Header:
 
 
 def _past_blocks(data: bytes, at: int) -> int:
-    """Where a chain of blocks ends; each begins with its length, and the last one has none."""
+    """The end of a chain of blocks; each begins with its length, and the last one has none."""
     while at < len(data) and data[at]:
         at += 1 + data[at]
     return at + 1
@@ -237,7 +237,7 @@ def _shape(data: bytes) -> tuple[str, bool]:
 
 
 def _first(data: bytes) -> int:
-    """Where the first directory lies; 0 where there is none."""
+    """The offset of the first directory; 0 where there is none."""
     order, is_big = _shape(data)
     if not data.startswith(_TIFF_MARKS) or len(data) < 16:
         return 0
@@ -246,7 +246,7 @@ def _first(data: bytes) -> int:
 
 
 def _entries(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
-    """Tag, first whole number, and bytes of the value of each entry of the directory at `at`."""
+    """Tag, first integer, and bytes of the value of each entry of the directory at `at`."""
     order, is_big = _shape(data)
     head, step, inside = (8, 20, 8) if is_big else (2, 12, 4)
     if not 0 < at <= len(data) - head:
@@ -271,7 +271,7 @@ def _entries(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _without_next(data: bytes) -> bytes:
-    """A TIFF whose first directory is the last one."""
+    """A TIFF file cut off after its first directory."""
     order, is_big = _shape(data)
     at, head, step, inside = _first(data), *((8, 20, 8) if is_big else (2, 12, 4))
     count = struct.unpack(order + ("Q" if is_big else "H"), data[at : at + head])[0]

@@ -1,5 +1,5 @@
-"""A chat as messages of ordered parts, and the forms in which a chat template may have a place for
-it. What it becomes is in `rotatek.inputs.prompt`."""
+"""A chat as messages of ordered parts, and the forms of chats that chat templates support.
+`rotatek.inputs.prompt` turns it into token ids."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Place(Enum):
-    """Where something that is no text stands among the parts of a message."""
+    """A picture or another part that is no text, at its position in a message."""
 
     PICTURE = "picture"
 
@@ -36,10 +36,10 @@ class Message:
     """One message.
 
     Args:
-        role: whose.
-        parts: texts and places of pictures, in order.
+        role: of its author.
+        parts: texts and pictures, in order.
         calls: of tools, in a message of the assistant.
-        name: of the tool that a tool message comes from, where it is known.
+        name: of the tool that answers, if known.
     """
 
     role: Role
@@ -54,13 +54,14 @@ class Message:
 
     @property
     def pictures(self) -> int:
-        """How many pictures it shows."""
+        """The number of its pictures."""
         return sum(part is PICTURE for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a chat template has a place for. system: system messages; tools: calls and results."""
+    """The features that a chat template supports. system: system messages; tools: calls and
+    results."""
 
     system: Literal["anywhere", "first", "nowhere"]
     tools: bool = False
@@ -72,7 +73,7 @@ FORMS: Final = (Form("anywhere", True), Form("anywhere"), Form("first"), Form("n
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Neighbours of one role as one message, and neighbouring texts as one text of several lines.
 
-    Two answers of tools stay apart; a message without parts is kept.
+    Two answers of tools stay separate; a message without parts is kept.
     """
     found: list[Message] = []
     for message in messages:
@@ -124,7 +125,7 @@ def too_long(role: Role, *, is_last: bool) -> errors.UserError:
 
 
 def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Clean texts. White space stays between parts, and goes where the message begins and ends."""
+    """Clean texts. White space between parts is kept; at both ends of a message it is removed."""
     clean = [printable(part) if isinstance(part, str) else part for part in parts]
     if clean and isinstance(clean[0], str):
         clean[0] = clean[0].lstrip()
@@ -134,10 +135,10 @@ def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
-    """The same chat for a template that has a place for no more than `form`.
+    """The same chat for a template that supports no more than `form`.
 
-    What has no place becomes text: calls where they were made, results and system messages in the
-    user's next message. A system message that ends the chat is the user's, too.
+    Other parts become text: calls in their own message, results and system messages in the user's
+    next message. A system message that ends the chat is the user's, too.
     """
     found: list[Message] = []
     for number, message in enumerate(messages):
@@ -149,7 +150,7 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
             if message.pictures or ends or not kept:
                 role = "user"
         elif role == "tool" and (message.pictures or not form.tools):
-            role, parts = "user", _told(message)
+            role, parts = "user", _tool_answer(message)
         elif role == "assistant" and message.calls and not form.tools:
             parts = (*parts, *map(_written, message.calls))
             message = replace(message, calls=())
@@ -158,8 +159,8 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
     return merged(found)
 
 
-def _told(message: Message) -> tuple[Part, ...]:
-    """A tool's answer as part of what the user says."""
+def _tool_answer(message: Message) -> tuple[Part, ...]:
+    """A tool's answer as a part of the user's message."""
     begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
     return (begin, *message.parts, "</tool_response>")
 

@@ -1,7 +1,7 @@
-"""A PDF file comes in, checked pictures of its pages go out, one after another.
+"""Reads a PDF file, page by page, as checked pictures.
 
-Pages are drawn by PDFium in a process of their own, with bounds on its memory and on the time of
-each page: a file that makes it crash, grow or never end costs that page, and nothing else.
+Pages are drawn by PDFium in a process of their own, with limits on its memory and on the time of
+each page: a page that makes it crash, grow or hang is lost, and nothing else.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class PdfFile:
         data: a file's bytes, or a path (an `os.PathLike`).
 
     Attributes:
-        pages: how many there are.
+        pages: their number.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -116,7 +116,7 @@ class PdfFile:
     def __iter__(self) -> Iterator[PdfPage]:
         number, restarts = 0, 0
         while number < self.pages:
-            told = self._told()
+            told = self._next_page()
             if told is not None:
                 yield _page(number + 1, *told)
             else:
@@ -155,8 +155,8 @@ class PdfFile:
             raise _REFUSALS.get((head or {}).get("error", ""), errors.PdfDamaged)
         return process, int(head["pages"])
 
-    def _told(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next page as the process says it, or None where it was ended or has died."""
+    def _next_page(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next page from the process, or None where the process has ended."""
         process = self._process
         assert process.stdout is not None
         with _watched(process, PAGE_S):
@@ -230,7 +230,7 @@ def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process go, whatever it does. Safe to repeat."""
+    """Stop a process in any state. Safe to repeat."""
     process.kill()
     if process.stdout is not None:
         process.stdout.close()

@@ -32,48 +32,48 @@ def encode_chat(
     pictures: Sequence[str] = (),
     placeholder: str = "",
 ) -> list[int]:
-    """Token ids of the whole conversation, ready for the answer.
+    """Token ids of the complete conversation, up to the start of the answer.
 
-    The template is rendered around marks, and each typed text is encoded on its own with special
-    tokens split, so `<|im_end|>` in a question is seven characters and never a turn. What the
-    template has no place for becomes text (`rotatek.inputs.messages.shaped`).
+    The template is rendered around marks, and each typed text is encoded separately with special
+    tokens split, so `<|im_end|>` in a question is ten characters and never a turn. Messages that
+    the template does not support become text (`rotatek.inputs.messages.shaped`).
 
     Args:
         tokenizer: the model's.
-        request: messages, with the places of pictures.
+        request: messages, with their pictures.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: what stands for each picture, or for each part of a clip, with one visual token
-            for a run of them.
-        placeholder: what the template says where a picture goes.
+        pictures: the text of each picture, or of each part of a clip, with one visual token for a
+            run of them.
+        placeholder: the template's own text for a picture.
 
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
     messages = request.messages
-    if request.times:  # a clip has one place, and may come in several parts
-        messages = tuple(_spread(message, len(pictures)) for message in messages)
+    if request.times:  # a clip has one position, and may come in several parts
+        messages = tuple(_repeat_clip(message, len(pictures)) for message in messages)
     rendered, texts = _rendered(tokenizer, messages, template, request.tools)
     if placeholder:
-        rendered = _place(rendered, placeholder, pictures)
+        rendered = _insert_pictures(rendered, placeholder, pictures)
     ids = _ids(tokenizer, rendered, texts)
     return _first(tokenizer, ids) + ids
 
 
 def takes_tools(template: str | None) -> bool:
-    """Whether a chat template has a place for the tools that a model may call."""
+    """Whether a chat template supports tools that a model may call."""
     return re.search(r"\btools\b", str(template or "")) is not None
 
 
-def _spread(message: Message, parts: int) -> Message:
-    """A message whose clip has as many places as parts."""
+def _repeat_clip(message: Message, parts: int) -> Message:
+    """A message whose clip is repeated once for each of its parts."""
     places: list[Part] = []
     for part in message.parts:
         places += [PICTURE] * parts if part is PICTURE else [part]
     return Message(message.role, tuple(places), message.calls, message.name)
 
 
-def _place(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
-    """Put what stands for each picture where the template wants it."""
+def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
+    """Insert the text of each picture where the template has its placeholder."""
     parts = rendered.split(placeholder)
     if len(parts) != len(pictures) + 1:
         raise ControlTokens
@@ -97,10 +97,10 @@ def encode_follow_up(
 
     Args:
         tokenizer: the model's.
-        question: clean text, before which its pictures are shown, or texts and places.
+        question: clean text, with its pictures before it, or texts and pictures.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: what stands for each further picture, as for `encode_chat`.
-        placeholder: what the template says where a picture goes.
+        pictures: the text of each further picture, as for `encode_chat`.
+        placeholder: the template's own text for a picture.
 
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
@@ -110,7 +110,7 @@ def encode_follow_up(
     turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
     rendered, texts = _rendered(tokenizer, turns, template)
     if pictures:
-        rendered = _place(rendered, placeholder, pictures)
+        rendered = _insert_pictures(rendered, placeholder, pictures)
     return _ids(tokenizer, rendered.partition(_MARK.format(1))[2], texts)
 
 
@@ -120,10 +120,10 @@ def _rendered(
     template: str | None,
     tools: str = "",
 ) -> tuple[str, list[str]]:
-    """The template around marks, in the first form that it has a place for; and the marks' texts.
+    """The template around marks, in the first form that it supports; and the marks' texts.
 
     Raises:
-        ControlTokens: where it has a place for none.
+        ControlTokens: where it supports none.
     """
     source = str(template or tokenizer.chat_template or "")
     tried: list[tuple[Message, ...]] = []
@@ -169,12 +169,12 @@ def encode_cut(
         tokenizer: the model's.
         question: clean text.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: what stands for each picture, as for `encode_chat`.
-        placeholder: what the template says where a picture goes.
+        pictures: the text of each picture, as for `encode_chat`.
+        placeholder: the template's own text for a picture.
 
     Returns:
-        token ids up to the question, which are the same for every question, and those from there on
-        to where the answer begins.
+        token ids up to the question, which are the same for every question, and the others up to
+        the start of the answer.
 
     Raises:
         TextBeforePicture: where the template writes the question before a picture.
@@ -185,7 +185,7 @@ def encode_cut(
     before, asked, after = rendered.partition(_MARK.format(0))
     if placeholder in after:
         raise TextBeforePicture
-    head = _ids(tokenizer, _place(before, placeholder, pictures), texts)
+    head = _ids(tokenizer, _insert_pictures(before, placeholder, pictures), texts)
     tail = _ids(tokenizer, asked + after, texts)
     return _first(tokenizer, head or tail) + head, tail
 
@@ -196,10 +196,10 @@ def _render(
     template: str | None,
     tools: str = "",
 ) -> tuple[str, list[str]]:
-    """The template around marks, ready for an answer; and the texts that the marks stand for.
+    """The template around marks, ready for an answer; and the texts of the marks.
 
     Raises:
-        ControlTokens: where it leaves out a text, or says one twice.
+        ControlTokens: where it drops a text, or repeats one.
     """
     texts: list[str] = []
 
@@ -238,7 +238,7 @@ def _as_dict(message: Message, mark: Any) -> dict[str, Any]:
 
 
 def _tool(described: Any, mark: Any) -> Any:
-    """A tool's description, whose words are text: control tokens in them are none."""
+    """A tool's description, with control tokens in it as plain text."""
     if isinstance(described, dict):
         return {_NAMES.sub("_", str(k)): _tool(value, mark) for k, value in described.items()}
     if isinstance(described, list):
@@ -269,11 +269,11 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int]) -> list[int]:
-    """Repeat each visual token as often as its run is long.
+    """Repeat each visual token to the length of its run.
 
     Args:
         ids: a conversation's token ids, one visual token a run.
-        visual: ids that stand for visual tokens.
+        visual: ids of visual tokens.
         runs: the length of each run, in order.
 
     Raises:
@@ -288,14 +288,14 @@ def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int
 def too_long_for(
     tokenizer: PreTrainedTokenizerBase, request: Request, visual: int, has_room: bool
 ) -> UserError:
-    """What is too long for a context: the answer, where the prompt leaves room for one, or what
+    """The cause of an overlong request: the answer, where the prompt alone would fit, or else what
     takes most of the prompt.
 
     Args:
         tokenizer: the model's.
-        request: what does not fit.
+        request: the overlong request.
         visual: its visual tokens.
-        has_room: whether a token of answer would fit.
+        has_room: whether one token of answer would fit.
     """
     if has_room:
         return AnswerDoesNotFit()

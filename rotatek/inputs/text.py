@@ -1,9 +1,9 @@
-"""Typed text: what of it is kept, and how much of it there may be."""
+"""Typed text: its cleaning and its limits."""
 
 import unicodedata
 from typing import Final
 
-MAX_TEXT: Final = 400_000  # characters over all messages: more than any context has room for
+MAX_TEXT: Final = 400_000  # characters over all messages: more than any context holds
 _REORDERING: Final = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 
 
@@ -25,7 +25,7 @@ def is_visible(c: str) -> bool:
 
 
 def _is_control(c: str) -> bool:
-    """Controls, surrogates, private use (`rotatek.inputs.prompt` marks its own places with it),
+    """Controls, surrogates, private use (`rotatek.inputs.prompt` uses it for marks),
     separators of old terminals, and marks that reorder displayed text."""
     category = unicodedata.category(c)
     return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING

@@ -1,8 +1,8 @@
-"""Text files as people have them, read in one place; and JSON lines that can always be written.
+"""Reads text files as editors and spreadsheets save them; and writes JSON lines.
 
 An editor puts a byte order mark first, a spreadsheet saves UTF-16, Windows ends lines with two
 characters. All of that is read. Lines of JSON end at line ends only: U+2028 and form feeds, at
-which `str.splitlines` would cut, may stand inside a JSON text as they are.
+which `str.splitlines` would cut, may be inside a JSON text.
 """
 
 import codecs

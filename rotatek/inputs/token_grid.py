@@ -1,4 +1,4 @@
-"""Where visual tokens lie on the picture: what heat maps and masks are laid out by."""
+"""The layout of visual tokens on the picture, for heat maps and masks."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MOST_CROPPED: Final = 8  # a longer picture's middle is drawn as if it were 8 ti
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of equal size over the whole of one picture, or of one frame of a clip.
+    """Cells of equal size over all of one picture, or of one frame of a clip.
 
     Args:
         rows: of cells.
@@ -20,8 +20,8 @@ class Grid:
         start: among all visual tokens of the prompt, the number of the first cell's.
         tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
             the model saw nothing of the picture; None where they follow one another.
-        label: what the cells are of, such as "frame 3"; empty for a picture.
-        picture: whose cells they are: the number of the request's picture or frame.
+        label: a name such as "frame 3"; empty for a picture.
+        picture: the number of the request's picture or frame.
         trimmed: whether the cells without a token are blank margins, left out on purpose.
     """
 
@@ -37,11 +37,11 @@ class Grid:
     def within(
         cls, rows: int, columns: int, part: tuple[int, int, int, int], start: int = 0
     ) -> "Grid":
-        """The grid of a whole picture of which only a part is shown.
+        """The grid of a full picture of which only a part is visible.
 
         Args:
-            rows: of the whole.
-            columns: of the whole.
+            rows: of the full picture.
+            columns: of the full picture.
             part: its top, left, bottom and right in cells; the last two are just outside it.
             start: as of the class.
         """

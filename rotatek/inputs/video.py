@@ -1,8 +1,8 @@
-"""A video file comes in, checked frames go out: about one a second, never more than `MAX_FRAMES`.
+"""Reads a video file as checked frames: about one a second, never more than `MAX_FRAMES`.
 
-Like pictures (`rotatek.inputs.request`), videos are told by their content, never by a name, and
-nothing that a file refers to is opened. Reading ends inside this module: a damaged file cannot fail
-later, and one that never ends is cut off.
+As for pictures (`rotatek.inputs.request`), the format is found by content, never by a name, and no
+file that a video refers to is opened. Reading ends inside this module: a damaged file cannot fail
+later, and one without an end is cut off.
 """
 
 import io
@@ -19,7 +19,7 @@ from rotatek.inputs.request import MAX_PIXELS, MIN_SIDE, Clip, read_file
 MAX_CLIP_BYTES: Final = 100 * 1000 * 1000
 MAX_FRAMES: Final = 60
 MAX_SECONDS: Final = 600.0
-MAX_DECODED: Final = 60 * int(MAX_SECONDS)  # frames looked at: ten minutes at 60 a second
+MAX_DECODED: Final = 60 * int(MAX_SECONDS)  # frames decoded: ten minutes at 60 a second
 PATIENCE_S: Final = 120.0  # of decoding
 LONGEST_SIDE: Final = 768  # pixels of a kept frame: 60 of them take 60 MB
 _KINDS: Final = ((4, b"ftyp", "mp4"), (0, b"\x1aE\xdf\xa3", "matroska"), (8, b"AVI ", "avi"))
@@ -30,7 +30,7 @@ def open_clip(data: bytes | os.PathLike[str], most: int = MAX_FRAMES) -> Clip:
 
     Args:
         data: a file's bytes, or a path (an `os.PathLike`).
-        most: frames; seconds between two are doubled as often as it takes.
+        most: frames; the seconds between two are doubled until the video fits.
 
     Raises:
         UserError: in a sentence that says what to change.

@@ -1,2 +1,1 @@
-"""What happened inside a run: traces of Keys and queries, where an answer attended, and when to
-doubt it."""
+"""Records of a run: traces of Keys and queries, the attention of an answer, and its doubt."""

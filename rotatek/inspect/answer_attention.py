@@ -1,9 +1,9 @@
-"""Where a column looked on the picture while it chose each token of its answer.
+"""Attention to the picture for each token of an answer.
 
-While a column answers, the queries of its later layers are kept; when it has ended they are run
-once against its own cache, as it stands: full Keys for a plain cache, the stored ones for a
-compressed one. Those layers read the answer off the picture; earlier ones look everywhere. A layer
-that no longer holds what it saw, since its window moved on, is left out.
+During the answer the queries of the later layers are recorded. At its end they are run once against
+the cache: full Keys of a plain cache, stored Keys of a compressed one. Later layers read the answer
+off the picture, while earlier ones attend everywhere. A layer that no longer has all tokens, since
+its window has moved on, is left out.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
 from rotatek.cache.rotatek_cache import RotateKCache
 
-MAX_STEPS = 64  # tokens whose queries are kept: every second, fourth... of a longer answer
+MAX_STEPS = 64  # tokens with recorded queries: every second, fourth... of a longer answer
 READING = 2 / 3  # the share of the layers that come before those that read off the picture
 
 
@@ -39,7 +39,7 @@ class AnswerAttention:
 class AnswerAttentionRecorder:
     """Keeps the last query row of every attention call in layers from `first` on.
 
-    A call of several rows is a prompt or a further question, and begins anew.
+    A call of several rows is a prompt or a further question, and starts a new recording.
     """
 
     first: int
@@ -70,11 +70,11 @@ class AnswerAttentionRecorder:
             return
         self.token += 1
         if len(self.steps) > MAX_STEPS:
-            self._thin()
+            self._drop_every_second()
         if self.token % self.stride == 0:
             self.steps.append(self.token)
 
-    def _thin(self) -> None:
+    def _drop_every_second(self) -> None:
         """Keep every second recorded step, and record half as many from here on."""
         self.stride *= 2
         keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]
@@ -85,12 +85,12 @@ class AnswerAttentionRecorder:
     def finish(
         self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
     ) -> AnswerAttention | None:
-        """The looks of a column that has ended; None where it has seen no prompt.
+        """The attention of a finished column; None where it has had no prompt.
 
         Args:
             cache: the column's.
             visual: bool [L], which tokens of the first prompt are visual.
-            kept: bool [visual tokens], those that its pruner kept, or None where all stayed.
+            kept: bool [visual tokens], those that its pruner kept, or None where it kept all.
         """
         whole = min((len(rows) for rows in self.rows.values()), default=0)
         total = int(visual.sum())

@@ -13,7 +13,7 @@ from rotatek.paths import assets
 
 READERS: Final = "pocket"  # how names of models begin that know documents and nothing else
 DOUBT: Final = 2 / 3  # an answer is doubted where fewer than this share are right
-UNKNOWN: Final = 0.7  # and, where none were counted, below this confidence
+UNKNOWN: Final = 0.7  # and, where there are no counts, below this confidence
 LEAST: Final = 20  # answers that a bin must have counted
 SIDE: Final = 384  # pixels at which a picture's colours are counted
 STEPS: Final = 16  # per colour channel
@@ -64,7 +64,7 @@ def doubt(
         confidence: the geometric mean of the probabilities of the answer's tokens.
         is_of_photo: whether a picture that was asked about is a photograph; called where it
             matters.
-        bins: by model; models that were not measured are doubted at low confidence alone.
+        bins: by model; unmeasured models are doubted at low confidence alone.
     """
     mine = bins.get(model, ())
     if not doubted(confidence, mine):
@@ -81,7 +81,7 @@ def doubt(
 def measured_doubt(
     model: str, confidence: float | None, is_of_photo: Callable[[], bool], *, shown: bool = True
 ) -> str:
-    """`doubt` under what this installation brings; none for models that were not measured.
+    """`doubt` under what this installation brings; none for unmeasured models.
 
     Args:
         model: by its name on offer.

@@ -1,7 +1,7 @@
-"""What a prefill and its answer looked like inside: capped numpy, enough to redraw every figure.
+"""A record of a prefill and its answer in NumPy, enough to draw every figure.
 
-A trace keeps ingredients (Keys, covariances, queries of the window and of the answer), not
-pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for whatever
+A trace holds ingredients (Keys, covariances, queries of the window and of the answer), not
+pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for any
 settings the sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer
 tokens.
 """
@@ -17,7 +17,7 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import HeadStates, LayerStates
 
-MAX_STEPS = 64  # answer tokens whose queries are kept: every second, fourth... of a longer answer
+MAX_STEPS = 64  # answer tokens with recorded queries: every second, fourth... of a longer answer
 
 Floats = NDArray[np.float32]
 
@@ -47,7 +47,7 @@ class LayerTrace:
 class Trace:
     """A prefill and its answer as the figures need them.
 
-    grids: where each image's visual tokens lie, empty where that is not known; steps: the number of
+    grids: rows and columns of each image's visual tokens, empty if unknown; steps: the number of
     each recorded answer token, 0 being the one that the prompt's last row chose; itemsize: bytes of
     a cached number.
     """
@@ -65,12 +65,12 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """What the trace weighs."""
+        """The trace's bytes."""
         parts = [vars(layer).values() for layer in self.layers]
         return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
 
     def head(self, layer: int, head: int) -> HeadStates:
-        """One kv head's ingredients, as the methods' own functions take them."""
+        """One Key head's ingredients, as the methods' own functions take them."""
         trace = self.layers[layer]
         return HeadStates(
             torch.from_numpy(trace.keys[head].astype(np.float32)),
@@ -84,7 +84,7 @@ class Trace:
 
         Args:
             layer: index from 0.
-            head: kv head, whose group of query heads is meant.
+            head: Key head; its group of query heads is meant.
             step: index into `steps`.
 
         Returns:
@@ -155,9 +155,9 @@ class TraceRecorder:
         if self.token % self.stride == 0:
             self.answer[layer].append(query[0, :, -1].to(torch.float16, copy=True))
         if layer == len(self.layers) - 1 and len(self.numbers) > MAX_STEPS:
-            self._thin()
+            self._drop_every_second()
 
-    def _thin(self) -> None:
+    def _drop_every_second(self) -> None:
         """Keep every second recorded token, and record half as many from here on."""
         self.stride *= 2
         keep = [i for i, number in enumerate(self.numbers) if number % self.stride == 0]
@@ -170,12 +170,13 @@ class TraceRecorder:
         """Close the record and make the trace of it.
 
         Args:
-            grids: where each image's visual tokens lie.
+            grids: rows and columns of each image's visual tokens.
             visual_tokens: of the whole prompt, before any pruning.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """
         whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
-        energies = _eigenvalues(torch.stack(self.values))
+        covariances = torch.stack(self.values).double().cpu()  # a GPU takes them one by one
+        energies = torch.linalg.eigvalsh(covariances).flip(-1).clamp(min=0).float().numpy()
         self.done = True
         layers = []
         for trace, rows, energy in zip(self.layers, self.answer, energies, strict=True):
@@ -197,12 +198,6 @@ def _value_covariance(states: LayerStates) -> Tensor:
         return covariance[0]
     root = states.value_metric[0]
     return root @ covariance[0] @ root
-
-
-def _eigenvalues(covariance: Tensor) -> Floats:
-    """Falling eigenvalues of [..., d, d], on the CPU: a GPU takes such matrices one by one."""
-    values = torch.linalg.eigvalsh(covariance.double().cpu()).flip(-1)
-    return values.clamp(min=0).float().numpy()
 
 
 def _numpy(tensor: Tensor, dtype: torch.dtype = torch.float32) -> NDArray:

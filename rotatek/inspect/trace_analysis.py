@@ -1,6 +1,6 @@
-"""What figures show of a trace: the methods' own functions, run on its ingredients.
+"""The data of the figures of a trace: the methods' own functions, run on its ingredients.
 
-Symbols: n traced tokens, d channels, k kept ones, G query heads that read a kv head.
+Symbols: n traced tokens, d channels, k stored ones, G query heads that read a Key head.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from rotatek.methods.shares import channels_kept
 
 @dataclass(frozen=True)
 class AttentionView:
-    """Where one query looks. Over n traced tokens, means over the group's query heads.
+    """The attention of one query. Over n traced tokens, means over the group's query heads.
 
     Args:
         exact: scores before softmax [n], from full Keys.
@@ -65,7 +65,7 @@ def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
     """Every registered method that leaves channels out, by name, in the order of the registry.
 
     Args:
-        own: methods whose options are taken as they are; the others have their defaults.
+        own: methods whose options are used as given; the others have their defaults.
     """
     every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
     return {name: one for name, one in every.items() if one.drops_channels}
@@ -121,7 +121,7 @@ def energy_curves(
 def attention_view(
     trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int | None = None
 ) -> AttentionView:
-    """Where the query that chose token `trace.steps[step]` of the answer looks."""
+    """The attention of the query that chose token `trace.steps[step]` of the answer."""
     states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
     k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
     return _attention(states, axes, trace.query(layer, head, step), k)

@@ -1,8 +1,8 @@
-"""Offline bases: the paper's second mode. Average what many prefills would have found, once.
+"""Offline bases: the paper's second mode. Averages the bases of many prefills, once.
 
-Online RotateK computes a basis at every prefill. A calibration file holds, per layer and kv head,
+Online RotateK computes a basis at every prefill. A calibration file has, per layer and Key head,
 all eigenvectors of the query-weighted covariance averaged over samples (each of trace one, so that
-no picture outweighs another); any k is a slice of them. Beside them are the axes for bits: of Keys
+no picture outweighs another); any k is a slice of them. It also has the axes for bits: of Keys
 in the metric of the logits, averaged too, and of Values in the output projection's.
 """
 
@@ -22,14 +22,14 @@ from rotatek.methods.channels.mixed_precision import moments
 from rotatek.methods.rotation.stored_bases import of_basis
 from rotatek.methods.settings import Settings
 
-PREFILL: Final = Settings.of(bits=16)  # of a prompt to be learned from: all that bits look at
+PREFILL: Final = Settings.of(bits=16)  # of a calibration prompt: it measures all that bits need
 
 
 @dataclass
 class Calibrator:
     """A recorder that averages covariances over every prefill it sees."""
 
-    total: dict[str, Tensor] = field(default_factory=dict)  # sums by what they are of, and layer
+    total: dict[str, Tensor] = field(default_factory=dict)  # sums by statistic and layer
     metrics: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # of the Values
     samples: int = 0
 
@@ -64,7 +64,7 @@ class Calibrator:
             CalibrationUnusable: when nothing was recorded.
         """
         if not self.samples:
-            raise CalibrationUnusable("Nothing was calibrated: there was no image to look at.")
+            raise CalibrationUnusable("Nothing was calibrated: there was no image to read.")
         found: dict[str, Tensor] = {}
         layers = [name for name in self.total if name.startswith("layer.")]
         for layer in range(len(layers)):

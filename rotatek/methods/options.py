@@ -23,22 +23,22 @@ LONGEST_NUMBER: Final = 40  # characters of a number that comes as text
 
 @dataclass(frozen=True)
 class Option:
-    """One field of a method, as forms and flags need it.
+    """One field of a method, with the data for forms and flags.
 
     Args:
         name: of the field.
-        key: the flat name by which flags, links and programs know it, e.g. `keep_channels`.
-        default: the value where nothing is given.
+        key: the flat name in flags, links and programs, e.g. `keep_channels`.
+        default: the value of a method that does not give it.
         label: a few words for the page.
         help: one sentence for the command line, the page and the API.
         kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
             least low; "choice" is one of `choices`; "path" is a file. Where the default is None,
             None says that the option is off.
-        low: the least that a number may be.
-        high: the most.
+        low: the least number.
+        high: the largest number.
         choices: (value, words) pairs.
-        place: where the page shows it: beside the slider of its kind, among what is beyond the
-            paper, among what is rarely changed, or not at all. A path is never shared in a link.
+        place: its position on the page: beside the slider of its kind, with extensions of the
+            paper, with rarely changed options, or nowhere. A path is never shared in a link.
     """
 
     name: str
@@ -54,17 +54,17 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What a choice may be set to."""
+        """The values of a choice."""
         return tuple(value for value, _ in self.choices)
 
     @property
     def is_optional(self) -> bool:
-        """Whether it is a number that may be left out: None, or 0 where a number must stand."""
+        """Whether it is a number that may be off: None, or 0 where a number is required."""
         return self.kind == "number" and self.default is None
 
     @property
     def expected(self) -> str:
-        """What a refusal asks for."""
+        """The valid values, for a refusal."""
         if self.kind == "fraction":
             return "a number above 0 and at most 1"
         if self.kind == "number":
@@ -104,7 +104,7 @@ class Option:
         return (self.low or 0) <= value <= (self.high or 0)
 
     def changes_nothing(self, value: Any) -> bool:
-        """Whether a method without the option does what `value` says: its default, or all kept."""
+        """Whether `value` is the behaviour of a method without the option: its default, or 1."""
         return value == self.default or (self.kind == "fraction" and value == 1)
 
 
@@ -158,7 +158,7 @@ def flat(method: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """What a channel method and a token pruner have in common: a name, words, a colour, options.
+    """Shared by channel methods and token pruners: a name, words, a colour, options.
 
     Class attributes:
         name: the registry's key.
@@ -183,8 +183,12 @@ class Method(ABC):
         """The share `keep`; 1 for a method that has no such option."""
         return float(getattr(self, "keep", 1.0))
 
-    def at(self, keep: float) -> Self:
+    def with_keep(self, keep: float) -> Self:
         """The same method keeping another share, where it has one."""
         has_keep = any(one.name == "keep" for one in fields(self))
         changes: Mapping[str, Any] = {"keep": keep} if has_keep else {}
         return replace(self, **changes)
+
+    def at(self, keep: float) -> Self:
+        """The older name of `with_keep`, for one release."""
+        return self.with_keep(keep)

@@ -16,20 +16,20 @@ M = TypeVar("M", bound=Method)
 
 
 class Registry(Mapping[str, type[M]], Generic[M]):
-    """Method classes by name, in the order in which menus show them.
+    """Method classes by name, in the order of menus.
 
     A package adds one by an entry point in the group, whose object is the class:
 
         [project.entry-points."rotatek.channels"]
         mine = "my_package:MyMethod"
 
-    Entry points are read when a name of ours does not answer, and when all are listed. One that
-    cannot be loaded is logged and left out; one that would replace another name is, too.
+    Entry points are read when a name is unknown, and when all are listed. One that cannot be
+    loaded, or that has the name of another method, is logged and ignored.
 
     Args:
         group: of the entry points: "rotatek.channels" or "rotatek.tokens".
         base: the class that every method extends.
-        own: ours, the default first.
+        own: this library's methods, the default first.
     """
 
     def __init__(self, group: str, base: type[M], own: tuple[type[M], ...]) -> None:
@@ -54,7 +54,7 @@ class Registry(Mapping[str, type[M]], Generic[M]):
                     raise ValueError(f"the name {method.name} is taken")
                 self._check_keys(method, known)
             except Exception as error:  # a broken plug-in must not take the others down
-                log.warning("%s: the method %s is left out: %s", self.group, point.name, error)
+                log.warning("%s: the method %s is ignored: %s", self.group, point.name, error)
                 continue
             known[method.name] = method
         return MappingProxyType(known)

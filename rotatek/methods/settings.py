@@ -1,4 +1,4 @@
-"""What a visitor may set: one token pruner and one channel method, each with its own options."""
+"""A visitor's settings: one token pruner and one channel method, each with its own options."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -59,8 +59,8 @@ class Settings:
     def nominal_kv(self) -> float:
         """Share of the uncompressed visual cache that is kept as the paper counts it, in (0, 1].
 
-        It counts tokens and channels, and leaves out the text, the bases, masks and the layers
-        that a pruner leaves whole; `RotateKCache.bytes` leaves out nothing.
+        It counts tokens and channels, but not the text, the bases, masks and the layers that a
+        pruner leaves complete; `RotateKCache.bytes` counts everything.
         """
         return self.tokens.kept_share * self.channels.nominal_share
 
@@ -88,17 +88,17 @@ class Settings:
     ) -> "Settings":
         """The inverse of `as_dict`, and the one check of names and values from anywhere.
 
-        An option that neither method has is refused, unless it changes nothing: a full record of
-        every option can be read back, and nobody believes to have set what has no effect.
+        An option that neither method has is refused, unless it changes nothing: so a full record of
+        every option can be read back, and an option without effect is an error.
 
         Args:
             given: values by their flat names.
-            usual: where `given` does not name a method, this one's and its options stay; else what
-                is not given has its default.
-            shared: whether it comes from another machine, whose files are not ours.
+            usual: where `given` names no method, its method and options are kept; without it,
+                missing options have their defaults.
+            shared: whether it comes from another machine, so that paths are refused.
 
         Raises:
-            SettingError: for a name that there is not, or a value out of range.
+            SettingError: for an unknown name, or a value out of range.
         """
         _check_names(given, shared)
         kept: dict[str, Any] = {}
@@ -129,8 +129,8 @@ class Settings:
     def with_channels(self, method: str, **options: Any) -> "Settings":
         """The same tokens, and the same share of Key channels under another method.
 
-        What only the present method has is left out: every column of a comparison is plain but
-        for the one that was asked for. `options` by their flat names.
+        Options that only the present method has are dropped: every column of a comparison is plain
+        but for the chosen one. `options` by their flat names.
         """
         if method == self.channels.name:
             return self.with_options(**options)

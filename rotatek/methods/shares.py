@@ -1,8 +1,8 @@
-"""Shares as whole numbers: how many channels and tokens stay, and which share meets a budget."""
+"""Shares as integers: how many channels and tokens stay, and which share meets a budget."""
 
 
 def channels_kept(width: int, keep: float) -> int:
-    """Channels that stay of `width`: at least one, the nearest whole number."""
+    """Channels that stay of `width`: at least one, the nearest integer."""
     return max(1, min(width, round(width * keep)))
 
 

@@ -1,4 +1,4 @@
-"""What the rest of the library knows of a vision-language model, whatever its family."""
+"""The interface of a vision-language model to the rest of the library, whatever its family."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,6 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import device_of
 from rotatek.bridge.scope import own_calls
-from rotatek.cache.output_metric import OutputMetrics
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -35,10 +34,9 @@ class Pixels:
 
     Args:
         tensors: as the model's own forward takes them.
-        counts: visual tokens of each image, or of each part that a pruner reduces on its own.
-        grids: where they lie on the pictures, the first picture's first; none where that is not
-            known.
-        texts: what stands for each picture in the prompt, one visual token for a run of them.
+        counts: visual tokens of each image, or of each part that a pruner reduces separately.
+        grids: rows and columns of visual tokens, the first picture's first; none if unknown.
+        texts: the text of each picture in the prompt, one visual token for a run of them.
         runs: the length of each run.
     """
 
@@ -69,12 +67,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Embedded:
-    """What the language model reads.
+    """The language model's input.
 
     embeds: [B, L, hidden]; positions: [B, L] or [3, B, L] (M-RoPE); visual, valid: [B, L] bool;
     next_position: [B] the position of the first generated token; kept: [N] bool on the CPU, the
-    visual tokens left by an encoder-stage pruner, or None; deeper: [D, visual tokens, hidden], what
-    the first D layers add to the visual tokens (DeepStack), or None.
+    visual tokens left by an encoder-stage pruner, or None; deeper: [D, visual tokens, hidden], the
+    additions of the first D layers to the visual tokens (DeepStack), or None.
     """
 
     embeds: Tensor
@@ -93,8 +91,8 @@ class Embedded:
 class VisionLanguageModel:
     """A loaded model with its tokenizer and image processor; one subclass a family.
 
-    What stands here suits a family whose vision tower makes one token of each patch, whose visual
-    tokens have one id, and whose positions count tokens. A family says what differs.
+    The defaults suit a family whose vision tower makes one token of each patch, whose visual tokens
+    have one id, and whose positions count tokens. A family overrides the differences.
     """
 
     family: ClassVar[str]
@@ -104,27 +102,26 @@ class VisionLanguageModel:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
-        self.metrics = OutputMetrics()
 
     def optimise_for_gpu(self) -> None:
-        """Give layers what a GPU does faster (`rotatek.models.fused`); a family's weights may be
-        padded, so it is for models of our own loading only.
+        """Replace layers by versions that are faster on a GPU (`rotatek.models.fused`). A family
+        may also pad its weights, so this is only for models that this library has loaded.
 
-        PyTorch prefers cuDNN's attention on Hopper, which is planned anew for every length and in
-        every thread: a new picture and its prompt then take about twice as long as with flash
-        attention, which this leaves the process (`docs/kernels.md`).
+        PyTorch prefers cuDNN's attention on Hopper, which plans anew for every length and in every
+        thread: a new picture and its prompt then take about twice as long as with flash attention,
+        which this selects for the process (`docs/kernels.md`).
         """
         fuse(self.model)
         torch.backends.cuda.enable_cudnn_sdp(False)
 
     @property
     def device(self) -> torch.device:
-        """Where prompts go."""
+        """The device of prompts."""
         return device_of(self.model.get_input_embeddings())
 
     @property
     def image_token(self) -> int:
-        """The id that stands for one visual token."""
+        """The id of a visual token."""
         return int(self.model.config.image_token_id)
 
     @property
@@ -157,7 +154,7 @@ class VisionLanguageModel:
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
-        """Ids that stand for visual tokens: of images, and of clips where the family has one."""
+        """Ids of visual tokens: of images, and of clips where the family has one."""
         return visual_ids(self.model.config)
 
     @property
@@ -167,7 +164,7 @@ class VisionLanguageModel:
 
     @property
     def placeholder(self) -> str:
-        """What the chat template says where a picture goes."""
+        """The chat template's text for a picture."""
         return self.token(self.image_token)
 
     def token(self, number: int) -> str:
@@ -217,7 +214,7 @@ class VisionLanguageModel:
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
-        """Projected visual tokens of all images, [N, hidden]; more parts beside one another where
+        """Projected visual tokens of all images, [N, hidden]; with further blocks of columns where
         later layers read them, [N, (1 + D) hidden]."""
         out = self.model.get_image_features(**pixels.tensors, return_dict=True).pooler_output
         parts = out if isinstance(out, list | tuple) else [out]
@@ -231,7 +228,7 @@ class VisionLanguageModel:
             ModeUnsupported: where this family has none that could be read.
         """
         raise ModeUnsupported(
-            "This model's vision tower does not show what it looks at, so tokens cannot be dropped "
+            "This model's vision tower does not expose its attention, so tokens cannot be dropped "
             "before the language model. Choose a pruner that acts inside it."
         )
 
@@ -240,7 +237,7 @@ class VisionLanguageModel:
         return values.flatten(0, 1)
 
     def tower_states(self, pixels: Pixels) -> Any:
-        """Run the vision tower: what `reduced` needs, whatever the pruner.
+        """Run the vision tower: the input of `reduced`, whatever the pruner.
 
         Raises:
             ModeUnsupported: as `watched_attention`.
@@ -259,12 +256,12 @@ class VisionLanguageModel:
 
         Args:
             pixels: the images.
-            pruner: reduces each part of `pixels.counts` on its own.
-            watched: what `tower_states` returned for the same images.
+            pruner: reduces each part of `pixels.counts` separately.
+            watched: the result of `tower_states` for the same images.
             question: [t, hidden] embeddings of the question's words.
 
         Returns:
-            Visual tokens [N, hidden], those that go among them, and kept [N] bool.
+            Visual tokens [N, hidden], the remaining ones, and kept [N] bool.
         """
         split = (whole.split(list(pixels.counts)) for whole in watched)
         parts = [
@@ -280,7 +277,7 @@ class VisionLanguageModel:
         return positions, positions[:, -1] + 1
 
     def besides(self, embedded: Embedded) -> dict[str, Any]:
-        """What else the model's own forward wants at prefill."""
+        """Further arguments of the model's own forward at prefill."""
         return {}
 
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
@@ -307,9 +304,9 @@ class VisionLanguageModel:
         """Encode a request.
 
         Args:
-            request: what is asked.
-            limit: the most tokens of prompt and answer together, where the model's own context is
-                larger.
+            request: the question with its pictures.
+            limit: the most tokens of prompt and answer together, if less than the model's own
+                context.
             pixels: the request's images, where they are preprocessed already.
 
         Raises:
@@ -354,11 +351,11 @@ class VisionLanguageModel:
         Args:
             pixels: the images.
             pruner: one of another stage changes nothing here.
-            watched: what `run_tower` made of the same pictures, which saves the tower's run.
-            question: ids [t] of the question, for a pruner that looks at it.
+            watched: the result of `run_tower` for the same pictures, which is then not run again.
+            question: ids [t] of the question, for a pruner that uses it.
 
         Returns:
-            Visual tokens [N, hidden], and kept [N] bool, or None where all stay.
+            Visual tokens [N, hidden], and kept [N] bool, or None where none was dropped.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
@@ -371,16 +368,16 @@ class VisionLanguageModel:
     def embed(
         self, prompt: Prompt, pruner: TokenPruner | None = None, seen: Seen | None = None
     ) -> Embedded:
-        """Place the vision tower's tokens in the prompt.
+        """Insert the vision tower's tokens into the prompt.
 
         Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
 
         Args:
             prompt: an encoded request.
             pruner: for `encode_images`.
-            seen: what `encode_images` made of the prompt's pixels, where it has run already.
+            seen: the result of `encode_images` for the prompt's pixels, if there is one.
         """
-        words = prompt.ids.masked_fill(prompt.visual, 0)  # a visual id may lie outside the table
+        words = prompt.ids.masked_fill(prompt.visual, 0)  # the table may have no visual id
         embeds = self.model.get_input_embeddings()(words)
         positions, after = self.positions(prompt)
         visual = prompt.visual
@@ -403,26 +400,26 @@ class VisionLanguageModel:
 
 
 def joined(calls: Sequence[Tensor]) -> list[Tensor]:
-    """What a tap has seen over several calls [B, n, ...], as one tensor for each n."""
+    """The records of a tap over several calls [B, n, ...], as one tensor for each n."""
     if len({call.shape[1] for call in calls}) == 1:
         return list(calls)
     return [torch.cat([call.flatten(0, 1) for call in calls])[None]]
 
 
 def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
-    """Visual tokens [N, (1 + D) width] as what is read at once [N, width], and what each of the
-    first D layers adds, [D, N, width], or None."""
+    """Visual tokens [N, (1 + D) width] as the first layer's input [N, width], and the additions of
+    the first D layers, [D, N, width], or None."""
     first, rest = features[:, :width], features[:, width:]
     return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
 
 
 def placed(grids: Sequence[Grid], pictures: int, apart: int = 1) -> tuple[Grid, ...]:
-    """Grids that know whose they are, where each picture has as many, or several share one.
+    """Grids with the number of their picture, where each picture has as many, or several share one.
 
     Args:
         grids: of all pictures, in order.
         pictures: that were read.
-        apart: of how many pictures of the request one was read.
+        apart: the pictures of the request for each picture that was read.
     """
     each, shared = max(len(grids) // pictures, 1), -(-pictures // max(len(grids), 1))
     return tuple(

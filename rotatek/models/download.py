@@ -1,5 +1,5 @@
-"""Fetching a checkpoint from the hub: weighed against the disk first, with progress, and with one
-sentence for whatever goes wrong."""
+"""Fetching a checkpoint from the hub: checked against the free disk first, with progress, and with
+one sentence for each kind of failure."""
 
 import errno
 import json
@@ -29,8 +29,8 @@ from rotatek.errors import HubUnreachable, ModelGated, StorageFull, UserError, W
 
 GB: Final = 1_000_000_000
 WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
-UNWANTED: Final = ("*/*",)  # other formats lie in folders of their own
-LOOK_S: Final = 0.25  # between two looks at how much has come
+UNWANTED: Final = ("*/*",)  # other formats are in folders of their own
+REPORT_S: Final = 0.25  # between two measurements of the bytes that have arrived
 SPARE: Final = 100_000_000  # bytes of the disk that a download leaves free
 
 
@@ -60,8 +60,8 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
     Args:
         source: a folder, or a hub id.
-        revision: a commit of the hub's repository. What is kept of it is complete for good, so
-            the hub is not asked again.
+        revision: a commit of the hub's repository. A complete copy of it never changes, so the
+            hub is not asked again.
         files: patterns of those that are needed.
 
     Raises:
@@ -74,7 +74,7 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
         "ignore_patterns": list(UNWANTED), "endpoint": os.environ.get("HF_ENDPOINT"),
     }  # fmt: skip
     try:
-        return (_kept(options) if revision else None) or _fetched(options)
+        return (_cached(options) if revision else None) or _fetched(options)
     except UserError:
         raise
     except Exception as error:
@@ -82,7 +82,7 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
 
 def _fetched(options: dict[str, Any]) -> str:
-    """What the hub has of a repository, or where it cannot be asked, what the cache holds."""
+    """The hub's copy of a repository, or without a connection, the cached one."""
     source, revision = options["repo_id"], options["revision"]
     try:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
@@ -90,7 +90,7 @@ def _fetched(options: dict[str, Any]) -> str:
             hub.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
     except Exception:
-        kept = _kept(options)
+        kept = _cached(options)
         if kept is None:
             raise
         return kept
@@ -100,8 +100,8 @@ def _fetched(options: dict[str, Any]) -> str:
     return str(snapshot_download(**options, local_files_only=True))
 
 
-def _kept(options: dict[str, Any]) -> str | None:
-    """What the cache holds of a repository, if it is enough."""
+def _cached(options: dict[str, Any]) -> str | None:
+    """The cached copy of a repository, if it is complete."""
     try:
         folder = Path(snapshot_download(**options, local_files_only=True))
         whole = "*.safetensors" not in options["allow_patterns"] or _has_weights(folder)
@@ -120,7 +120,7 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _download(source: str, options: dict[str, Any], needed: int) -> None:
-    """Fetch what is missing, told to the terminal and to whoever watches in this context."""
+    """Fetch missing files, with progress on the terminal and to listeners in this context."""
     cache = Path(constants.HF_HUB_CACHE)
     _check_disk(cache, needed)
     blobs = cache / repo_folder_name(repo_id=source, repo_type="model") / "blobs"
@@ -139,7 +139,7 @@ def _download(source: str, options: dict[str, Any], needed: int) -> None:
     shown = {"total": needed, "unit": "B", "unit_scale": True, "desc": Path(source).name}
     with tqdm(**shown, disable=None) as bar:  # None: where stderr is no terminal
         while thread.is_alive():
-            thread.join(LOOK_S)
+            thread.join(REPORT_S)
             progress.done = min(max(_size(blobs) - before, 0), needed)
             bar.update(progress.done - bar.n)
     if failed:
@@ -148,7 +148,7 @@ def _download(source: str, options: dict[str, Any], needed: int) -> None:
 
 
 class _Silent(tqdm):
-    """The hub's own bars: ours says it."""
+    """Silences the hub's own bars, since progress is reported here."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("name", None)
@@ -178,10 +178,10 @@ def _check_disk(cache: Path, needed: int) -> None:
 
 
 def refusal(error: BaseException, name: str) -> UserError:
-    """What went wrong with the hub, in a sentence that says what to do.
+    """A failure of the hub, in a sentence that says what to do.
 
     Args:
-        error: as the hub's client or transformers raised it; what it came from is looked at too.
+        error: as the hub's client or transformers raised it; its causes are examined, too.
         name: the model's, as it was given.
     """
     links: list[BaseException] = []
@@ -203,7 +203,7 @@ def refusal(error: BaseException, name: str) -> UserError:
 
 
 def shown(name: str) -> str:
-    """A model's name as others may read it: of a folder not where it lies."""
+    """A model's name as others may read it: of a folder without its path."""
     return Path(name).name if Path(name).is_absolute() else name
 
 

@@ -33,7 +33,7 @@ from rotatek.models.smolvlm import Idefics3, SmolVLM
 
 
 class Family(NamedTuple):
-    """An adapter, and the class whose `from_pretrained` makes its `images`.
+    """An adapter, and the class whose `from_pretrained` makes its image processor.
 
     Every image processor is the Pillow one of its kind: it needs no torchvision, and gives the same
     pixels on every machine.

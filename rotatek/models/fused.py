@@ -1,8 +1,8 @@
-"""Layers of a loaded model whose element-wise work is done in one pass on a GPU
-(`kernels.fused_dispatch`).
+"""Layers of a loaded model whose element-wise work is one kernel on a GPU
+(`kernels.fused_elementwise`).
 
-A layer keeps its weights and its name; only its class becomes a subclass. Wherever a pass is not
-for it, its own forward or the same in plain PyTorch takes over.
+A layer keeps its weights and its name; only its class becomes a subclass. Where the kernel cannot
+run, the layer's own forward or the same in plain PyTorch does.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from kernels.fused_dispatch import rotate_plain, run
+from kernels.dispatch import elementwise
+from kernels.elementwise_reference import rotate_plain
 from rotatek.bridge.attention import arguments
 from rotatek.bridge.scope import NAME
 
@@ -22,7 +23,7 @@ class _Norm(nn.Module):
     variance_epsilon: float
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        made = run("norm", hidden_states, self.weight, self.variance_epsilon)
+        made = elementwise("norm", hidden_states, self.weight, self.variance_epsilon)
         return super().forward(hidden_states) if made is None else made
 
 
@@ -36,13 +37,13 @@ class _Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_proj(x), self.up_proj(x)
-        made = run("gate", gate, up)
+        made = elementwise("gate", gate, up)
         out: Tensor = self.down_proj(self.act_fn(gate) * up if made is None else made)
         return out
 
 
 class _Vision(nn.Module):
-    """Attention of a Qwen vision block, whose queries and Keys are rotated to their places."""
+    """Attention of a Qwen vision block, with rotary positions of queries and Keys."""
 
     qkv: nn.Module
     proj: nn.Module
@@ -67,7 +68,7 @@ class _Vision(nn.Module):
             return own
         tokens = hidden_states.shape[0]
         qkv = self.qkv(hidden_states).view(tokens, 3, self.num_heads, -1)
-        turned = run("rotate", qkv, *position_embeddings)
+        turned = elementwise("rotate", qkv, *position_embeddings)
         if turned is None:
             turned = rotate_plain(qkv, *position_embeddings)
         query, key = turned.transpose(1, 2)[:, None]  # [1, H, N, d] each
@@ -82,7 +83,7 @@ class _Vision(nn.Module):
 
 def fuse(model: nn.Module) -> None:
     """Let the layers of a model that are known here do their element-wise work in one pass."""
-    made: dict[tuple[type, type], type] = {}  # a layer's own class behind one of the three
+    made: dict[tuple[type, type], type] = {}  # a subclass for each kind and layer class
     for module in model.modules():
         own, kind = type(module), _kind(module)
         if kind is None or isinstance(module, kind):
@@ -93,7 +94,7 @@ def fuse(model: nn.Module) -> None:
 
 
 def _kind(module: nn.Module) -> type[nn.Module] | None:
-    """Which of the three a layer is, if any, by what it holds."""
+    """Which of the three a layer is, if any, by its attributes."""
     has = vars(module).keys() | module._modules.keys() | module._parameters.keys()
     if {"weight", "variance_epsilon"} <= has and type(module).__name__.endswith("RMSNorm"):
         return _Norm

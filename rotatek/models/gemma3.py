@@ -35,7 +35,7 @@ class Gemma3(VisionLanguageModel):
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """The image id, and what stands around a picture."""
+        """The image id, and the ids around a picture."""
         config = self.model.config
         return (*self.visual_ids, config.boi_token_index, config.eoi_token_index)
 
@@ -54,7 +54,7 @@ class Gemma3(VisionLanguageModel):
         return Pixels(tensors, counts, tuple(grids), texts, counts)
 
     def _text(self, crops: int) -> str:
-        """What stands for one picture and its crops."""
+        """The prompt's text for one picture and its crops."""
         end = self.token(self.model.config.eoi_token_index)
         view = f"\n\n{self.placeholder}{self.token(self.image_token)}{end}\n\n"
         if not crops:

@@ -1,5 +1,5 @@
 """Any other family with an image token: its own processor writes the prompt, its own forward reads
-it. Where its visual tokens lie on the picture is not known."""
+it. The positions of its visual tokens on the picture are unknown."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from rotatek.models.base import Pixels, VisionLanguageModel
 
 
 class Generic(VisionLanguageModel):
-    """A model of no family known here, with its `AutoProcessor` in place of an image processor."""
+    """A model of an unknown family, with its `AutoProcessor` as image processor."""
 
     family: ClassVar[str] = "other"
 
@@ -27,7 +27,7 @@ class Generic(VisionLanguageModel):
 
     @property
     def placeholder(self) -> str:
-        """What its processor takes for a picture."""
+        """The processor's placeholder of a picture."""
         return str(getattr(self.images, "image_token", None) or super().placeholder)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
@@ -48,7 +48,7 @@ class Generic(VisionLanguageModel):
         return Pixels(tensors, tuple(runs), (), tuple(texts), tuple(runs))
 
     def features(self, pixels: Pixels) -> Tensor:
-        """What the model's own `get_image_features` makes of the processor's tensors.
+        """The result of the model's own `get_image_features` for the processor's tensors.
 
         Raises:
             ModelUnsupported: where it has none, or does not take them.

@@ -25,12 +25,12 @@ class InternVL(VisionLanguageModel):
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
-        """The image id, which stands for clips' tokens, too."""
+        """The image id, which clips use, too."""
         return (self.image_token,)
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """The image id, and what stands around a picture."""
+        """The image id, and the ids around a picture."""
         around = self.tokenizer.convert_tokens_to_ids(list(self._ends))
         return (*self.visual_ids, *(number for number in around if number is not None))
 
@@ -50,8 +50,8 @@ class InternVL(VisionLanguageModel):
         return int(self.images.size["height"] * self.images.size["width"])
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """One tile, as the thumbnail is, where there is no room for two. How many more there are
-        is a matter of the picture's shape alone."""
+        """One tile like the thumbnail, where two exceed the bounds. The number of further tiles
+        depends on the picture's shape alone."""
         size = self.images.size
         is_one = most < 2 * size["height"] * size["width"]
         return (int(size["width"]), int(size["height"])) if is_one else (width, height)

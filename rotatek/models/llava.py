@@ -39,7 +39,7 @@ class Llava(VisionLanguageModel):
         return Pixels(tensors, counts, grids, texts, counts)
 
     def _grid(self, image: Image.Image, start: int) -> Grid:
-        """Where one picture's tokens lie: on all of it, or on the square that is cut out."""
+        """The tokens' region of one picture: all of it, or the square that is cropped."""
         start += 0 if self._drops_first else 1
         if not getattr(self.images, "do_center_crop", False):
             return Grid(self._side, self._side, start)
@@ -53,11 +53,11 @@ class Llava(VisionLanguageModel):
 
     @property
     def _drops_first(self) -> bool:
-        """Whether the tower's CLS token is left out of the visual tokens."""
+        """Whether the tower's CLS token is not a visual token."""
         return self.model.config.vision_feature_select_strategy == "default"
 
     def _views(self, pixels: Pixels) -> Tensor:
-        """What the tower sees, [T, 3, height, width]."""
+        """The tower's input, [T, 3, height, width]."""
         return pixels.tensors["pixel_values"]
 
     def tower_states(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,7 +80,7 @@ class Llava(VisionLanguageModel):
     def _reduced_views(
         self, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Reduce every view on its own: states [T, n, hidden], kept [T, n]."""
+        """Reduce every view separately: states [T, n, hidden], kept [T, n]."""
         project = self.model.model.multi_modal_projector
         reduced = [
             pruner.reduce(View(scores, keys, states, question, number, project))
@@ -98,7 +98,7 @@ class Llava(VisionLanguageModel):
 
 
 def vision_layers(tower: Any) -> Sequence[Any]:
-    """The vision transformer's layers, wherever this release keeps them.
+    """The vision transformer's layers in any release of transformers.
 
     Raises:
         ModeUnsupported: where they are not found.

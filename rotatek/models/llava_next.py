@@ -25,7 +25,7 @@ class LlavaNext(Llava):
     """
 
     family: ClassVar[str] = "llava_next"
-    # Llama 3 checkpoints of this family bring no template of their own in the tokenizer.
+    # Llama 3 checkpoints of this family have no template in the tokenizer.
     template: ClassVar[str | None] = (
         "{%- for m in messages -%}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
         "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<image>\n"
@@ -97,7 +97,7 @@ class LlavaNext(Llava):
     def reduced(
         self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Reduce every tile on its own; newlines always stay."""
+        """Reduce every tile separately; newlines always stay."""
         states, kept = self._reduced_views(pruner, watched, question)
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         packed = self._pack((states, counts, sizes), self.model.model.image_newline)

@@ -85,7 +85,7 @@ class LlavaOnevision(LlavaNext):
     def reduced(
         self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Reduce every grid on its own; newlines always stay."""
+        """Reduce every grid separately; newlines always stay."""
         scores, keys, states = watched
         marks = torch.ones_like(scores)
         if "pixel_values_videos" not in pixels.tensors:

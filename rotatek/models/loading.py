@@ -102,7 +102,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a model's weights need: bytes, and the device they are for."""
+    """The size of a model's weights in bytes, and their device."""
 
     needed: int
     device: str
@@ -141,7 +141,7 @@ def load(
             stay in `dtype`.
 
     Raises:
-        UserError: one that says what to do: WeightsMissing, WeightsDamaged, ModelUnsupported,
+        UserError: one that says how to go on: WeightsMissing, WeightsDamaged, ModelUnsupported,
             ModelGated, HubUnreachable, StorageFull, ModelTooLarge, OutOfMemory, ModeUnsupported,
             DeviceMissing or SettingError.
     """
@@ -194,10 +194,10 @@ def _find_template(tokenizer: Any, folder: Path) -> None:
 
 
 def _dtype(device: str) -> torch.dtype:
-    """What a model computes in where nothing is said: what `ROTATEK_DTYPE` names, if anything.
+    """A model's default type: that of `ROTATEK_DTYPE`, or else the device's.
 
     Raises:
-        SettingError: where it names no type that models compute in.
+        SettingError: where the variable names no type that models compute in.
     """
     name = os.environ.get("ROTATEK_DTYPE", "")
     if not name:
@@ -221,7 +221,7 @@ def _config(checkpoint: Checkpoint) -> Any:
 
 
 def _unreadable(name: str, file: Path) -> UserError:
-    """What is wrong with a configuration that transformers does not read."""
+    """The fault of a configuration that transformers does not read."""
     if not file.exists():
         return missing(name)
     try:
@@ -239,8 +239,8 @@ def _unreadable(name: str, file: Path) -> UserError:
 
 def fitting(free: int | None = None) -> list[str]:
     """Registered checkpoints that this machine can serve together: the embedded ones anywhere, the
-    others while a GPU has room for them, the smallest of these in a CPU's memory, too. free: bytes,
-    where the GPU cannot be asked."""
+    others by a GPU's memory, the smallest of these also by a CPU's memory. free: bytes, where the
+    GPU cannot be asked."""
     on_gpu = free is not None or torch.cuda.is_available()
     if free is None:
         free = free_bytes("cuda" if on_gpu else "cpu")
@@ -255,7 +255,7 @@ def fitting(free: int | None = None) -> list[str]:
 
 
 def _four_bit(dtype: torch.dtype) -> BitsAndBytesConfig:
-    """How to load 4-bit weights.
+    """The configuration of 4-bit weights.
 
     Raises:
         ModeUnsupported: where bitsandbytes is not installed.

@@ -1,4 +1,4 @@
-"""What a model needs, what a device has free, and whether the one fits in the other."""
+"""The memory that a model needs and that a device has free."""
 
 import ctypes
 import os
@@ -20,8 +20,8 @@ ARENAS: Final = 2  # pools of the C library's memory that all threads share
 TRIM_S: Final = 10.0  # between two returns of unused memory, which take a tenth of a second
 _M_ARENA_MAX: Final = -8  # of malloc.h
 CGROUP: Final = Path("/", "sys", "fs", "cgroup")
-# What PyTorch says where memory is missing but no OutOfMemoryError is raised: the host's allocator,
-# and libraries that allocate for themselves.
+# PyTorch's messages for missing memory without an OutOfMemoryError: from the host's allocator, and
+# from libraries with allocators of their own.
 _OUT_OF_MEMORY = (
     "DefaultCPUAllocator: ",
     "CUDA error: out of memory",
@@ -31,8 +31,8 @@ _OUT_OF_MEMORY = (
 
 
 def share_arenas() -> None:
-    """Let threads share the C library's pools of memory, where it is glibc and nobody has said how
-    many there are to be (`MALLOC_ARENA_MAX`).
+    """Let threads share the memory pools of the C library, if it is glibc and `MALLOC_ARENA_MAX`
+    does not set their number.
 
     By default up to eight threads a core have one each, and each keeps what its largest picture
     needed: of a process that answered 300 requests of 24 visitors on two cores, .9 GB of 2.6.
@@ -43,7 +43,7 @@ def share_arenas() -> None:
 
 
 class Unused:
-    """What the C library holds and nothing uses, given back to the system now and then.
+    """Returns unused memory of the C library to the system now and then.
 
     It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
     two cores .2 GB more within ten minutes.
@@ -97,10 +97,10 @@ def free_bytes(device: str) -> int:
 
 
 def share_bytes(device: torch.device, processes: int) -> int:
-    """Bytes that one of so many processes on `device` may fill: its part of all, if that is free.
+    """Bytes that one of so many processes on `device` may fill: its share of all, if that is free.
 
-    What PyTorch has freed and kept for this process is free: without it a process that has worked
-    would find next to nothing, and work in ever smaller pieces.
+    Memory that PyTorch has freed but reserved for this process counts as free. Otherwise a process
+    would find less and less free memory, and work in ever smaller pieces.
     """
     if device.type != "cuda":
         return _free_on_host() // processes
@@ -129,7 +129,7 @@ def check_fit(name: str, needed: int, device: str) -> None:
 
 
 def _free_on_host() -> int:
-    """What the host can still give: the system's figure, or the container's where that is less."""
+    """The host's available memory: the system's figure, or the container's where that is less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in _lines(Path("/", "proc", "meminfo")):
         if line.startswith("MemAvailable:"):

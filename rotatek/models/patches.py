@@ -26,13 +26,13 @@ def patches_of(
     device: torch.device,
     size: Mapping[str, int] | None = None,
 ) -> tuple[Tensor, int, int]:
-    """What the processor's call makes of a picture, number by number, or of frames that share their
-    visual tokens.
+    """The result of the processor's call for a picture, number by number, or for frames that share
+    their visual tokens.
 
     Args:
         processor: a `Qwen2VLImageProcessorPil`.
         frames: RGB, of one size: one that is repeated in time, or as many as share a patch.
-        device: where numbers are made.
+        device: of the result.
         size: the least and the most pixels, as the processor's own `size`.
 
     Returns:

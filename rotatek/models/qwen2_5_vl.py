@@ -10,7 +10,7 @@ from transformers.vision_utils import get_vision_window_index
 from rotatek.models.base import Pixels
 from rotatek.models.qwen2_vl import Qwen2VL
 
-WHOLE: Final = 8  # numbers of two bytes that a tensor core's reads are aligned to
+ALIGNED: Final = 8  # numbers of two bytes that a tensor core's reads are aligned to
 TILE: Final = 64  # columns, of its fast products
 
 
@@ -33,7 +33,7 @@ class Qwen25VL(Qwen2VL):
             if any(type(layer) is not nn.Linear for layer in (*inner, mlp.down_proj)):
                 continue  # of four bits
             more = -mlp.gate_proj.out_features % TILE
-            if mlp.gate_proj.out_features % WHOLE == 0:
+            if mlp.gate_proj.out_features % ALIGNED == 0:
                 continue
             for layer in inner:
                 _pad(layer, (0, 0, 0, more))
@@ -53,8 +53,8 @@ class Qwen25VL(Qwen2VL):
 
 @torch.no_grad()
 def _pad(layer: nn.Linear, sides: tuple[int, ...]) -> None:
-    """Zeros behind the columns of a layer's weight, and behind its rows and bias where `sides` says
-    so (as `F.pad`)."""
+    """Pad a layer's weight with zero columns; by `sides` (as of `F.pad`) also with zero rows, and
+    its bias."""
     layer.weight = nn.Parameter(F.pad(layer.weight, sides), requires_grad=False)
     layer.out_features, layer.in_features = layer.weight.shape
     if layer.bias is not None and sides[2:]:

@@ -35,12 +35,12 @@ class Qwen2VL(VisionLanguageModel):
 
     @property
     def low_pixels(self) -> int | None:
-        """As many as 256 visual tokens stand for."""
+        """The pixels of 256 visual tokens."""
         return LOW_TOKENS * self._unit**2
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """In whole visual tokens, as the image processor would choose under these bounds and its
-        own; the picture's own size where it would choose the same anyway."""
+        """In multiples of a visual token's side, as the image processor would choose under these
+        bounds and its own; the picture's own size where it would choose the same anyway."""
         low, high = (int(self.images.size[edge]) for edge in EDGES)
         most = max(min(most, high), self._unit**2)
         tall, wide = smart_resize(height, width, self._unit, min(max(least, low), most), most)
@@ -108,7 +108,7 @@ class Qwen2VL(VisionLanguageModel):
         return int(self.model.config.vision_config.spatial_merge_size)
 
     def _grids(self, patches: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
-        """Visual tokens of each picture, and where they lie."""
+        """Visual tokens of each picture, and its grid."""
         merge, start, grids = self._merge, 0, []
         for _, height, width in patches:
             grids.append(Grid(height // merge, width // merge, start))
@@ -118,7 +118,7 @@ class Qwen2VL(VisionLanguageModel):
     def _clip_text(
         self, clip: Clip, counts: Sequence[int]
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """What stands for a clip, and the lengths of its runs of visual tokens."""
+        """The text of a clip, and the lengths of its runs of visual tokens."""
         return (self.token(self.model.config.video_token_id),), (sum(counts),)
 
     def features(self, pixels: Pixels) -> Tensor:
@@ -142,7 +142,7 @@ class Qwen2VL(VisionLanguageModel):
         return self.model.model.visual.blocks[-1].attn, False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Means over 2x2 units, which lie together."""
+        """Means over 2x2 units, which are adjacent in memory."""
         return values.flatten(0, 1).unflatten(0, (-1, self._merge**2)).mean(1)
 
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
@@ -168,5 +168,5 @@ class Qwen2VL(VisionLanguageModel):
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All of them in a row; one alone is not copied."""
+    """All of them in a row; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,5 +1,5 @@
 """Qwen3-VL: as Qwen2-VL, with deeper vision features added to the first layers (DeepStack), and
-clips whose frames stand apart, each behind its time."""
+clips whose frames are separate, each behind its time."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -20,7 +20,7 @@ class Qwen3VL(Qwen2VL):
     family: ClassVar[str] = "qwen3_vl"
 
     def features(self, pixels: Pixels) -> Tensor:
-        """Merged embeddings and, beside them, what each of the first layers adds,
+        """Merged embeddings and, in further columns, the additions of each of the first layers,
         [N, (1 + D) hidden]."""
         out = self._tower(pixels)
         parts = [out.pooler_output, *out.deepstack_features]
@@ -29,7 +29,7 @@ class Qwen3VL(Qwen2VL):
         return torch.cat(whole, -1)
 
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
-        """The language model's forward, which alone takes what is added later."""
+        """The language model's forward, which takes the additions of later layers."""
         mask = None if bool(embedded.valid.all()) else embedded.valid.long()
         model = self.model.model.language_model
         out = model(

@@ -1,4 +1,4 @@
-"""SmolVLM and Idefics3: a SigLIP tower over tiles and a view of the whole, 64 or 169 tokens each;
+"""SmolVLM and Idefics3: a SigLIP tower over tiles and a view of the picture, 64 or 169 tokens each;
 the prompt names every tile's row and column."""
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Idefics3(VisionLanguageModel):
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """The image id, and what stands around a picture."""
+        """The image id, and the ids around a picture."""
         around = self.tokenizer.convert_tokens_to_ids(self._around)
         return (*self.visual_ids, around) if isinstance(around, int) else self.visual_ids
 
@@ -46,7 +46,7 @@ class Idefics3(VisionLanguageModel):
         )
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
-        """Cut into tiles, and add a view of the whole."""
+        """Cut into tiles, and add a view of the full picture."""
         return self._preprocess(images, split=bool(self.images.do_image_splitting))
 
     def preprocess_clip(self, clip: Clip) -> Pixels:
@@ -83,7 +83,7 @@ class Idefics3(VisionLanguageModel):
         return Pixels(tensors, counts, tuple(grids), tuple(texts), counts)
 
     def _text(self, rows: int, columns: int, seen: str) -> str:
-        """What stands for one picture: its tiles row by row, then the whole."""
+        """The prompt's text for one picture: its tiles row by row, then the full picture."""
         tokenizer, around = self.tokenizer, self._around
         text = ""
         for row in range(1, rows + 1):

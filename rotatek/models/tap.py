@@ -1,4 +1,4 @@
-"""What a vision tower attends to, seen while it encodes; encoder-stage pruners choose by it.
+"""A record of a vision tower's attention while it encodes; encoder-stage pruners choose by it.
 
 Scores are accumulated in blocks of queries, so the memory they need grows linearly with the tokens.
 """
@@ -14,7 +14,7 @@ BLOCK: Final = 256  # query rows scored at a time
 
 @dataclass
 class AttentionTap:
-    """Scores and Keys of one vision attention module, seen while images are encoded.
+    """Scores and Keys of one vision attention module, recorded while images are encoded.
 
     With `cls`: attention of row 0 summed over heads, row 0 itself left out (CLIP towers); else
     attention received, summed over queries, mean over heads. scores: per call [B, n]; keys: per
@@ -38,7 +38,7 @@ class AttentionTap:
 
 
 def attention_received(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """How much attention each token receives, in O(n * BLOCK) memory.
+    """The attention that each token receives, in O(n * BLOCK) memory.
 
     Args:
         query: [B, H, n, d].

@@ -160,9 +160,7 @@ class PictureReader:
             aside[:, -len(tail) :] = True
         layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
         plan = TokenPlan(layout, self.settings.pruning, len(decoder_layers(vlm.model)))
-        cache = RotateKCache(
-            vlm.model, embedded.inputs(), self.settings, metrics=vlm.metrics, plan=plan
-        )
+        cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         fill(vlm, embedded, plan, [cache], timed=False)
         cache.notes = PictureNotes(
             embedded.next_position - len(tail),

@@ -147,7 +147,7 @@ class Reply:
         filled, done = self.column.prefilled, self.column.finished
         assert filled is not None
         metrics = {} if done is None else done.metrics
-        cached = self.cached or (filled.visual_tokens if filled.seen else 0)
+        cached = self.cached or (filled.visual_tokens if filled.reused else 0)
         return {
             "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": self.tokens,

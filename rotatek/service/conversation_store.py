@@ -1,7 +1,7 @@
 """Conversations that wait for a follow-up question: bounded in number, bytes and time.
 
-A kept conversation belongs to one visitor. It is taken out while it answers, so that nobody else
-can use or close it, and put back afterwards; whatever leaves this store is closed.
+A kept conversation belongs to one visitor. It is taken out while it answers, so that no other
+request can use or close it, and put back afterwards; the store closes what it drops.
 """
 
 import threading
@@ -32,7 +32,7 @@ class WaitingConversation:
 
 
 class ConversationStore:
-    """The store. The least recently used conversations make room for new ones."""
+    """The store. The least recently used conversations are dropped for new ones."""
 
     def __init__(
         self, most: int = MOST, most_bytes: int = MOST_BYTES, idle_s: float = IDLE_S

@@ -1,4 +1,4 @@
-"""What `/health` says, of the page and of the door for programs."""
+"""The content of `/health`, for page and API."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from rotatek.models.download import GB, Progress, downloading
 
-LOOK_S: Final = 0.25  # between two looks at how far it is
+REPORT_S: Final = 0.25  # between two reports of the progress
 MB: Final = 1_000_000
 
 
@@ -19,14 +19,14 @@ def with_progress(
     Args:
         work: done in a thread, while sentences are yielded.
         label: the model's.
-        progress: of its download, where somebody else may have begun it.
+        progress: of its download, which another visitor may have started.
 
     Returns:
-        Each time a sentence, and the share of a download that has come; None where nothing is
+        Each time a sentence, and the finished share of a download; None where nothing is
         downloaded.
 
     Raises:
-        Exception: whatever `work` raised, when it has ended.
+        Exception: the failure of `work`, raised when it has ended.
     """
     failed: list[Exception] = []
     progress = progress or Progress()
@@ -41,13 +41,13 @@ def with_progress(
         thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
     thread.start()
     while thread.is_alive():
-        yield _said(label, progress)
-        thread.join(LOOK_S)
+        yield _progress_line(label, progress)
+        thread.join(REPORT_S)
     if failed:
         raise failed[0]
 
 
-def _said(label: str, progress: Progress) -> tuple[str, float | None]:
+def _progress_line(label: str, progress: Progress) -> tuple[str, float | None]:
     done, total = progress.done, progress.total
     if not total or done >= total:
         return f"Loading {label}…", None

@@ -1,4 +1,4 @@
-"""What a visitor may choose from: budgets, examples and models."""
+"""A visitor's choices: budgets, examples and models."""
 
 import json
 import os
@@ -32,12 +32,12 @@ class Model(NamedTuple):
 def presets() -> dict[str, Settings]:
     """Budgets of the paper's tables, and what methods add to them, by label; the first is where
     the page begins."""
-    first, second, method = *pruners()[:2], CHANNELS.default().at(0.25)
+    first, second, method = *pruners()[:2], CHANNELS.default().with_keep(0.25)
     found = {
-        "25 %: tokens + channels": Settings(first().at(0.40), method),
-        "25 %: tokens only": Settings(first().at(0.25), BASELINE.channels),
-        "19 %: tokens + channels": Settings(first().at(0.30), method),
-        f"28 %: {second.label} + channels": Settings(second().at(0.45), method),
+        "25 %: tokens + channels": Settings(first().with_keep(0.40), method),
+        "25 %: tokens only": Settings(first().with_keep(0.25), BASELINE.channels),
+        "19 %: tokens + channels": Settings(first().with_keep(0.30), method),
+        f"28 %: {second.label} + channels": Settings(second().with_keep(0.45), method),
     }
     for kind in CHANNELS.values():
         found |= {label: Settings(channels=preset) for label, preset in kind.presets().items()}
@@ -57,8 +57,8 @@ def load_examples(folder: Path) -> list[Example]:
 
 
 def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
-    """What this machine serves: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else what
-    it can hold."""
+    """The models to serve: ROTATEK_MODELS (names, folders or hub ids), else `usual`, else those
+    that fit this machine."""
     wanted = os.environ.get("ROTATEK_MODELS", "")
     given = [name.strip() for name in wanted.split(",") if name.strip()]
     return models_of(given or list(usual or fitting()))

@@ -29,12 +29,12 @@ class Run:
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     goes_on: bool = False  # its caches wait for a follow-up question
-    place: int = 0  # in the queue for memory; 0 where there is room
+    place: int = 0  # in the queue for memory; 0 where it is free
     previous: "Run | None" = None  # the turn before, in a conversation
     pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """`make()`, once: what is slow to compute and does not change with the sliders."""
+        """`make()`, computed once: for slow results that do not change with the sliders."""
         if key not in self.memory:
             self.memory[key] = make()
         return self.memory[key]
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def turns(self) -> "list[Run]":
-        """The whole conversation, this run last."""
+        """The complete conversation, this run last."""
         return [*(self.previous.turns if self.previous is not None else []), self]
 
     def next(self, question: str, max_new_tokens: int) -> "Run":

@@ -30,9 +30,9 @@ REPAINT_S = 0.06  # growing answers are shown at most this often
 class Service:
     """Answers for the page. Models are loaded at first use and kept.
 
-    models: what is on offer, the default first; make: builds an engine from a model's source.
-    failure: what was said when the default model could not be loaded, else empty.
-    on_lost: called once an engine's accelerator is lost and the visitor has been told.
+    models: the available ones, the default first; make: builds an engine from a model's source.
+    failure: the message of a default model that could not be loaded, else empty.
+    on_lost: called after an engine's accelerator is lost and its visitor has the message.
     """
 
     def __init__(self, models: Sequence[Model], make: Callable[[str], Engine] = Engine) -> None:
@@ -76,12 +76,12 @@ class Service:
             return self._engines[name]
 
     def loading(self, name: str, session: str | None = None) -> Iterator[str]:
-        """What to tell while a model on offer is loaded for the first time; nothing later.
+        """Messages while a model is loaded for the first time; none later.
 
         Args:
             name: of the model.
-            session: who asks it; `stop(session)` ends the wait, and the model is loaded all the
-                same. None: somebody who only looks on.
+            session: the visitor; `stop(session)` ends the wait, and the model is loaded all the
+                same. None: a page that only shows progress.
 
         Raises:
             UserError: as `engine`; Stopped.
@@ -118,8 +118,8 @@ class Service:
         return dict(self._engines)
 
     def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int | None:
-        """How many visual tokens a picture or clip becomes; None until the model is loaded, which
-        is nothing to wait for, or to download, before anything is asked."""
+        """The number of visual tokens of a picture or clip; None until the model is loaded, since
+        no download should start before a question."""
         engine = self._engines.get(model)
         if engine is None:
             return None
@@ -139,7 +139,7 @@ class Service:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
         Args:
-            session: whose run this is; `stop(session)` ends it.
+            session: the visitor's; `stop(session)` ends it.
             talk: keep the caches of a complete answer for `follow`.
 
         Raises:
@@ -238,7 +238,7 @@ class Service:
         stop.clear()
 
     def stop(self, session: str | None) -> None:
-        """End what the session is waiting for, within one token, and free what it left."""
+        """Stop the session's work within one token, and free what it has kept."""
         self.conversations.drop(session or "")
         for stop in tuple(self._stops.get(session or "", ())):
             stop.set()

@@ -195,7 +195,7 @@ def test_the_page_offers_a_follow_up_only_while_caches_wait(
         *_, over = events.follow(later["run"], "More?", 4, "visitor")
     assert "follow" not in over
     place.conversations.drop("visitor")
-    with pytest.warns(UserWarning, match="has been released to make room"):
+    with pytest.warns(UserWarning, match="has been released to free memory"):
         *_, gone = events.follow(later["run"], "More?", 4, "visitor")
     assert gone["follow"]["visible"] is False
 

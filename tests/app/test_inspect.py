@@ -154,7 +154,7 @@ def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
     view = present(events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean")))
     spark = view.methods["spark"]
     assert isinstance(spark, SparK) and spark.recovery == "mean" and view.chosen.name == "spark"
-    assert view.method == CHANNELS.default().at(0.5) and view.k == 16
+    assert view.method == CHANNELS.default().with_keep(0.5) and view.k == 16
     whole = present(events.view_of(run, (0, 0, 0), form(channels="full")))
     assert whole.method == view.method  # the rotation, as its own widgets have it
 
@@ -194,7 +194,9 @@ def test_the_map_agrees_with_the_head(run: Run) -> None:
     energies = drawings.spectra(run, trace, method)[2, 1]
     view = trace_analysis.head_view(trace, 2, 1, method)
     assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
-    assert drawings.spectra(run, trace, method.at(0.5)) is drawings.spectra(run, trace, method)
+    assert drawings.spectra(run, trace, method.with_keep(0.5)) is drawings.spectra(
+        run, trace, method
+    )
 
 
 @pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])

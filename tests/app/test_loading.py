@@ -1,4 +1,4 @@
-"""A model is loaded at its first question: told, left, and nobody else waits for it."""
+"""A model is loaded at its first question: with messages, interruptible, and others do not wait."""
 
 import threading
 from collections.abc import Iterator

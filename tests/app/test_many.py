@@ -33,7 +33,7 @@ STEP_S = 0.01
 FREE_S = 1.0  # a cache is freed this soon after its visitor has gone
 JOINS = 40
 AT_ONCE = 4  # questions that this page answers side by side
-WAITING = 8  # places in the queue of these tests
+WAITING = 8  # the length of these tests' queue
 
 
 class Slow(Engine):
@@ -62,7 +62,7 @@ def engine() -> Slow:
 
 @pytest.fixture(scope="module")
 def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
-    """A page with few places in its queue."""
+    """A page with a short queue."""
     service = Service([TINY], lambda source: engine)
     examples = [Example(picture_file, "A square", ("Which colour?",))]
     with pytest.MonkeyPatch.context() as fewer:
@@ -125,7 +125,7 @@ def test_forty_joins_are_answered_or_politely_refused(
 
 @pytest.fixture
 def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[wire.Listener]]:
-    """Everybody is being answered and every place in the queue is taken."""
+    """All runs are busy, and the queue is full."""
     held = []
     for number in range(AT_ONCE + WAITING):
         status, said = ask(crowded, uploaded, f"long {number}?", 400)

@@ -1,4 +1,4 @@
-"""Eight visitors at once, each with a code word in the picture: nobody reads another's."""
+"""Eight visitors at once, each with a code word in the picture: none reads another's."""
 
 from functools import partial
 

@@ -25,7 +25,7 @@ from rotatek.service.service import Service
 
 @dataclass(frozen=True)
 class Leading(ChannelMethod):
-    """Keeps the first channels of every head, which nobody should."""
+    """Keeps the first channels of every head: a poor method."""
 
     name: ClassVar[str] = "leading"
     label: ClassVar[str] = "Leading"

@@ -50,7 +50,7 @@ def test_presets_switch_off_what_is_beyond_the_paper() -> None:
     for label, settings in presets().items():
         shown = settings_events.preset(label)
         bits = settings.channels.bits_a_number
-        beyond = (0.75, True) if settings.channels.beyond and bits is None else (0.0, False)
+        beyond = (0.75, True) if settings.channels.extensions and bits is None else (0.0, False)
         assert shown["bits"] == (bits or 0)  # 0 leaves it out
         assert (shown["keep_values"], shown["widths"], shown["cache_dtype"]) == (*beyond, "model")
         assert settings_of(values_of(settings)) == settings

@@ -27,14 +27,14 @@ pytestmark = pytest.mark.alone
 
 
 class Patient(Engine):
-    """An engine that answers nobody before everybody has come."""
+    """An engine that answers after all visitors have come."""
 
     def __init__(self, model: VisionLanguageModel) -> None:
         super().__init__(model)
         self.inside, self.come = threading.Semaphore(0), threading.Event()
 
     def warm_up(self) -> None:
-        """Nothing, which nobody waits for."""
+        """Nothing; no code waits for it."""
 
     def compare(
         self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any

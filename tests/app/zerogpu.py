@@ -1,4 +1,4 @@
-"""Stands for the `spaces` package on ZeroGPU: forked workers, pickled arguments and yields.
+"""Replaces the `spaces` package on ZeroGPU: forked workers, pickled arguments and yields.
 
 As the real one (0.51), `GPU` turns a generator function into one whose body runs in a forked
 process: arguments go in and values come back through pickling queues, a value that does not pickle

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.fixtures import Shoot, Visit
+from tests.fixtures import Shoot, Visit, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
@@ -40,13 +39,6 @@ ALL_DRAWN = (
 )
 WAIT_MS = 45_000
 expect.set_options(timeout=WAIT_MS)  # a busy machine is slow, and not wrong
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

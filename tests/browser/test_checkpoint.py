@@ -40,7 +40,7 @@ def open_host() -> Iterator[str]:
     page.close(verbose=False)
 
 
-def bring(page: Page, source: str) -> None:
+def load_checkpoint(page: Page, source: str) -> None:
     page.locator("#bring-source textarea, #bring-source input").first.fill(source)
     page.locator("#bring-load").click()
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_brought_and_chosen(open_host: str, browser: Browser) ->
     page = browser.new_page()
     page.goto(open_host)
     open_drawer(page, "more")
-    bring(page, str(Path(POCKET_LLAVA)))
+    load_checkpoint(page, str(Path(POCKET_LLAVA)))
     expect(page.locator("#bring-progress")).to_contain_text("pocket-llava is ready, and chosen.")
     expect(page.locator("#model input")).to_have_value("pocket-llava")
     page.reload()
@@ -63,7 +63,7 @@ def test_what_is_none_is_refused_in_a_sentence(open_host: str, browser: Browser)
     page = browser.new_page()
     page.goto(open_host)
     open_drawer(page, "more")
-    bring(page, str(Path(POCKET_LLAVA).with_name("nothing")))
+    load_checkpoint(page, str(Path(POCKET_LLAVA).with_name("nothing")))
     expect(page.locator("#bring-progress")).to_contain_text("There is no model")
     expect(page.locator("#bring-load")).to_be_enabled()
     expect(page.locator("#model input")).to_have_value("Tiny")

@@ -1,4 +1,4 @@
-"""A short video: asked about on the page, and looked into frame by frame."""
+"""A short video: asked about on the page, and inspected frame by frame."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The answer comes first: what is in view, what follows the sliders, words and their places."""
+"""The answer comes first: the first screen, the sliders, words and where they attended."""
 
 import re
 import time
@@ -155,7 +155,7 @@ def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) 
     ask(page, "What is the total?")
     for column in ("Uncompressed", "FastV + RotateK"):
         word = page.locator(f'[data-column="{column}"] .rk-word').first
-        word.click()  # where it looked is known soon after the answer
+        word.click()  # its attention is known soon after the answer
         expect(page.locator("#lit")).to_contain_text("looked here for")
         word.click()
         expect(page.locator("#lit")).to_contain_text("Choose a word")
@@ -172,7 +172,7 @@ def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) 
         assert in_view(page, ".rk-veil[data-on]") == [True]
         assert all(in_view(page, ".rk-word[data-lit], #lit"))
         left, top = brightest(page)
-        assert left > 0.6 and 0.5 < top < 0.62  # where the total stands on the receipt
+        assert left > 0.6 and 0.5 < top < 0.62  # the position of the total on the receipt
     shoot(page, "lit")
 
 

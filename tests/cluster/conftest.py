@@ -1,7 +1,6 @@
 """A cluster of two nodes on this machine, and a random model that every process can load."""
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,12 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny"
     save_model(scramble(build_model(model_config(2, 2, 512, 64)), 0), path)
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Nodes:

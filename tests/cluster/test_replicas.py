@@ -15,8 +15,8 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished, Token
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.settings import Settings
-from tests.cluster.conftest import Nodes, free_port
-from tests.fixtures import Picture, Together
+from tests.cluster.conftest import Nodes
+from tests.fixtures import Picture, Together, free_port
 from tests.server.conftest import asked, client_of
 
 pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
@@ -91,7 +91,7 @@ def alone(engine: Engine, image: Any, questions: list[str]) -> list[str]:
 def test_the_page_answers_by_both_replicas(
     address: str, picture: Picture, tmp_path: Path, together: Together
 ) -> None:
-    """Four programs at the page's own API at once: everybody gets what they asked for."""
+    """Four programs at the page's own API at once: each gets its own answer."""
     page = Client(address, verbose=False)
     found: dict[int, list[Any]] = {}
 
@@ -116,7 +116,7 @@ def test_the_page_answers_by_both_replicas(
 
 
 def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
-    """Those of Ray, of Serve and of the replicas: nobody outside can reach them."""
+    """Those of Ray, of Serve and of the replicas: other machines cannot reach them."""
     import psutil
 
     family = psutil.Process().children(recursive=True)

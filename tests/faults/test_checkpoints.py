@@ -83,7 +83,7 @@ def test_broken_checkpoints(name: str, copy: Path) -> None:
 def test_code_of_a_checkpoint_is_neither_run_nor_offered(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing is said, transformers asks whoever sits at the terminal."""
+    """By default transformers asks at the terminal."""
     asked: list[str] = []
 
     def agree(text: str = "") -> str:

@@ -143,7 +143,7 @@ def test_failures_in_every_stage(
 def test_memory_short_once_is_answered_under_tighter_limits(
     stage: str, engine: Engine, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The visitor is told, the columns start again, and what was shown before is void."""
+    """The visitor gets a message, the columns start again, and earlier text is void."""
     owner, name, after = place(stage)
     failure = torch.OutOfMemoryError("Tried to allocate 3 GiB")
     usual = next(e for e in engine.compare(request_, COLUMNS) if isinstance(e, Prefilled))
@@ -213,7 +213,7 @@ def test_a_lost_accelerator_is_told_from_a_failed_call(monkeypatch: pytest.Monke
 def test_a_lost_accelerator_turns_health_red(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing can be answered any more: whoever asks is told so, and health says it."""
+    """Nothing can be answered any more: requests get a message, and health reports it."""
     engine = Engine(tiny_qwen())
     assert engine.health().able
     owner, name, after = place("first decoding step")
@@ -251,7 +251,7 @@ def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_:
 
 
 class StopAfter(threading.Event):
-    """A flag that is set once it has been looked at `looks` times."""
+    """A flag that is set after it has been read `looks` times."""
 
     def __init__(self, looks: int) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from triton.runtime import driver
 
 
 class Compiled:
-    """Stands for a kernel: a launch compiles it and runs nothing."""
+    """Replaces a kernel: a launch compiles it and runs nothing."""
 
     found: list[Any] = []
 

@@ -126,7 +126,8 @@ def test_single_tiles_are_for_rows_and_architectures_that_have_them() -> None:
 
 
 def test_text_takes_room_in_theplan_of() -> None:
-    """64 groups, 528 places: eight splits each fit alone, seven beside half a place of text."""
+    """64 groups, 528 slots: eight splits each fit without text, seven beside half a slot of
+    text."""
     config = Config(64, 1, 3, per_sm=4, tail=1.0, partials=16)
     works = [Work(64, 16384, M, 160, 512) for M in (64, 0)]
     splits = [plan_of(work, plan_splits(work, 132, config), config) for work in works]

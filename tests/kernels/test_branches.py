@@ -11,9 +11,9 @@ from benchmarks.kernels.cases import WIDTHS, Case, branches, make, widths
 from benchmarks.kernels.check import errors, passes, sampled
 from kernels import attention_launch
 from kernels.attention_launch import _merge_block, attend_triton
-from kernels.dispatch import sample
 from kernels.plan import Config, Work, configuration, layout, one_tile
 from kernels.reference import Visual
+from kernels.samples import sample
 from rotatek.methods.channels.bit_packing import pack
 from rotatek.methods.channels.spark import SparKStore
 
@@ -94,7 +94,7 @@ def test_merges_are_sliced_for_few_heads_or_narrow_values() -> None:
 
 
 class Launches:
-    """Stands for a kernel: notes whether it may start before the one ahead has ended."""
+    """Replaces a kernel: records whether it may start before the previous one has ended."""
 
     def __init__(self) -> None:
         self.early: list[bool] = []
@@ -154,14 +154,12 @@ def test_gpus_without_8_bit_floats_leave_such_caches_to_pytorch(
         monkeypatch.setattr(attention_launch, "device_facts", lambda device, arch=arch: (arch, 100))
         for stored in ("fp8", "int8", "rotated"):
             q, visual, text = make(replace(EIGHT, pack=stored), "cpu")
-            assert bool(attention_launch.supported(q, visual, text)) == (
-                refused and stored == "fp8"
-            )
+            assert bool(attention_launch.refusal(q, visual, text)) == (refused and stored == "fp8")
 
 
 def test_a_cache_without_a_channel_is_refused_and_one_with_planes_is_not() -> None:
     q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
-    assert attention_launch.supported(q, visual, text) is None
+    assert attention_launch.refusal(q, visual, text) is None
     assert visual.basis is not None
     none = visual._replace(keys=visual.keys[..., :0], basis=visual.basis[..., :0])
-    assert "channel" in (attention_launch.supported(q, none, text) or "")
+    assert "channel" in (attention_launch.refusal(q, none, text) or "")

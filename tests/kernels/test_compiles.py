@@ -16,12 +16,13 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, attention_launch, covariance, fused_dispatch, fused_elementwise, packing
+from kernels import append, attention_launch, covariance, fused_elementwise, packing
 from kernels import packed_attention_launch, window_attention
 from benchmarks.kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
-from kernels.window_attention_reference import sample_window
+from kernels.elementwise_reference import PLAIN
+from kernels.samples import sample_elementwise, sample_window
 """
 EVERY = """
 compile_only(packed_attention_launch, arch, "digits_kernel", "merge_kernel")
@@ -31,8 +32,8 @@ compile_only(covariance, arch, "covariance_kernel", "join_kernel")
 compile_only(append, arch, "append_kernel")
 compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
 compile_only(fused_elementwise, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
-for work in fused_dispatch.WORKS:
-    given = fused_dispatch.sample(work, torch.device("cpu"), torch.bfloat16)
+for work in PLAIN:
+    given = sample_elementwise(work, torch.device("cpu"), torch.bfloat16)
     getattr(fused_elementwise, work)(*given)
 for past in (0, 40):  # text at full width, and in 8 bits behind a window
     q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.kernels.cases import PLANES, Case, attend_plain, grid, make
 from benchmarks.kernels.check import errors, passes
-from kernels.attention_launch import attend_triton, supported
+from kernels.attention_launch import attend_triton, refusal
 from kernels.packed_attention_launch import (
     WIDEST,
     PlanesConfig,
@@ -92,12 +92,12 @@ def test_the_grid_has_every_granule_count_and_group() -> None:
 
 def test_what_the_kernel_cannot_read_goes_to_the_reference() -> None:
     q, visual, text = make(Case(BF16, k=16, pack="planes"), "cpu")
-    assert supported(q, visual, text) is None
+    assert refusal(q, visual, text) is None
     assert visual is not None and visual.key_planes is not None
     wide = visual._replace(key_planes=visual.key_planes._replace(widest=WIDEST + 1))
-    assert supported(q, wide, text)
+    assert refusal(q, wide, text)
     text = text._replace(keys=text.keys.float(), values=text.values.float())
-    assert "float32" in (supported(q.float(), visual, text) or "")
+    assert "float32" in (refusal(q.float(), visual, text) or "")
 
 
 @pytest.mark.parametrize("widest", range(WIDEST + 1))

@@ -14,20 +14,12 @@ import pytest
 import torch
 
 from kernels import dispatch
-from kernels.dispatch import Dispatcher, Status, sample
-from kernels.reference import Text, Visual, append_plain, attend_reference, opened_text
-from kernels.window_attention_reference import Window, sample_window, window_attention_plain
+from kernels.dispatch import SOLVER, WINDOW, Dispatcher
+from kernels.reference import Text, Unsupported, Visual, append_plain, attend_reference, opened_text
+from kernels.samples import sample, sample_past, sample_window
+from kernels.window_attention_reference import Window, window_attention_plain
 from rotatek.methods import rotation
-
-WRONG = ("slanted", "wrong", "heavy")
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor that says it lives on a GPU, so that the dispatcher chooses the kernel."""
-
-    @property
-    def device(self) -> Any:  # type: ignore[override]  # the disguise
-        return SimpleNamespace(type="cuda", index=0)
+from tests.fixtures import OnGpu
 
 
 def call(dispatcher: Dispatcher) -> torch.Tensor:
@@ -36,10 +28,8 @@ def call(dispatcher: Dispatcher) -> torch.Tensor:
     return out.as_subclass(torch.Tensor)
 
 
-def kernel(
-    monkeypatch: pytest.MonkeyPatch, attend: Callable[..., Any], refusal: str | None = None
-) -> None:
-    fake = SimpleNamespace(attend_triton=attend, supported=lambda *a: refusal)
+def kernel(monkeypatch: pytest.MonkeyPatch, attend: Callable[..., Any]) -> None:
+    fake = SimpleNamespace(attend_triton=attend)
     monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
 
 
@@ -141,29 +131,34 @@ def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> 
     real = sample
     cpu = torch.device("cpu")
     monkeypatch.setattr(dispatch, "sample", lambda device, *rest: _disguised(real(cpu, *rest)))
-    monkeypatch.setattr(Dispatcher, "_solver_agrees", lambda self, device: None)
-    status = Dispatcher().self_test("cuda")
+    dispatcher = Dispatcher()
+    dispatcher._faults[SOLVER] = "not tested here"
+    status = dispatcher.self_test("cuda")
     assert status.backend == "reference" and "disagreed" in status.reason
 
 
 def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Not while a graph is being captured."""
     kernel(monkeypatch, lambda q, *rest: expected())
-    dispatcher, tested = Dispatcher(check_first=True), []
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    real = Dispatcher.self_test
+    dispatcher, tested, capturing = Dispatcher(check_first=True), [], [True]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
 
-    def counted(self: Dispatcher, device: object) -> Status:
-        tested.append(device)
-        monkeypatch.setattr(self, "_agrees", lambda *rest: True)
-        monkeypatch.setattr(self, "_solver_agrees", lambda device: None)
-        return real(self, "cuda")
+    def error(owner: Dispatcher, device: Any) -> torch.Tensor:
+        tested.append(device.type)
+        return torch.zeros(())
 
-    monkeypatch.setattr(Dispatcher, "self_test", counted)
-    for _ in range(2):
+    tests = {name: each._replace(error=error) for name, each in dispatch.KERNELS.items()}
+    monkeypatch.setattr(dispatch, "KERNELS", tests)
+    for capture, count in ((True, 0), (False, 1), (False, 1)):
+        capturing[0] = capture
         assert torch.equal(call(dispatcher), expected())
-    assert len(tested) == 1
+        assert len(tested) == count
+    text = sample_past(torch.device("cpu"), torch.float32)[2]
+    states = torch.ones(2, 2, 1, 128).as_subclass(OnGpu)
+    dispatcher.append(text, states, states, torch.ones(2, dtype=torch.int32))
+    assert len(tested) == 2  # 8-bit text has a test of its own
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(
 
     dispatcher = Dispatcher()
     monkeypatch.setattr(dispatcher, "solve", solve)
-    dispatcher._solver_agrees(torch.device("cpu"))
+    dispatcher._test(SOLVER, torch.device("cpu"))
     assert ("disagreed" in dispatcher.status("cuda").reason) != good
 
 
@@ -195,7 +190,10 @@ def _disguised(case: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_an_unsupported_call_is_bypassed_aloud(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel(monkeypatch, lambda *a: pytest.fail("must not run"), refusal="a head of 512")
+    def unsupported(*given: object) -> None:
+        raise Unsupported("a head of 512")
+
+    kernel(monkeypatch, unsupported)
     dispatcher = Dispatcher()
     with caplog.at_level(logging.WARNING):
         assert torch.equal(call(dispatcher), expected())
@@ -249,7 +247,7 @@ def test_a_fault_of_one_form_leaves_the_others_alone(
 
     kernel(monkeypatch, attend)
     dispatcher = Dispatcher()
-    dispatcher._unproven = {part} if wrong else set()
+    dispatcher._untested = {part} if wrong else set()
     sample = f"sample_{part}"
     q, visual, text = getattr(dispatch, sample)(torch.device("cpu"), torch.float32)
     disguised = q.as_subclass(OnGpu)
@@ -272,33 +270,33 @@ def test_a_fault_of_one_form_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_looks_that_fail_are_summed_in_plain_pytorch(
+def test_a_failed_window_is_summed_in_plain_pytorch(
     wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their kernel fails, or is off in its self-test; attention keeps its own."""
+    """Its kernel fails, or is off in its self-test; attention keeps its own."""
     seen, calls = sample_window(torch.device("cpu"), torch.bfloat16), []
     disguised = seen._replace(keys=seen.keys.as_subclass(OnGpu))
 
-    def look(given: Window) -> tuple[torch.Tensor, ...]:
+    def failing(given: Window) -> tuple[torch.Tensor, ...]:
         calls.append(given)
         if not wrong:
             raise RuntimeError("a secret path")
         mass, spread, squares = window_attention_plain(seen)
         return mass, 1.1 * spread, squares
 
-    fake = SimpleNamespace(window_attention=look)
+    fake = SimpleNamespace(window_attention=failing)
     monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
     monkeypatch.setattr(dispatch, "sample_window", lambda *given: disguised)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     dispatcher = Dispatcher()
-    dispatcher._unproven = {"looks"}
+    dispatcher._untested = {WINDOW}
     for _ in range(3):
-        got = dispatcher.look(disguised)
+        got = dispatcher.window_attention(disguised)
         assert all(map(torch.equal, got, window_attention_plain(disguised)))
     assert len(calls) == 1
-    assert dispatcher.sums_up(seen.keys) is dispatcher.sums_up(disguised.keys) is False
+    assert not any(dispatcher.has_window_kernel(each.keys) for each in (seen, disguised))
     reason = dispatcher.status("cuda").reason
-    assert "looks at" in reason and "secret" not in reason
+    assert "last queries" in reason and "secret" not in reason
 
 
 def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +306,7 @@ def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatc
     fake = SimpleNamespace(append_text=broken)
     monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
     dispatcher = Dispatcher()
-    texts = [dispatch.sample_past(torch.device("cpu"), torch.float32)[2] for _ in range(2)]
+    texts = [sample_past(torch.device("cpu"), torch.float32)[2] for _ in range(2)]
     ends = texts[0].lengths
     assert ends is not None
     new, added = torch.ones_like(texts[0].keys[:, :, :1]), torch.ones_like(ends)

@@ -1,4 +1,4 @@
-"""How lmms-eval reads the local task's lines."""
+"""The local task's lines for lmms-eval."""
 
 from pathlib import Path
 from typing import Any

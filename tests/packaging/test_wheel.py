@@ -209,7 +209,7 @@ def test_a_program_generates_and_draws_from_the_wheel(installed: Installed) -> N
 
 
 def test_every_module_can_be_imported_and_no_name_is_taken(installed: Installed) -> None:
-    """Beside transformers, which looks for a package named kernels."""
+    """With transformers, which searches for a package named kernels."""
     result = installed.run("python", "-c", IMPORTS)
     assert result.returncode == 0, result.stderr
     said = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""What somebody else's package holds: a channel method and a token pruner, each with an option.
+"""A third-party package: a channel method and a token pruner, each with an option.
 
 `conftest.py` copies this file out of the repository and registers it there by entry points; no test
 imports it from here.

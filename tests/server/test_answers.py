@@ -72,7 +72,7 @@ def test_an_answer_that_just_fits_is_complete(client: openai.OpenAI, picture: Pi
 def test_a_follow_up_of_a_cut_answer_goes_on_from_what_was_told(
     client: openai.OpenAI, picture: Picture
 ) -> None:
-    """The token that only told whether it was complete is not in the cache."""
+    """The token that only shows whether it was complete is not in the cache."""
     first = asked(picture(seed=50))
     answer = ask(client, first)
     assert answer.choices[0].finish_reason == "length"

@@ -1,4 +1,4 @@
-"""What programs may send, and what each wrong thing is told."""
+"""Valid requests, and the message for each invalid one."""
 
 import json
 from collections.abc import Callable

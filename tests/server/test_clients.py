@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 @pytest.fixture(autouse=True)
 def left_behind() -> Iterator[None]:
-    """Connections that a package leaves open are closed here, where nobody is warned of them."""
+    """Connections that a package leaves open are closed here, without a warning."""
     yield
     gc.collect()
 
@@ -58,7 +58,7 @@ def in_a_thread(work: Coroutine[Any, Any, Result]) -> Result:
 
 @pytest.fixture
 def expected(client: Any, shown: Image.Image) -> str:
-    """What the official client is told."""
+    """Messages that the official client gets."""
     reply = client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": content(shown)}], max_tokens=9,
         temperature=0,

@@ -1,4 +1,4 @@
-"""Programs at once, each with a code word in its picture: nobody reads another's."""
+"""Programs at once, each with a code word in its picture: none reads another's."""
 
 from collections.abc import Iterator
 from functools import partial

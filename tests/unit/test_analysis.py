@@ -82,9 +82,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
     embedded = engine.vlm.embed(prompt, settings.pruning)
     recorder = TraceRecorder(512)
-    cache = RotateKCache(
-        engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics
-    )
+    cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
     return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache
@@ -101,7 +99,7 @@ def trace(engine: Engine) -> Trace:
 def test_scores_are_those_of_a_real_cache(
     engine: Engine, method: ChannelMethod, keep: float
 ) -> None:
-    stored = method.at(keep)
+    stored = method.with_keep(keep)
     if isinstance(stored, RotateK):  # a basis that figures too find in the end
         stored = RotateK(keep, stored.weighting, solver="eigh")
     trace, cache = traced(engine, Settings(channels=stored))
@@ -125,7 +123,7 @@ def test_scores_are_those_of_a_real_cache(
 @pytest.mark.parametrize("method", REDUCING, ids=name)
 def test_a_mask_has_exactly_the_stored_numbers(trace: Trace, method: ChannelMethod, k: int) -> None:
     states = trace.head(1, 0)
-    stored = method.at(k / D).for_figures().compress(states.as_layer())
+    stored = method.with_keep(k / D).for_figures().compress(states.as_layer())
     mask = trace_analysis.masks(trace, 1, 0, {"it": method}, k)["it"]
     assert mask.dtype == bool and mask.shape == states.keys.shape
     assert mask.sum() == stored.visual.keys.numel() == k * len(states.keys)
@@ -281,7 +279,7 @@ BYTES = [
 ]
 
 
-@pytest.mark.parametrize("settings", BYTES, ids=lambda settings: str(settings.channels.beyond))
+@pytest.mark.parametrize("settings", BYTES, ids=lambda settings: str(settings.channels.extensions))
 def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Settings) -> None:
     trace, cache = traced(engine, settings)
     method = settings.channels

@@ -1,4 +1,4 @@
-"""Where a column looked: its own attention over its own cache, for every method."""
+"""A column's attention over its own cache, for every method."""
 
 import numpy as np
 import pytest

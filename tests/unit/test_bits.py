@@ -26,7 +26,7 @@ from rotatek.methods.channels.bit_allocation import BitDemand, allot_bits
 from rotatek.methods.channels.mixed_precision import importance_of, token_shares
 from rotatek.methods.settings import Settings
 from tests.fixtures import Picture
-from tests.launches import Launches, kernels_stand_in
+from tests.launches import Launches, kernels_replaced
 from tests.tiny import tiny_qwen
 
 HEADS, GROUP, D, WINDOW = 2, 2, 64, 6
@@ -84,8 +84,8 @@ def test_bits_stand_for_what_they_replace() -> None:
     plain = RotateK(bits=0.75)
     assert RotateK(bits=0.75, keep=0.1, keep_values=0.3, cache_dtype="fp8") == plain
     assert plain.nominal_share == plain.key_share == plain.value_share == 0.75 / 16
-    assert plain.at(0.125).bits == 2
-    assert plain.within(0.0625).bits == 1
+    assert plain.with_keep(0.125).bits == 2
+    assert plain.with_share(0.0625).bits == 1
     assert RotateK(bits=12).nominal_share == 0.5  # nothing is stored between 8 bits and 16
     assert RotateK(bits=16).nominal_share == 1
     assert title_of(Settings(channels=plain)) == "RotateK (0.75 bits)"
@@ -339,7 +339,7 @@ def test_layers_are_taken_together() -> None:
 def launches(count: int) -> int:
     """What is launched on a GPU to compress so many layers, all in one piece."""
     layers = [replace(states(i), entering=None) for i in range(count)]
-    with Launches() as counted, kernels_stand_in(counted):
+    with Launches() as counted, kernels_replaced(counted):
         stored(layers, bits=1)
     return counted.count
 

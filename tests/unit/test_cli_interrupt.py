@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command, also where cleaning up waits for what nobody will give back."""
+"""Ctrl-C ends a command, also where cleaning up waits for a lock without an owner."""
 
 import os
 import signal
@@ -13,8 +13,9 @@ from rotatek.cli import main as cli
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 STUCK = """
-import threading
+import signal, threading
 from rotatek.cli import main as cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 cli.CLEANUP_S = {seconds}
 with cli.interruptible():
     try:

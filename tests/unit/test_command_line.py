@@ -282,7 +282,7 @@ def test_an_option_whose_flag_is_taken_is_left_out(caplog: pytest.LogCaptureFixt
     parser.add_argument("--model", default="pocket")
     add_flag(parser, "model", help="of another kind")
     assert parser.parse_args(["--model", "mine"]).model == "mine"
-    assert "The option model is left out" in caplog.text
+    assert "The option model is not available" in caplog.text
 
 
 def test_help_of_the_whole_needs_no_tensors() -> None:

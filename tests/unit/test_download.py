@@ -60,7 +60,7 @@ def test_an_unreachable_hub_is_told(hub: ThreadingHTTPServer) -> None:
 def test_a_commit_that_is_kept_whole_needs_no_hub(
     hub: ThreadingHTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A registered model is pinned to a commit; without a network nobody waits for it."""
+    """A registered model is pinned to a commit; without a network there is no wait for it."""
     folder = Path(fetch("org/small", COMMIT))
     hub.shutdown()
     hub.server_close()

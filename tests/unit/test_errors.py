@@ -100,7 +100,7 @@ def test_exceptions_that_cannot_be_printed() -> None:
 
 
 class OutOfMemoryError(RuntimeError):
-    """Stands in for torch's, which needs no GPU to be told by its name."""
+    """Replaces torch's; it is recognised by its name."""
 
 
 @pytest.mark.parametrize(

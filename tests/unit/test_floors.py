@@ -49,7 +49,7 @@ FLOORS = {
     "rotatek.cli": 10,
     "rotatek.__main__": 11,
     "app": 11,
-    # The embedded models' training stands on the library, which must do without it.
+    # The embedded models' training imports the library, which must not import it.
     "pocket.document": 20,
     "pocket.glyphs": 20,
     "pocket.content": 21,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.fused_dispatch import WORKS
+from kernels.elementwise_reference import PLAIN
 from rotatek.inputs.request import make_request
 from rotatek.models import fused
 from rotatek.models.fused import fuse
@@ -30,9 +30,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def run(work: str, *given: Any) -> Tensor:
         found.append(work)
-        return WORKS[work](*given)
+        return PLAIN[work](*given)
 
-    monkeypatch.setattr(fused, "run", run)
+    monkeypatch.setattr(fused, "elementwise", run)
     return found
 
 
@@ -63,7 +63,7 @@ def test_where_no_pass_is_done_a_layer_goes_its_own_way(
     picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit."""
-    monkeypatch.setattr(fused, "run", lambda *_: None)
+    monkeypatch.setattr(fused, "elementwise", lambda *_: None)
     vlm = tiny_qwen()
     want = logits(vlm, picture)
     fuse(vlm.model)

@@ -20,8 +20,8 @@ from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture
 from tests.recorded import RecordedGraph
-from tests.tiny import TINY, scramble, tiny_qwen
-from tests.unit.test_other_families import CLASSES, IMAGE
+from tests.tiny import TINY, tiny_qwen
+from tests.unit.test_other_families import CLASSES, prompted
 
 pytestmark = pytest.mark.usefixtures("recorded")
 NEW = 12
@@ -278,14 +278,7 @@ def test_a_loop_of_ones_own_is_replayed_too(
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_without_an_adapter(name: str, recorded: list) -> None:
-    torch.manual_seed(0)
-    model, tokens, pixels = CLASSES[name]()
-    scramble(model, 0)
-    ids = torch.tensor([[1, 5, *[IMAGE] * tokens, 6, 7, 8, 9]])
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **pixels}
-    if name in ("Qwen3-VL", "Gemma3"):
-        kind = (ids == IMAGE).long()
-        inputs["token_type_ids" if name == "Gemma3" else "mm_token_type_ids"] = kind
+    model, inputs = prompted(name)
     options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     found = []
     for graph in (False, True):

@@ -34,7 +34,7 @@ Inputs = dict[str, Tensor]
 
 
 def untouched(vlm: VisionLanguageModel, attention: str = "sdpa") -> PreTrainedModel:
-    """The same weights in a model that nobody has prepared."""
+    """The same weights in an unprepared model."""
     config = copy.deepcopy(vlm.model.config)
     model = type(vlm.model)._from_config(config, attn_implementation=attention)
     model.load_state_dict(vlm.model.state_dict())

@@ -76,7 +76,7 @@ def test_every_method_meets_a_budget(times: int) -> None:
 
     target = BIG.budget(times)
     for name, kind in CHANNELS.items():
-        least = kind().within(0.0) if not kind.drops_channels else kind().at(0.25)
+        least = kind().with_share(0.0) if not kind.drops_channels else kind().with_keep(0.25)
         found = settings_for_budget(least, [FastV(), VisionZip()], target, weigh)
         assert weigh(found) <= NEAR * target, name
         if found.prunes_tokens or kind.drops_channels:  # only what has steps may stay well below
@@ -107,7 +107,7 @@ def test_columns_of_equal_live_bytes(vlm: VisionLanguageModel, picture: Picture)
     assert columns["rotatek"] == chosen and columns["baseline"] == BASELINE
     assert columns["spark"].as_dict()["recovery"] == "mean"
     assert {"kivi", "turboquant", "full fp8", "full int8", "think"} < columns.keys()
-    assert columns["rotatek as in its paper"].channels.beyond == ""
+    assert columns["rotatek as in its paper"].channels.extensions == ""
     for name, settings in columns.items():
         if name != "baseline":
             (held,) = measured(vlm, prompt, settings.pruning, [settings.channels])

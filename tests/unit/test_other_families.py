@@ -129,8 +129,8 @@ CLASSES: dict[str, Callable[[], Made]] = {
 }
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_generate_with_a_compressed_cache(name: str) -> None:
+def prompted(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A model of a class, and a processor's output for a picture and a question."""
     torch.manual_seed(0)
     model, tokens, pixels = CLASSES[name]()
     scramble(model, 0)
@@ -139,6 +139,12 @@ def test_generate_with_a_compressed_cache(name: str) -> None:
     if name in ("Qwen3-VL", "Gemma3"):
         kind = (ids == IMAGE).long()
         inputs["token_type_ids" if name == "Gemma3" else "mm_token_type_ids"] = kind
+    return model, inputs
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_generate_with_a_compressed_cache(name: str) -> None:
+    model, inputs = prompted(name)
     options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     plain = model.generate(**inputs, **options)
     for settings in (

@@ -53,7 +53,7 @@ def drawn(content: bytes, box: bytes = b"0 0 200 100", pages: int = 1) -> bytes:
 
 def test_pages_come_out_in_order(picture: Picture, tmp_path: Path) -> None:
     shown = [picture(150, 120, seed=1), picture(90, 200, seed=2)]
-    path = tmp_path / "two.bin"  # told by its content, not by its name
+    path = tmp_path / "two.bin"  # by its content, not by its name
     path.write_bytes(pdf_of(shown))
     assert is_pdf(path)
     with PdfFile(path) as file:

@@ -254,7 +254,7 @@ def test_memory_is_bounded_and_says_so(
     assert tight.counts["loaded"] >= 1 and tight.held_bytes <= sum(sizes[:2]) + 1
     nowhere = Pictures(engine, BITS, memory=max(sizes))
     gone, *_, here = [nowhere.add(image) for image in shown]
-    with pytest.raises(errors.UserError, match="not held any more"):
+    with pytest.raises(errors.UserError, match="no longer in memory"):
         nowhere.ask(gone, "what?")
     assert nowhere.ask(here, "what?", 4) and nowhere.add(shown[0]) == gone
     before = engine.admission.held

@@ -75,7 +75,7 @@ def test_only_what_is_new_or_changed_is_read(
     before = set(PictureStore(store).names())
     picture(150, 120, seed=7).save(folder / "one.png")
     picture(150, 120, seed=8).save(folder / "new.webp", lossless=True)
-    os.utime(folder / "below" / "two.jpg", (1, 1))  # looks changed, is the same
+    os.utime(folder / "below" / "two.jpg", (1, 1))  # a new time, the same content
     capsys.readouterr()
     assert run("index", folder, "--store", store) == 0
     assert capsys.readouterr().out.startswith("3 pages, 2 read now: ")

@@ -1,4 +1,5 @@
-"""The folder of stored pictures: whole or not there, whoever writes, dies or damages it."""
+"""The folder of stored pictures: complete or not there, through concurrent writers, kills and
+damage."""
 
 import errno
 import json
@@ -114,7 +115,7 @@ def test_a_killed_writer_loses_the_page_in_hand_at_most(tmp_path: Path) -> None:
         for number in range(KILLS):
             ask(process, 1000 * number, 3 + number % 4)
             while not (line := said(process)).startswith("writer"):
-                named.append(line)  # of the one before, told before it died
+                named.append(line)  # of the previous one, reported before it died
             writer = int(line.split()[1])
             for _ in range(number % 4 + 1):
                 named.append(said(process))

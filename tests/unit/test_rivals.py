@@ -195,5 +195,5 @@ def test_two_bits_are_three_with_their_scales() -> None:
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
     for kind in (Kivi, TurboQuant):
         shares = (1.0, 0.25, 0.24, 0.125, 0.01)
-        assert [kind().within(share).bits for share in shares] == ["4", "4", "3", "2", "2"]
-    assert ThinK().within(0.75).keep == 0.5 and ThinK().within(0.1).keep == 1 / 128
+        assert [kind().with_share(share).bits for share in shares] == ["4", "4", "3", "2", "2"]
+    assert ThinK().with_share(0.75).keep == 0.5 and ThinK().with_share(0.1).keep == 1 / 128

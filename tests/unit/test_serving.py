@@ -1,4 +1,4 @@
-"""Continuous batching: whoever is beside you, you get the answer you get alone."""
+"""Continuous batching: an answer does not depend on the others in the batch."""
 
 import random
 import threading
@@ -74,7 +74,7 @@ def ids(events: Sequence[Event]) -> dict[str, list[int]]:
 
 
 def at_once(engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]]) -> list[Any]:
-    """Everybody's tokens, all asked at the same time."""
+    """The tokens of all, asked at the same time."""
     found: list[Any] = [None] * len(work)
 
     def one(number: int) -> None:
@@ -266,7 +266,7 @@ def test_memory_that_runs_out_sheds_the_latest_and_it_comes_again(
 
 @pytest.mark.usefixtures("endless")
 def test_rows_leave_within_a_token_of_stop_and_of_a_closed_connection(picture: Picture) -> None:
-    """Nobody has to ask for that: the next step of anybody throws them out."""
+    """It needs no request: the next step of any row removes them."""
     engine = Engine(tiny_qwen())
     stop = threading.Event()
     stays = engine.compare(asked(picture, 1, 60), {"x": KINDS["rotated"]})

@@ -31,9 +31,9 @@ MIXED = [
     Settings.of(bits=1.5),
     Settings.of(keep_channels=0.25, widths="adaptive"),
 ]
-# Sizes are 4, 16, 32 and 64 places; pictures of 20 to 60 tokens and two lengths of text.
+# Sizes are 4, 16, 32 and 64 rows; pictures of 20 to 60 tokens and two lengths of text.
 MOST = {"one setting": 5, "bits": 5, "mixed": 10}
-EXPECTED = {"one setting": 3, "bits": 3, "mixed": 10}  # where places are made for a dozen at once
+EXPECTED = {"one setting": 3, "bits": 3, "mixed": 10}  # capacity is made for a dozen at once
 
 
 class Passes:
@@ -122,7 +122,7 @@ def test_captures_are_few_and_serve_everybody(
 def test_places_for_those_who_are_expected_cost_nobody_his_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Many are on their way: places for all at once, 64 at most, or where memory is missing for who
+    """Many are admitted: capacity for all at once, 64 at most, or where memory is missing for who
     is here, who says the same."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     vlm, fit = tiny_qwen(), RowGroup.fit
@@ -178,7 +178,7 @@ def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.Monke
         for _ in range(4):
             scheduler.next(seats[0])
             patience.append(scheduler._patience())
-    assert passes.count == 2 * scheduler.captures == 4  # four places, then more
+    assert passes.count == 2 * scheduler.captures == 4  # four rows, then more
     assert max(patience[:4]) > 2.0 and max(patience[4:]) == pytest.approx(0.03)
     scheduler.leave(seats)
 
@@ -188,7 +188,7 @@ def test_beside_the_graph_a_step_is_a_few_operations(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows: tokens and positions go over in one transfer and come back in another; and
-    the next step is under way before the last one's tokens are told."""
+    the next step runs before the last one's tokens are delivered."""
     monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
     monkeypatch.setattr("rotatek.cache.step_graph.capture", Idle)
     monkeypatch.setattr("rotatek.cache.step_graph.capturable", lambda _: True)

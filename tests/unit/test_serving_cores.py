@@ -1,4 +1,4 @@
-"""Prompts beside each other on a processor: shares of its cores, and nobody's answer changes."""
+"""Parallel prompts on a processor: shares of its cores, and no answer changes."""
 
 import os
 import sys

@@ -35,7 +35,7 @@ PROMPTS = 5
 def test_a_token_waits_for_one_piece_of_a_prompt_at_most(
     picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two steps: a prefill's patience and the layer that it ends in, whoever queues."""
+    """Between two steps: a prefill's patience and the layer that it ends in, for any queue."""
     engine, now, steps = Engine(tiny_qwen()), [0.0], list[float]()
     layers, over = decoder_layers(engine.vlm.model), threading.Event()
     clocks = SimpleNamespace(perf_counter=lambda: now[0])
@@ -155,7 +155,7 @@ def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
 def test_a_prefill_waits_for_the_device_once(
     columns: int, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many layers; several caches are told apart by marks, and one by itself needs none."""
+    """However many layers; several caches are timed by marks, and a single one needs none."""
     vlm, waits, watches = tiny_qwen(), list[str](), list[str]()
     monkeypatch.setattr("rotatek.engine.decode.synchronise", lambda _: waits.append("prefill"))
     monkeypatch.setattr(device_timing, "synchronise", lambda _: waits.append("layer"))

@@ -34,7 +34,7 @@ def vlm() -> VisionLanguageModel:
 
 @torch.inference_mode()
 def step(vlm: VisionLanguageModel, batch: RunningBatch, rows: dict[int, Alone]) -> None:
-    """One token for everybody in the batch and alone: the same one."""
+    """One token for each row in the batch and alone: the same one."""
     here = [None if number is None else rows[number] for number in batch.order]
     zero = torch.zeros(1, dtype=torch.long)
     token = torch.cat([zero if one is None else one.token for one in here])

@@ -48,7 +48,7 @@ def test_it_is_off_by_default_and_then_changes_nothing() -> None:
     assert Settings.of(channels="full").is_baseline
     assert not Settings.of(channels="full", text_dtype="int8").is_baseline
     assert Settings.of(**OPTIONS).channels.recent_text == 16
-    assert "8-bit text" in Settings.of(bits=0.75, **OPTIONS).channels.beyond
+    assert "8-bit text" in Settings.of(bits=0.75, **OPTIONS).channels.extensions
     for wrong in ({"text_dtype": "int3"}, {"text_window": 4}):
         with pytest.raises(SettingError):
             Settings.of(**wrong)
@@ -165,7 +165,7 @@ def test_rows_of_a_batch_answer_as_alone_and_come_back(
     said: dict[int, list[int]] = {n: [] for n in numbers}
     place = dict(zip(numbers, positions.tolist(), strict=True))
     for step in range(NEW):
-        if step == 10:  # one leaves, and what is left goes on in other places
+        if step == 10:  # one leaves, and the others continue at other indices
             batch.leave([numbers[1]], {numbers[1]: caches[1]})
             part = said.pop(numbers[1])
             assert part == alone[1][:10]

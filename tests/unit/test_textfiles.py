@@ -238,7 +238,7 @@ def test_an_answer_that_stdout_does_not_take_is_on_stderr(
         say("the answer")
     assert capsys.readouterr().err == "the answer\n"
     monkeypatch.setattr("sys.stdout", _Stdout("utf-8", BrokenPipeError))
-    with pytest.raises(BrokenPipeError):  # nobody listens: then it ends without a word
+    with pytest.raises(BrokenPipeError):  # the pipe is closed: it ends silently
         say("the answer")
     assert capsys.readouterr().err == ""
 

@@ -28,9 +28,7 @@ def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, Rota
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
     embedded = engine.vlm.embed(prompt, settings.pruning)
     recorder = TraceRecorder(16)
-    cache = RotateKCache(
-        engine.vlm.model, embedded.inputs(), settings, recorder=recorder, metrics=engine.vlm.metrics
-    )
+    cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
     rows = cache.plan.kept_rows

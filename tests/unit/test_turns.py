@@ -177,7 +177,7 @@ def test_what_is_stored_expands_to_what_attention_reads(extra: dict) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes_without_an_adapter(name: str) -> None:
-    """Two turns with a picture each; positions count tokens, which both arms are told."""
+    """Two turns with a picture each; positions count tokens, which both arms use."""
     torch.manual_seed(0)
     model, tokens, pixels = CLASSES[name]()
     scramble(model, 0)

@@ -1,4 +1,4 @@
-"""Figures: that they say what the data says, stay small, and can be told apart by everyone."""
+"""Figures: they match the data, stay small, and have colours that everyone can distinguish."""
 
 import base64
 import io

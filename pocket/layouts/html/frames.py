@@ -1,4 +1,5 @@
-"""Frames: what stands around a page on a screen - a window, a browser, a site's menus, a telephone.
+"""Frames: the surroundings of a page on a screen - a window, a browser, a site's menus, a
+telephone.
 
 A screenshot seldom shows a document alone. What a frame says may be asked for, too; questions about
 the page that the frame makes unclear are left out.
@@ -63,7 +64,7 @@ class Frame:
 
 
 def is_framed(seed: int, template: str) -> bool:
-    """Whether the page of `seed` stands in a frame: not one that has a site's menu itself."""
+    """Whether the page of `seed` gets a frame: not one that has a site's menu itself."""
     return template != "site" and random.Random(f"frame/{seed}").random() < SHARE
 
 
@@ -148,7 +149,7 @@ def _ask(rng: random.Random, kind: str, answer: str, *ways: str) -> Question:
 
 
 def _menu(rng: random.Random, entries: list[str], where: str) -> tuple[str, list[Question]]:
-    """The entry that is marked, and questions about a menu that stands `where`."""
+    """The entry that is marked, and questions about a menu at `where`."""
     marked, place = rng.choice(entries), rng.randrange(len(entries) - 1)
     before, after = entries[place : place + 2]
     return marked, [

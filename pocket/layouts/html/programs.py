@@ -236,7 +236,7 @@ def results(rng: random.Random, style: PageStyle, size: float) -> Made:
 
 
 def site(rng: random.Random, style: PageStyle, size: float) -> Made:
-    """An article with what stands around it: a menu, a logo, a picture, links below."""
+    """An article with its surroundings: a menu, a logo, a picture, links below."""
     menu = words.unique(rng, lambda r: words.some(r, 1, 1), rng.randint(2, 5))
     title, brand = words.title(rng, style.lang), words.company(rng)
     left = int(min(style.budget - 60, size * style.room * style.width / style.size * 0.6))

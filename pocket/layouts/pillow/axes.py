@@ -1,4 +1,4 @@
-"""What drawn charts share: the plot area, titles, legends and grounds."""
+"""Shared by drawn charts: the plot area, titles, legends and grounds."""
 
 import random
 from dataclasses import dataclass, replace

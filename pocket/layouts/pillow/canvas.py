@@ -1,4 +1,4 @@
-"""A Pillow image that knows where each glyph on it stands, and text that wraps."""
+"""A Pillow image that records the position of each glyph, and text that wraps."""
 
 from collections.abc import Sequence
 

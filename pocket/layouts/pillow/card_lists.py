@@ -26,12 +26,12 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
 
 @dataclass(frozen=True)
 class Card:
-    """How each card of a grid is set."""
+    """The style of each card of a grid."""
 
     name: Face
     body: Face
     big: Face
-    lead: bool  # the first figure stands in large type
+    lead: bool  # the first figure is in large type
     top: bool  # ... and above the name
     mini: bool  # labels above figures, side by side
     picture: float
@@ -202,7 +202,7 @@ def strips(
     t, m, s = style.theme, style.margin, style.size
     name, body = style.family.bold(s), style.family.regular(max(10, s * 0.9))
     made, left = make(rng, 24, 2), m + 6.0
-    under = rng.random() < 0.5 and len(made.fields) > 1  # the second figure stands below the name
+    under = rng.random() < 0.5 and len(made.fields) > 1  # the second figure is below the name
     tall = name.line + body.line * under + s * rng.uniform(0.5, 1.4)
     face, mark = rng.random() < 0.35, tall * 0.7
     left += mark + 8 if face else 0

@@ -1,4 +1,4 @@
-"""Business cards and badges: who somebody is, mostly without keys before the values."""
+"""Business cards and badges: a person's data, mostly without keys before the values."""
 
 import random
 from typing import Final

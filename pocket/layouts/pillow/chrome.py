@@ -1,4 +1,4 @@
-"""What surrounds a program's page: a bar, a menu at the side, tabs; one entry is selected."""
+"""The surroundings of a program's page: a bar, a menu at the side, tabs; one entry is selected."""
 
 import random
 from dataclasses import dataclass, field

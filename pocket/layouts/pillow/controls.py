@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from pocket.content import formats, lexicon, program_output, words
 from pocket.content.colours import hsv, ink_on
-from pocket.document import Document, Question
+from pocket.document import Document
 from pocket.layouts.fonts import Face
 from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.style import PageStyle
 from pocket.questions.panels import put
-from pocket.questions.templates import ask, careless
+from pocket.questions.templates import ask, pose
 
 LABELS = (
     "Name|URL|Host|Port|Level|Timeout|User|Password|Email|Language|Time zone|Theme|Font size|"
@@ -29,9 +29,6 @@ SWITCHES = (
     "Remember me|Public profile|Two-factor login|Use proxy|Debug mode|Sync|Autoplay|Wrap lines|"
     "Backups"
 ).split("|")
-PLACEHOLDERS = (
-    "Search...|Filter|Type to search|Enter a value|optional|Any word|Add a note|Find".split("|")
-)
 BUTTONS = "Save|Apply|Cancel|Save and close|Add new|Export|Create|Next|Back|Sign in|OK".split("|")
 
 
@@ -48,10 +45,6 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
         chrome.tabs(rng, screen)
     _sections(rng, screen)
     return screen.canvas.document(screen.questions)
-
-
-def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
-    screen.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
 
 
 def _value(rng: random.Random) -> str:
@@ -200,12 +193,12 @@ def _ask(
     rng: random.Random, screen: Screen, fields: list[tuple[str, str]], on: list[tuple[str, bool]]
 ) -> None:
     for name, value in rng.sample(fields, min(5, len(fields))):
-        _say(rng, screen, "field", value, f"What is {name} set to?", f"What is the {name}?",
+        pose(rng, screen, "field", value, f"What is {name} set to?", f"What is the {name}?",
         f"{name}?",
              f"What does the field {name} contain?", f"value of {name}",
              f"Which {name.lower()} is set?")  # fmt: skip
         if [v for _, v in fields].count(value) == 1 and rng.random() < 0.3:
-            _say(
+            pose(
                 rng,
                 screen,
                 "reverse",
@@ -214,13 +207,13 @@ def _ask(
                 f"What is set to {value}?",
             )
     for name, state in rng.sample(on, min(5, len(on))):
-        _say(rng, screen, "yes_no", "yes" if state else "no", f"Is {name} turned on?",
+        pose(rng, screen, "yes_no", "yes" if state else "no", f"Is {name} turned on?",
         f"Is {name} on?",
              f"Is {name} enabled?", f"{name} on or off - is it on?",
              f"is {name} switched on")  # fmt: skip
     if len(on) > 1:
         lit = [n for n, s in on if s]
-        _say(
+        pose(
             rng,
             screen,
             "count",
@@ -229,7 +222,7 @@ def _ask(
             "How many options are turned on?",
         )
         if len(lit) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "find",
@@ -240,10 +233,10 @@ def _ask(
             )
         dark = [n for n, s in on if not s]
         if len(dark) == 1:
-            _say(
+            pose(
                 rng, screen, "find", dark[0], "Which option is off?", "Which setting is turned off?"
             )
-        _say(
+        pose(
             rng,
             screen,
             "list",

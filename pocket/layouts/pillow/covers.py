@@ -88,7 +88,7 @@ def poster(scene: Scene) -> None:
 
 
 def _shapes(scene: Scene) -> None:
-    """What covers are decorated with: discs, bars, triangles of a few colours."""
+    """Decorations of covers: discs, bars, triangles of a few colours."""
     rng, pen, w, h = scene.rng, scene.canvas.draw, scene.style.width, scene.style.height
     tones = [hsv(rng.random(), rng.uniform(0.2, 0.9), rng.uniform(0.3, 0.95)) for _ in range(3)]
     for _ in range(rng.choice((0, 0, 2, 5, 9))):

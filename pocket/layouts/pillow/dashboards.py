@@ -44,7 +44,7 @@ def _both(rng: random.Random, screen: Screen) -> None:
 
 
 def _cells(rng: random.Random, screen: Screen, least: float, high: float) -> list[Box]:
-    """Places for cards of at least `least` pixels in width and about `high` in height."""
+    """Boxes for cards of at least `least` pixels in width and about `high` in height."""
     gap = rng.uniform(0.4, 1.2) * screen.style.size
     columns = max(1, min(rng.randint(1, 5), int(screen.wide / (least + gap))))
     wide = (screen.wide - gap * (columns - 1)) / columns
@@ -158,7 +158,7 @@ def _extras(rng: random.Random, screen: Screen, at: Box, how: tuple) -> None:
 
 
 def _parts(rng: random.Random, screen: Screen, at: Box, how: tuple) -> None:
-    """What a count is made of: smaller figures with a word each, at the card's right."""
+    """The parts of a count: smaller figures with a word each, at the card's right."""
     figure, small, _ = how
     x, y, w, h = at
     n = min(4, int(h / small.line) - 1)
@@ -190,7 +190,7 @@ def _curve(rng: random.Random, screen: Screen, at: Box, ink: Colour) -> None:
 
 
 def _chart(rng: random.Random, screen: Screen) -> None:
-    """A panel with a title and a chart nobody asks the values of."""
+    """A panel with a title and a chart without questions."""
     face = screen.body(1.0, bold=True)
     x, y, right, foot = screen.box
     if foot - y < face.line * 4:

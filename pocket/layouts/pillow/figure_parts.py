@@ -1,4 +1,4 @@
-"""What figures of reports share: heads, axis titles, ticks, a legend under a heading."""
+"""Shared by figures of reports: heads, axis titles, ticks, a legend under a heading."""
 
 import random
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pocket.document import Question
 from pocket.layouts.fonts import Face
 from pocket.layouts.pillow.canvas import Canvas, wrap
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import careless
+from pocket.questions.templates import Asking
 
 UNITS: Final = (
     "V mA kg g km m s ms h °C K % Hz GHz MB GB kW USD € mm nm Pa bar dB ppm years days mol "
@@ -27,7 +27,7 @@ LEGENDS: Final = (
 
 
 @dataclass
-class Plot:
+class Plot(Asking):
     """A figure in the making: the plot's box, its faces, what may be asked."""
 
     rng: random.Random
@@ -39,11 +39,6 @@ class Plot:
     tick: Face
     label: Face
     questions: list[Question] = field(default_factory=list)
-
-    def ask(self, kind: str, answer: str, *forms: str) -> None:
-        """Add a question in one of `forms`."""
-        text = careless(self.rng, self.rng.choice(forms))
-        self.questions.append(Question(kind, text, answer))
 
     def shrink(self, left: float = 0, top: float = 0, right: float = 0, low: float = 0) -> None:
         """Take room from the sides of the box."""

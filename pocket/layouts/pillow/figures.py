@@ -44,7 +44,7 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
 
 
 def _curves(plot: Plot) -> bool:
-    """Smooth lines, told apart by colour."""
+    """Smooth lines of different colours."""
     rng, canvas = plot.rng, plot.canvas
     put_axis_titles(plot)
     put_frame(plot, scale(rng), scale(rng))

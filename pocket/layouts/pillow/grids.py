@@ -18,7 +18,7 @@ FRAMES: Final = ("none", "none", "none", "rows", "columns", "boxes", "panels", "
 
 @dataclass(frozen=True)
 class CellStyle:
-    """How every cell of one document is set."""
+    """The style of every cell of one document."""
 
     key: Face
     value: Face

@@ -5,21 +5,16 @@ from typing import Final
 
 from pocket.content import formats, lexicon, panels, words
 from pocket.content.colours import hsv
-from pocket.document import Question
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.pillow.controls import tick
 from pocket.questions.panels import of_figure, put
-from pocket.questions.templates import careless
+from pocket.questions.templates import pose
 
 SHIFTS: Final = ("E", "L", "N", "F", "8-16", "14-22", "off")
 
 
-def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
-    screen.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
-
-
 def days(rng: random.Random, screen: Screen) -> None:
-    """Who or what by days of a week: ticks, shifts or figures, empty where there is nothing."""
+    """People or things by days of a week: ticks, shifts or figures, some of them empty."""
     face, small = screen.body(0.95), screen.body(0.75)
     x, y, right, foot = screen.box
     n, first = rng.randint(3, 6), rng.randrange(7)
@@ -44,21 +39,21 @@ def days(rng: random.Random, screen: Screen) -> None:
         shown.append(name)
         y += pitch
         screen.canvas.line([(x, y), (right, y)], screen.rule)
-    _say(rng, screen, "count", str(len(shown)), f"How many {noun} are there?", f"number of {noun}?")
-    _say(rng, screen, "count", str(n), "How many days are shown?", "number of days?")
+    pose(rng, screen, "count", str(len(shown)), f"How many {noun} are there?", f"number of {noun}?")
+    pose(rng, screen, "count", str(n), "How many days are shown?", "number of days?")
 
 
 def _mark_day(
     rng: random.Random, screen: Screen, at: tuple[float, float], sort: str, about: tuple[str, str]
 ) -> None:
-    """What stands in one field of the week, and at times a question about it."""
+    """The content of one field of the week, and at times a question about it."""
     (x, y), (name, day), small = at, about, screen.body(0.8)
     if sort == "ticks":
         done, side = rng.random() < 0.5, small.ascent * 0.9
         if done:
             tick(screen, (x - side / 2, y - side / 2, side), screen.accent)
         if rng.random() < 0.3:
-            _say(rng, screen, "yes_no", "yes" if done else "no", f"Is {name} ticked on {day}?",
+            pose(rng, screen, "yes_no", "yes" if done else "no", f"Is {name} ticked on {day}?",
                  f"{day}, {name}: ticked?", f"Is there a tick for {name} on {day}?")  # fmt: skip
         return
     if rng.random() < 0.15:
@@ -68,7 +63,7 @@ def _mark_day(
         return
     screen.text(x, y - small.line / 2, value, small, screen.ink, "centre")
     if rng.random() < 0.3:
-        _say(rng, screen, "cell", value, f"What stands for {name} on {day}?", f"{name}, {day}?",
+        pose(rng, screen, "cell", value, f"What stands for {name} on {day}?", f"{name}, {day}?",
              f"{day}: what does {name} have?")  # fmt: skip
 
 
@@ -159,7 +154,7 @@ def hours(rng: random.Random, screen: Screen) -> None:
             middle, y + high - face.line - 4, f"{degrees}{unit}", face, screen.ink, "centre"
         )
         if times.count(hour) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "cell",
@@ -171,7 +166,7 @@ def hours(rng: random.Random, screen: Screen) -> None:
             )
     if len(set(times)) == n:
         if warm.count(max(warm)) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "highest",
@@ -180,7 +175,7 @@ def hours(rng: random.Random, screen: Screen) -> None:
                 "Which is the warmest time?",
             )
         if warm.count(min(warm)) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "lowest",

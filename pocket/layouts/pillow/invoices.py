@@ -225,7 +225,7 @@ def _questions(
 
 
 def _about_all(rng: random.Random, items: list[Item]) -> list[Question]:
-    """How many items there are, which, the largest and the smallest amount, all as rows."""
+    """The number of items, their names, the largest and the smallest amount, all as rows."""
     called = rng.choice(("items", "lines", "positions"))
     out = [ask(rng, "count", str(len(items)), n=called)]
     out.append(yes_no(rng, "present", True, f=rng.choice(items)[0]))

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from pocket.content import formats, lexicon, words
 from pocket.content.colours import hsv
-from pocket.document import Document, Question
+from pocket.document import Document
 from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.canvas import wrap
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ask, careless
+from pocket.questions.templates import ask, pose
 
 STAGES = (
     "To do|Next|In progress|Doing|Review|Inbox|Assigned|Testing|Blocked|Done|Later|"
@@ -35,10 +35,6 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
         chrome.tabs(rng, screen)
     rng.choice((_board, _feed, _feed))(rng, screen)
     return screen.canvas.document(screen.questions)
-
-
-def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
-    screen.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
 
 
 def _task(rng: random.Random) -> str:
@@ -118,8 +114,8 @@ def _board(rng: random.Random, screen: Screen) -> None:
         screen.text(x + 2, y + 2, title, head, screen.ink)
         text.append("\n".join([f"## {title}", *(f"- {label} {name}" for label, name, _ in cards)]))
         _about_column(rng, screen, stage, cards)
-    _say(rng, screen, "count", str(columns), "How many columns are there?", "number of columns?")
-    _say(rng, screen, "list", ", ".join(stages), "Which columns are there?", "List the columns.")
+    pose(rng, screen, "count", str(columns), "How many columns are there?", "number of columns?")
+    pose(rng, screen, "list", ", ".join(stages), "Which columns are there?", "List the columns.")
     whole = "\n".join(text)
     if len(whole.encode()) < style.budget:
         screen.questions.append(ask(rng, "page", whole, kind="transcribe"))
@@ -128,18 +124,18 @@ def _board(rng: random.Random, screen: Screen) -> None:
 def _about_column(
     rng: random.Random, screen: Screen, stage: str, cards: list[tuple[str, str, list[str]]]
 ) -> None:
-    _say(rng, screen, "count", str(len(cards)), f"How many tasks are under {stage}?",
+    pose(rng, screen, "count", str(len(cards)), f"How many tasks are under {stage}?",
          f"How many cards are in {stage}?", f"{stage}: how many?",
          f"number of tasks in {stage}")  # fmt: skip
     for label, name, tags in rng.sample(cards, min(3, len(cards))):
         ask_for = rng.choice((label, name))
-        _say(rng, screen, "find", stage, f"Where on the board is {ask_for}?",
+        pose(rng, screen, "find", stage, f"Where on the board is {ask_for}?",
         f"In which column is {ask_for}?",
              f"What is the stage of {ask_for}?", f"task {ask_for} is in which column")  # fmt: skip
-        _say(rng, screen, "cell", name, f"What does card {label} say?",
+        pose(rng, screen, "cell", name, f"What does card {label} say?",
         f"What is task {label} about?",
              f"title of task {label}?", f"What does {label} say?")  # fmt: skip
-        _say(
+        pose(
             rng,
             screen,
             "reverse",
@@ -148,7 +144,7 @@ def _about_column(
             f"What is the number of {name}?",
         )
         if len(tags) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "cell",
@@ -169,7 +165,7 @@ def _feed(rng: random.Random, screen: Screen) -> None:
         label = rng.choice(("Inbox", "Results", "Entries", "Posts", "All", "New"))
         head = screen.body(1.5, bold=True)
         screen.text(x, y, f"{label} ({n})", head, screen.ink)
-        _say(rng, screen, "value", n, f"Which count does {label} show?",
+        pose(rng, screen, "value", n, f"Which count does {label} show?",
         f"What number is beside {label}?",
              f"{label.lower()} count?", f"How many are {label.lower()}?")  # fmt: skip
         y += head.line * 1.4
@@ -220,10 +216,10 @@ def _about_feed(
     rng: random.Random, screen: Screen, rows: list[tuple[str, str, str]], chosen: int
 ) -> None:
     for title, source, age in rng.sample(rows, min(4, len(rows))):
-        _say(rng, screen, "cell", source, f"Which site has {title}?",
+        pose(rng, screen, "cell", source, f"Which site has {title}?",
         f"Where is {title} from?",
              f"source of {title}?", f"Which website published {title}?")  # fmt: skip
-        _say(
+        pose(
             rng,
             screen,
             "cell",
@@ -233,7 +229,7 @@ def _about_feed(
             f"age of {title}",
         )
         if [r[1] for r in rows].count(source) == 1:
-            _say(
+            pose(
                 rng,
                 screen,
                 "reverse",
@@ -242,7 +238,7 @@ def _about_feed(
                 f"What is the title from {source}?",
             )
     if rows:
-        _say(
+        pose(
             rng,
             screen,
             "nth",
@@ -251,7 +247,7 @@ def _about_feed(
             "title of the first entry?",
             "Which entry is at the top?",
         )
-        _say(
+        pose(
             rng,
             screen,
             "nth",
@@ -259,7 +255,7 @@ def _about_feed(
             "What is the last entry?",
             "Which entry is at the bottom?",
         )
-        _say(
+        pose(
             rng,
             screen,
             "count",
@@ -267,7 +263,7 @@ def _about_feed(
             "How many entries are listed?",
             "How many titles are there?",
         )
-        _say(
+        pose(
             rng,
             screen,
             "list",
@@ -276,7 +272,7 @@ def _about_feed(
             "Which entries are there?",
         )
         if 0 <= chosen < len(rows):
-            _say(
+            pose(
                 rng,
                 screen,
                 "find",
@@ -288,7 +284,7 @@ def _about_feed(
         screen.questions.append(chrome.missing_label(rng, screen))
     if len(rows) > 1:
         i = rng.randrange(len(rows) - 1)
-        _say(
+        pose(
             rng,
             screen,
             "find",

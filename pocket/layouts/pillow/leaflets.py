@@ -1,4 +1,4 @@
-"""What people photograph and ask about freely: cards, notices, screens, letters, chats, lists.
+"""Everyday photographs: cards, notices, screens, letters, chats, lists.
 
 The content is a plan of `questions.topics`; its questions seldom repeat what is printed beside the
 answer.
@@ -20,7 +20,7 @@ from pocket.questions.topics import Fact, Plan, plan
 
 TRIES: Final = 5
 TIERED: Final = 0.5  # share of the lines that are set in tiers, as posters and screens are
-FILLERS: Final = 0.4  # share of pages of prose with sentences that nobody asks about
+FILLERS: Final = 0.4  # share of pages of prose with sentences without questions
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _tiers(sheet: Sheet, made: Plan) -> None:
 
 
 def _pairs(sheet: Sheet, made: Plan) -> None:
-    """Labels beside, above or far left of their values; what has none stands alone."""
+    """Labels beside, above or far left of their values; some values have none."""
     rng, style = sheet.rng, sheet.style
     t, m = style.theme, style.margin
     _head(sheet, made)

@@ -24,7 +24,7 @@ class Stops:
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
-    """A table of text alone: its columns show by their places, at times by their inks."""
+    """A table of text alone: columns differ by position, at times by ink."""
     canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
     pitch = style.family.regular(style.size).line * rng.uniform(1.05, 2.0)

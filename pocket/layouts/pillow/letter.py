@@ -10,13 +10,13 @@ from pocket.document import Question
 from pocket.layouts.fonts import Face
 from pocket.layouts.pillow.canvas import Canvas
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import careless
+from pocket.questions.templates import Asking
 
 INK: Final = (0, 0, 0)
 
 
 @dataclass
-class Letter:
+class Letter(Asking):
     """A sheet in the making: how it is set, what is taken of it, what may be asked."""
 
     rng: random.Random
@@ -31,11 +31,6 @@ class Letter:
     left: float
     right: float
     questions: list[Question] = field(default_factory=list)
-
-    def ask(self, kind: str, answer: str, *forms: str) -> None:
-        """Add a question in one of `forms`."""
-        text = careless(self.rng, self.rng.choice(forms))
-        self.questions.append(Question(kind, text, answer))
 
     def face(self, share: float = 1.0, heavy: bool = False, tall: float = 1.0) -> Face:
         """The face of a line `share` times as large as the text."""

@@ -69,7 +69,7 @@ def goods(letter: Letter) -> None:
 
 
 def _summed(letter: Letter, y: float, text: str, faces: tuple[Face, Face]) -> None:
-    """What is to be paid, large below a small label, in a box at the left or the right."""
+    """The amount to pay, large below a small label, in a box at the left or the right."""
     rng, label, (small, big) = letter.rng, letter.rng.choice(SUMS), faces
     wide = max(small.width(label), big.width(text)) + letter.face().size * rng.uniform(1, 6)
     left = rng.choice((letter.left, letter.right - wide))

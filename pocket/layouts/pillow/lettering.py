@@ -9,7 +9,7 @@ from pocket.document import Question
 from pocket.layouts.fonts import Face, Family, pick_family
 from pocket.layouts.pillow.canvas import Canvas
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import careless
+from pocket.questions.templates import Asking
 
 LARGE: Final = (
     "What does the large text say?", "What do the big letters say?",
@@ -20,7 +20,7 @@ LARGE: Final = (
 
 
 @dataclass
-class Scene:
+class Scene(Asking):
     """A picture in the making: ground, what is written on it, and what may be asked."""
 
     rng: random.Random
@@ -28,11 +28,6 @@ class Scene:
     style: PageStyle
     questions: list[Question] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-
-    def ask(self, kind: str, answer: str, *forms: str) -> None:
-        """Add a question in one of `forms`."""
-        text = careless(self.rng, self.rng.choice(forms))
-        self.questions.append(Question(kind, text, answer))
 
 
 def letters_for(scene: Scene) -> Family:
@@ -49,7 +44,7 @@ def fitted(family: Family, text: str, width: float, height: float, bold: bool = 
 
 
 def ink_at(scene: Scene, x: float, y: float, reach: float = 0.0) -> tuple[str, Colour]:
-    """A colour that stands out where it is written, and its name; `reach` pixels to both sides."""
+    """A colour of high contrast to its ground, and its name; `reach` pixels to both sides."""
     rng, image = scene.rng, scene.canvas.image
     w, h = image.size
     box = (

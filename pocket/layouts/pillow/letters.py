@@ -1,7 +1,7 @@
-"""Letters and forms of firms, whose name stands anywhere: at the foot, in a margin, in a stamp.
+"""Letters and forms of firms, whose name may be anywhere: at the foot, in a margin, in a stamp.
 
-A second firm or person is addressed, a third may carry the goods: who sent it is asked in many
-words, with what else stands there without a label.
+A second firm or person is addressed, a third may carry the goods. Questions ask in many words for
+the sender, and for other values without a label.
 """
 
 import random
@@ -60,7 +60,7 @@ PLACES: Final = (
 
 HEADED: Final = 0.45  # share of sheets that begin with their heading
 BOXED: Final = 0.35  # share of those whose references stand in boxes, each below a small label
-UNADDRESSED: Final = 0.3  # and of those that name nobody who gets them
+UNADDRESSED: Final = 0.3  # and of those without an addressee
 
 
 MISSING: Final = {  # and what would show that a sheet has it
@@ -128,7 +128,7 @@ def _families(style: PageStyle) -> Callable[[float, bool, float], Face]:
 
 
 def _issued(letter: Letter, place: str) -> bool:
-    """Who sent it, where this sheet has that; whether it fits."""
+    """The sender, where this sheet has it; whether it fits."""
     rng, right, left = letter.rng, letter.right, letter.left
     if place == "margin":
         return _upright(letter)
@@ -215,7 +215,7 @@ def _stamped(letter: Letter) -> bool:
 
 
 def _signed(letter: Letter, face: Face) -> bool:
-    """Below the text: a greeting, a name, and the firm it stands for."""
+    """Below the text: a greeting, a name, and its firm."""
     rng, body = letter.rng, letter.face()
     who = words.person(rng)
     lines = [rng.choice(("Yours sincerely", "Kind regards", "With best wishes")), "", who,
@@ -230,7 +230,7 @@ def _signed(letter: Letter, face: Face) -> bool:
 
 
 def _addressed(letter: Letter) -> None:
-    """Who gets it: a person or another firm, with a street and a town, without a label mostly."""
+    """The addressee: a person or another firm, with a street and a town, mostly without a label."""
     rng, face = letter.rng, letter.face()
     name = words.person(rng) if rng.random() < 0.5 else words.company(rng)
     lines = [name, words.address(rng).split(",")[0],
@@ -251,7 +251,7 @@ def _addressed(letter: Letter) -> None:
 
 
 def _headed(letter: Letter) -> None:
-    """What kind of document it is; who sent it is not to be taken for that."""
+    """The kind of document; it must differ from the sender."""
     rng = letter.rng
     kinds = (
         lambda: rng.choice(HEADINGS),
@@ -343,7 +343,7 @@ def _told(letter: Letter) -> None:
 
 
 def _missing(letter: Letter) -> None:
-    """What the sheet does not have, and nobody could take anything else for."""
+    """A thing that the sheet does not have, and that nothing on it resembles."""
     whole = "\n".join(letter.canvas.content).lower()
     asked = " ".join(q.text.lower() for q in letter.questions)
     for what, signs in MISSING.items():

@@ -50,7 +50,7 @@ class Plate:
 
 
 def label(rng: random.Random) -> str:
-    """What a value is called: everyday words, or any words."""
+    """The label of a value: everyday words, or any words."""
     r = rng.random()
     if r < 0.45:
         return f"{rng.choice(FRONTS)} {rng.choice(HEADS)}"

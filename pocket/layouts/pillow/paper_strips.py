@@ -94,7 +94,7 @@ def printer_and_type(rng: random.Random, split: str) -> tuple[str, Type]:
 def _place(
     rng: random.Random, style: PageStyle
 ) -> tuple[tuple[int, int, int, int], tuple[float, float, float, float]]:
-    """Where the paper lies in the picture, and the part of it that may be printed."""
+    """The paper's position in the picture, and its printable part."""
     w, h = style.width, style.height
     if rng.random() < 0.12 and min(w, h) > 600:  # a small slip on a scanner's whole glass
         across = rng.uniform(0.4, 0.62) * w

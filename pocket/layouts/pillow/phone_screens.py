@@ -6,13 +6,13 @@ from typing import Final
 
 from pocket.content import formats, lexicon, panels, words
 from pocket.content.colours import hsv, ink_on
-from pocket.document import Document, Question
+from pocket.document import Document
 from pocket.layouts.backdrops import backdrop
 from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.chrome import Screen, fitting
 from pocket.layouts.pillow.handset_grids import days, hours, tiles
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ask, careless
+from pocket.questions.templates import ask, pose
 
 TOURS: Final = "tour lesson meeting shift game delivery flight swim visit call climb race".split()
 PACKS: Final = ("{a} x {b} ml", "{b} g", "box of {a}", "{a} pcs", "roll, {a} m", "{b} ml")
@@ -34,10 +34,6 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     return screen.canvas.document(screen.questions)
 
 
-def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
-    screen.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
-
-
 def _advertised(rng: random.Random, screen: Screen) -> None:
     """A headline above a smaller screen on a coloured ground."""
     canvas, style = screen.canvas, screen.style
@@ -51,7 +47,7 @@ def _advertised(rng: random.Random, screen: Screen) -> None:
     y = style.height * 0.04
     if face.width(text) < style.width * 0.9:
         canvas.text(style.width * 0.06, y, text, face, ink_on(tone))
-        _say(
+        pose(
             rng,
             screen,
             "title",
@@ -64,7 +60,7 @@ def _advertised(rng: random.Random, screen: Screen) -> None:
         small, line = screen.body(1.0), words.some(rng, 3, 6).capitalize()
         if small.width(line) < style.width * 0.9:
             canvas.text(style.width * 0.06, y, line, small, ink_on(tone))
-            _say(
+            pose(
                 rng,
                 screen,
                 "find",
@@ -89,10 +85,10 @@ def _status(rng: random.Random, screen: Screen) -> None:
     x = style.width - style.margin
     if rng.random() < 0.5:
         screen.text(x, 3, share, face, screen.ink, "right")
-        _say(rng, screen, "field", share, "How full is the battery?", "battery?")
+        pose(rng, screen, "field", share, "How full is the battery?", "battery?")
     else:
         screen.canvas.box(x - 18, 5, x, 5 + face.ascent * 0.7, fill=screen.ink)
-    _say(
+    pose(
         rng, screen, "field", clock, "What time does the phone show?", "What time is it?", "clock?"
     )
     left, _, right, foot = screen.box
@@ -116,7 +112,7 @@ def _title(rng: random.Random, screen: Screen) -> None:
         x += side * 2
     if x + face.width(text) < right - side * 3:
         screen.text(x, y + (high - face.line) / 2, text, face, ink)
-        _say(
+        pose(
             rng,
             screen,
             "title",
@@ -245,18 +241,18 @@ def _about_list(
         value = figure
         if called[1] == "left":
             bare = figure.split()[0]
-            _say(rng, screen, "cell", bare, f"How many {name} are left?", f"{name}: how many left?",
+            pose(rng, screen, "cell", bare, f"How many {name} are left?", f"{name}: how many left?",
                  f"stock of {name.lower()}")  # fmt: skip
-            _say(rng, screen, "cell", second, f"In which pack is {name}?", f"pack of {name}?",
+            pose(rng, screen, "cell", second, f"In which pack is {name}?", f"pack of {name}?",
                  f"What size is {name}?")  # fmt: skip
         elif below:
             far, long = second.split(", ")
-            _say(rng, screen, "cell", far, f"How far for {name}?", f"{name}: how far?")
-            _say(rng, screen, "cell", long, f"How long did {name} take?", f"{name}: how long?")
-            _say(rng, screen, "cell", figure, f"Which day was {name}?", f"day of {name}")
-            _say(rng, screen, "cell", below, f"When did {name} begin?", f"{name}: what time?")
+            pose(rng, screen, "cell", far, f"How far for {name}?", f"{name}: how far?")
+            pose(rng, screen, "cell", long, f"How long did {name} take?", f"{name}: how long?")
+            pose(rng, screen, "cell", figure, f"Which day was {name}?", f"day of {name}")
+            pose(rng, screen, "cell", below, f"When did {name} begin?", f"{name}: what time?")
         else:
-            _say(
+            pose(
                 rng,
                 screen,
                 "cell",
@@ -265,7 +261,7 @@ def _about_list(
                 f"{name}: {called[1]}?",
                 f"{called[1]} for {name}",
             )
-            _say(
+            pose(
                 rng,
                 screen,
                 "cell",
@@ -275,19 +271,19 @@ def _about_list(
                 f"{called[0]} of {name}?",
             )
             if [r[2] for r in rows].count(value) == 1:
-                _say(
+                pose(
                     rng, screen, "reverse", name, f"Which {noun} has {value}?", f"What has {value}?"
                 )
     if called[1] == "left" and len(rows) > 2:
         order = sorted(rows, key=lambda r: int(r[2].split()[0]))
         if order[-1][2] != order[-2][2]:
-            _say(rng, screen, "highest", order[-1][0], "Of which product are most left?",
+            pose(rng, screen, "highest", order[-1][0], "Of which product are most left?",
                  "Which has the most left?")  # fmt: skip
         if order[0][2] != order[1][2]:
-            _say(rng, screen, "lowest", order[0][0], "Of which product are fewest left?",
+            pose(rng, screen, "lowest", order[0][0], "Of which product are fewest left?",
                  "Which has the fewest left?")  # fmt: skip
     if rows:
-        _say(
+        pose(
             rng,
             screen,
             "count",
@@ -295,7 +291,7 @@ def _about_list(
             "How many entries are listed?",
             "How many rows are there?",
         )
-        _say(
+        pose(
             rng,
             screen,
             "nth",

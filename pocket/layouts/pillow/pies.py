@@ -58,7 +58,7 @@ def draw(rng: random.Random, style: PageStyle, make: ChartMaker = make_chart) ->
 
 @dataclass(frozen=True)
 class Pie:
-    """Where a pie stands: its centre and radius in pixels, and where its first slice begins."""
+    """A pie's geometry: its centre and radius in pixels, and the start of its first slice."""
 
     x: float
     y: float

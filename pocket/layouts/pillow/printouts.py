@@ -1,4 +1,4 @@
-"""What programs print: tables in columns of spaces, comma-separated lines, settings, JSON."""
+"""Output of programs: tables in columns of spaces, comma-separated lines, settings, JSON."""
 
 import random
 from collections.abc import Callable
@@ -335,7 +335,8 @@ def _settings(rng: random.Random, style: PageStyle, screen: Screen) -> None:
 def _about_settings(
     rng: random.Random, screen: Screen, found: list[tuple[str, str, str]], notation: str
 ) -> None:
-    """What a name is set to, in which section where it comes twice, and what has a value."""
+    """Questions for the value of a name, with its section where it comes twice, and for the name of
+    a value."""
     names, values = [k for _, k, _ in found], [v for _, _, v in found]
     text = " ".join(screen.lines)
     for head, name, value in rng.sample(found, min(6, len(found))):

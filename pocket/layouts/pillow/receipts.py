@@ -121,7 +121,7 @@ def _paper(rng: random.Random, style: PageStyle) -> tuple[Till, Face]:
 
 
 def _facts(till: Till) -> None:
-    """Where and when it was bought, of whom."""
+    """The shop, its place and the time of purchase."""
     rng = till.rng
     if rng.random() < 0.6:
         street = words.address(rng)
@@ -135,7 +135,7 @@ def _facts(till: Till) -> None:
 
 
 def _items(till: Till) -> list[Item]:
-    """What was bought, as far as it fits."""
+    """The purchased items, as far as they fit."""
     rng, body = till.rng, till.body
     tail = 5 * till.pitch + till.inset
     room = int((till.bottom - till.inset // 2 - till.y - tail) / till.pitch)

@@ -54,7 +54,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a line goes: its rows' face, left and right, and what is drawn behind it."""
+    """The layout of a line: its rows' face, left and right, and the drawing behind it."""
 
     face: Face
     left: float
@@ -188,7 +188,7 @@ def _value(fill: Filler, template: str) -> str:
 
 
 def _sort(template: str) -> str:
-    """What a fact is an example of, if it is one generator's text: "time", "person"."""
+    """The kind of a fact, if it is one generator's text: "time", "person"."""
     found = SLOT.fullmatch(template)
     return SORTS.get(found[1], found[1]) if found else ""
 

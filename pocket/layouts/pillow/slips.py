@@ -14,7 +14,7 @@ BLACK: Final = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Type:
-    """What a printer sets its lines in.
+    """The type of a printer's lines.
 
     Attributes:
         slug: The font.

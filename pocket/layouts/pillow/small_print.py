@@ -1,7 +1,7 @@
 """Small type in columns: an index, a glossary, departures, offers, parts, results, small print.
 
-Dozens to hundreds of entries stand close together, and one of them is asked for: by its name, by
-what stands beside it, by its neighbour, or one that is not there.
+Dozens to hundreds of entries are close together, and questions ask for one of them: by its name, by
+the text beside it, by its neighbour, or one that is not there.
 """
 
 import random
@@ -231,7 +231,7 @@ def _column(page: Page, number: int, x: float, top: float) -> None:
 
 
 def _heads(page: Page, x: float, y: float) -> float:
-    """What the figures of a table are; returns where its rows begin."""
+    """The heads of a table's figures; returns the start of its rows."""
     face = page.body
     for i, (what, _, _) in enumerate(page.sort.parts):
         text = what.title() if page.look % 3 else what.upper()
@@ -241,7 +241,7 @@ def _heads(page: Page, x: float, y: float) -> float:
 
 
 def _slot(page: Page, x: float, i: int) -> float:
-    """Where figure `i` of a row begins: before the name or at the row's end."""
+    """The position of figure `i` of a row: before the name or at the row's end."""
     if page.look % 2 == 0:
         return x + _wide(page) * i
     return x + page.wide - _wide(page) * (len(page.sort.parts) - i)
@@ -405,7 +405,7 @@ def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
 
 
 def _about_neighbours(rng: random.Random, page: Page, say: Callable[..., None]) -> None:
-    """What stands above or below, at the top of a column, or in a section."""
+    """Entries above or below, at the top of a column, or in a section."""
     entries, noun = page.entries, page.sort.noun
     for k in rng.sample(range(len(entries) - 1), min(3, len(entries) - 1)):
         one, two = entries[k], entries[k + 1]

@@ -60,7 +60,7 @@ def _widths(style: PageStyle, grid: Grid, size: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a table stands and how it is set, in pixels."""
+    """A table's position and type, in pixels."""
 
     top: float
     widths: list[float]  # of its columns

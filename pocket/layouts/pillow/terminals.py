@@ -6,11 +6,11 @@ from typing import Final
 from pocket.content import lexicon, program_output, words
 from pocket.content.colours import Colour
 from pocket.content.program_output import Column
-from pocket.document import Document, Question
+from pocket.document import Document
 from pocket.layouts.pillow.printouts import Screen, choose_columns, window
 from pocket.layouts.style import PageStyle
 from pocket.questions.printouts import cell_questions, figure_questions, row_questions
-from pocket.questions.templates import ask, careless, yes_no
+from pocket.questions.templates import ask, pose, yes_no
 
 GROUPS: Final = "remote virtual internal external active idle shared nightly public rented".split()
 THINGS: Final = "disks hosts jobs services volumes queues nodes tables backups printers".split()
@@ -37,10 +37,6 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     return screen.canvas.document(out)
 
 
-def _say(rng: random.Random, screen: Screen, kind: str, answer: str, *forms: str) -> None:
-    screen.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
-
-
 def _across(screen: Screen, at: int) -> float:
     """Pixels of a column of characters."""
     return screen.x + at * screen.face.width("0")
@@ -50,7 +46,7 @@ def _widths(columns: list[Column]) -> list[int]:
     return [max(map(len, (c.head, *c.cells))) for c in columns]
 
 
-def _lay(
+def _draw_columns(
     rng: random.Random, screen: Screen, columns: list[Column], gap: int, chosen: int = -1
 ) -> list[float]:
     """Write heads and rows, `chosen` reversed; returns where each column begins, in characters."""
@@ -101,7 +97,7 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             counted = rng.choice((" ({n})", ", {n} in all", " [{n}]")).format(n=rows)
             screen.line(named + counted)
             screen.y += screen.step * 0.3
-        starts = _lay(rng, screen, columns, gap)
+        starts = _draw_columns(rng, screen, columns, gap)
         screen.x -= face.width("0") * 2
         foot = screen.y + screen.step * 0.3
         right = _across(screen, sum(_widths(columns)) + gap * (len(columns) - 1) + 4)
@@ -115,7 +111,7 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.y = foot + screen.step * rng.uniform(0.3, 0.9)
         screen.questions += cell_questions(rng, columns, key) + figure_questions(rng, columns, key)
         if headed:
-            _say(rng, screen, "count", str(rows), f"How many {sort} {noun} does it list?",
+            pose(rng, screen, "count", str(rows), f"How many {sort} {noun} does it list?",
                  f"number of {sort} {noun}", f"{sort} {noun}: how many?")  # fmt: skip
         if len(screen.questions) - start > 30:
             break
@@ -130,11 +126,11 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     columns = [Column(c.head, c.cells[:rows], c.kind, c.far) for c in columns]
     spare = (screen.wide - sum(_widths(columns))) // max(1, len(columns) - 1)
     chosen = rng.randrange(rows) if rng.random() < 0.8 else -1
-    _lay(rng, screen, columns, rng.randint(2, max(2, min(spare, 5))), chosen)
+    _draw_columns(rng, screen, columns, rng.randint(2, max(2, min(spare, 5))), chosen)
     names = columns[key].cells
     if chosen >= 0:
         for _ in range(3):
-            _say(rng, screen, "find", names[chosen], *CHOSEN)
+            pose(rng, screen, "find", names[chosen], *CHOSEN)
     screen.questions += cell_questions(rng, columns, key) + row_questions(rng, columns, key, True)
     noun = rng.choice(("files", "rows", "items", "processes", "entries", "records", "lines"))
     count = str(rows if rng.random() < 0.4 else rng.randint(rows, 900))
@@ -144,9 +140,9 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     place = rng.choice((0, max(0, screen.wide - len(line))))
     screen.write([(place, line, screen.ink)])
     screen.questions = [q for q in screen.questions if not (q.kind == "count" and "rows" in q.text)]
-    _say(rng, screen, "count", count, f"How many {noun} are there?", f"number of {noun}",
+    pose(rng, screen, "count", count, f"How many {noun} are there?", f"number of {noun}",
          "What does the status line count?", f"total {noun}")  # fmt: skip
-    _say(rng, screen, "find", line, "What does the last line say?", "Read the status line.")
+    pose(rng, screen, "find", line, "What does the last line say?", "Read the status line.")
 
 
 def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
@@ -186,10 +182,10 @@ def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
                 "BAT": "battery",
             }
             called = rng.choice((label, label.lower(), known.get(label, label)))
-            _say(rng, screen, "cell", value, f"What is the {called} of {name}?",
+            pose(rng, screen, "cell", value, f"What is the {called} of {name}?",
             f"{called} of {name}?",
                  f"{name}: {called}", f"What does {name} show for {called}?")  # fmt: skip
-    _say(
+    pose(
         rng, screen, "count", str(len(blocks)), "How many devices are shown?", "number of devices?"
     )
 
@@ -267,7 +263,7 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     if screen.y == top or not state:
         return
     if chosen < len(state) and len(menu) <= len(state):
-        _say(
+        pose(
             rng,
             screen,
             "find",
@@ -278,7 +274,7 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         )
     for option, on in rng.sample(state, min(5, len(state))):
         screen.questions.append(yes_no(rng, "checked", on, f=option))
-        _say(
+        pose(
             rng,
             screen,
             "yes_no",
@@ -287,7 +283,7 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             f"Is {option} checked?",
             f"is {option} on",
         )
-    _say(
+    pose(
         rng,
         screen,
         "count",
@@ -297,7 +293,7 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     )
     ticked = [option for option, on in state if on]
     if ticked:
-        _say(
+        pose(
             rng,
             screen,
             "list",
@@ -331,7 +327,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     if rng.random() < 0.5:
         title = words.some(rng, 1, 2)
         screen.write([(max(0, (screen.wide - len(title)) // 2), title, screen.ink)])
-        _say(rng, screen, "title", title, "What is the title?", "title?", "What is it called?")
+        pose(rng, screen, "title", title, "What is the title?", "title?", "What is it called?")
     mark, tone = rng.choice(("#", "*", "=", "o", "box")), rng.choice(screen.colours)
     aligned = rng.random() < 0.5
     for name, value in zip(names, values, strict=True):
@@ -345,10 +341,10 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         parts.append((front + room + 2 if aligned else front + long + 1, str(value), screen.ink))
         screen.write(parts)
     for i in rng.sample(range(n), min(4, n)):
-        _say(rng, screen, "value", str(values[i]), f"What is the value of {names[i]}?",
+        pose(rng, screen, "value", str(values[i]), f"What is the value of {names[i]}?",
              f"Which figure has {names[i]}?",
              f"{names[i]}: how many?", f"figure of {names[i]}")  # fmt: skip
-        _say(
+        pose(
             rng,
             screen,
             "reverse",
@@ -357,7 +353,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
             f"Where is the value {values[i]}?",
         )
     when = ("In which hour is it highest?",) if kind == 0 else ("Which one is highest?",)
-    _say(
+    pose(
         rng,
         screen,
         "highest",
@@ -367,7 +363,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         "Which has the longest bar?",
     )
     when = ("In which hour is it lowest?",) if kind == 0 else ("Which one is lowest?",)
-    _say(
+    pose(
         rng,
         screen,
         "lowest",
@@ -376,4 +372,4 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         "Where is the value lowest?",
         "Which has the shortest bar?",
     )
-    _say(rng, screen, "count", str(n), "How many bars are there?", "How many rows are there?")
+    pose(rng, screen, "count", str(n), "How many bars are there?", "How many rows are there?")

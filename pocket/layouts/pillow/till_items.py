@@ -1,4 +1,4 @@
-"""What was bought, in one of the ways of tills."""
+"""Purchased items, in one of the styles of tills."""
 
 import random
 
@@ -9,7 +9,7 @@ from pocket.questions.templates import yes_no
 
 
 def _goods(till: Till, n: int) -> None:
-    """What was bought."""
+    """A purchased item."""
     rng = till.rng
     top = rng.choice((9, 30, 120, 900))
     many = rng.random() < 0.5

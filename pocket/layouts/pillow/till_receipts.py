@@ -45,7 +45,7 @@ def _slip(rng: random.Random, items: int, budget: int) -> Slip:
 
 
 def _head(till: Till) -> None:
-    """Who sold it: a name, at times after other lines, and all that stands below it."""
+    """The shop: a name, at times after other lines, and the lines below it."""
     rng, slip, cased = till.rng, till.slip, till.cased
     shop = shops.shop(rng, cased)
     align = LEFT if rng.random() < 0.22 else CENTRE

@@ -26,7 +26,8 @@ Figure = tuple[dict[str, Any], Asker]
 
 
 def package_data() -> Path:
-    """Where plotly's Python package keeps plotly.js and its named looks; it is not imported."""
+    """The folder of plotly.js and its templates in plotly's Python package, which is not
+    imported."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise RuntimeError("Charts by plotly.js need the plotly package. Install it.")
@@ -35,7 +36,7 @@ def package_data() -> Path:
 
 @lru_cache(maxsize=1)
 def templates() -> dict[str, Any]:
-    """The named looks."""
+    """The named templates."""
     folder = package_data() / "templates"
     return {n: json.loads((folder / f"{n}.json").read_text("utf-8")) for n in set(TEMPLATES)}
 

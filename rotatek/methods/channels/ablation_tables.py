@@ -1,7 +1,7 @@
-"""RotateK's own tables in the evaluation: its design choices, what goes beyond its paper, its bits.
+"""RotateK's own tables in the evaluation: its design choices, its extensions, its bits.
 
-The registry asks a method for `studies()`; the rows of RotateK's are made here, from the class that
-it hands in. Labels and expectations are data: a report says beside each what was found.
+The registry asks a method for `studies()`; RotateK's rows are built here, from the class that it
+passes. Labels and expectations are data: a report adds the result to each.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ Expected = tuple[str, str, Relation, str]
 
 
 def studies(made: Made) -> tuple[Study, ...]:
-    """Every table of RotateK's own; `made` is the method."""
-    return _ablation(made), _beyond(made), _bits(made)
+    """Every table of RotateK; `made` is the method."""
+    return _ablation(made), _extensions(made), _bits(made)
 
 
 def _ablation(made: Made) -> Study:
-    """Solver x weighting, without pruning and at the two places of the paper's table."""
+    """Solver x weighting, without pruning and at the two budgets of the paper's table."""
     places: dict[str, tuple[dict[str, Any], float]] = {
         "32 channels": ({}, 0.25),
         "12 channels": ({}, 12 / HEAD),
@@ -49,7 +49,7 @@ def _ablation(made: Made) -> Study:
     return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
 
 
-def _beyond(made: Made) -> Study:
+def _extensions(made: Made) -> Study:
     """Widths that adapt and Values that rotate, against dropping tokens at the same nominal KV."""
     uniform = ((32, 128), (12, 128), (8, 128), (32, 64), (32, 32), (32, 16), (16, 32))
     adaptive = ((12, 128), (8, 128), (16, 32), (12, 24), (12, 16), (8, 12))
@@ -79,7 +79,7 @@ def _beyond(made: Made) -> Study:
 
 
 def _bits(made: Made) -> Study:
-    """The bits that channels earn, alone and after both of the paper's pruners."""
+    """Bits by energy, alone and after both of the paper's pruners."""
     places: dict[str, dict[str, Any]] = {
         "": {},
         "FastV 0.4, ": {"tokens": "fastv", "keep_tokens": 0.4},

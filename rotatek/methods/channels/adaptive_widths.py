@@ -66,13 +66,13 @@ def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
 def take_samples(
     flat: Tensor, widths: Tensor, tokens: int, samples: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """What `narrow` made of some samples, from what it made of all.
+    """The blocks of some samples, from the blocks of all that `narrow` has made.
 
     Args:
         flat: 1-D, the blocks of every sample.
         widths: [B, Hkv] of every head.
         tokens: N, rows of each block.
-        samples: which to take, in this order.
+        samples: their indices, in this order.
 
     Returns:
         Their blocks, 1-D, and the blocks' offsets [samples, Hkv] int64.

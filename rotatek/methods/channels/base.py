@@ -1,9 +1,8 @@
-"""What a channel method is: how it stores one layer's visual tokens, and what figures ask of it.
+"""The interface of a channel method: how it stores one layer's visual tokens, and its figures.
 
 A method is one file with a frozen dataclass: its fields are its options
 (`rotatek.methods.options`), its class attributes its name, words and colour. Only `compress` must
-be written. What figures show is worked out from what `compress` stores, unless a method knows it
-exactly and says so.
+be written. Figures are derived from the stores of `compress`, unless a method overrides them.
 """
 
 from abc import abstractmethod
@@ -29,22 +28,22 @@ CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in 
 
 @dataclass(frozen=True)
 class LayerStates:
-    """One layer's visual tokens and recent queries, when its prefill attention has run.
+    """One layer's visual tokens and recent queries, after its prefill attention.
 
     Args:
         keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
         values: [B, Hkv, N, d], zero there, too.
         lengths: [B] visual tokens of each sample.
         queries: [B, Hq, W, d], the most recent prompt rows.
-        window_alive: [B, W] bool, the rows that are real.
+        window_alive: [B, W] bool, the rows that are no padding.
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
         basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, its axes for bits, or
             None.
-        entering: gives the window's rows as the layer reads them [B, 1, W, hidden], zero where they
-            are not real; to be asked while the layer is filled. It, or they, may be None.
+        entering: returns the layer's input rows of the window [B, 1, W, hidden], zero where they
+            are padding; to be called while the layer is filled. It, or its result, may be None.
         text: the prompt's other tokens at full width; None where they are not known.
-        made: what follows from the states alone, where several caches are filled from them.
+        made: results that depend on the states alone, shared by several caches.
     """
 
     keys: Tensor
@@ -64,11 +63,13 @@ class LayerStates:
         keys, values = rows.gather(self.keys), rows.gather(self.values)
         return replace(self, keys=keys, values=values, lengths=rows.lengths, made={})
 
-    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """`make()`, called by the first who asks for `what` of these states."""
+    def cached(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, computed once for each `what` of these states."""
         if what not in self.made:
             self.made[what] = make()
         return self.made[what]
+
+    once = cached  # the older name
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,15 @@ class Axes:
 
 @dataclass(frozen=True)
 class Study:
-    """Settings of one method that its evaluation compares, beside the tables every method is in.
+    """Settings of one method that its evaluation compares, in addition to the common tables.
 
     Args:
-        name: by which the command line knows the table.
+        name: of the table on the command line.
         title: its heading.
         rows: label -> (flat options of the pruner, the method).
-        claims: (first label, second label, relation, and where there is one, the claim that it is
-            part of) that the literature leads one to expect; "Uncompressed" names the reference.
-        rivals: nominal budgets at which dropping tokens alone is shown beside, with its label.
+        claims: (first label, second label, relation, and the name of the claim, if it is one) to
+            expect from the literature; "Uncompressed" names the reference.
+        rivals: nominal budgets at which dropping tokens alone is shown too, with its label.
     """
 
     name: str
@@ -134,12 +135,12 @@ class Study:
 class ChannelMethod(Method):
     """A way to store fewer numbers per visual Key. One file, and one line in the registry.
 
-    Class attributes, beside those of `Method`:
-        reading: what to see in its mask.
+    Class attributes, besides those of `Method`:
+        reading: how to read its mask.
         title: of its mask's figure.
         rotates: whether it stores rotated channels.
-        narrows: whether it leaves channels out; if not, it stores every number, in fewer bits.
-        expected: what the RotateK paper leads one to expect of RotateK against it, if anything.
+        drops_channels: whether it stores fewer channels; if not, it stores all, in fewer bits.
+        expected: the RotateK paper's claim of RotateK against it, if any.
     """
 
     reading: ClassVar[str] = ""
@@ -157,7 +158,7 @@ class ChannelMethod(Method):
     def measure(self, states: LayerStates) -> Store:
         """First phase, after each layer's prefill attention: here the compressed layer.
 
-        A method whose layers share a budget or a solver call returns a store that still holds the
+        A method whose layers share a budget or a solver call returns a store that still has the
         layer's states, and completes it in `pack`.
         """
         return self.compress(states)
@@ -179,7 +180,7 @@ class ChannelMethod(Method):
         """Whether `compress` uses `LayerStates.value_metric`, which takes time to compute."""
         return False
 
-    # What it counts as
+    # Its nominal share
 
     @property
     def key_share(self) -> float:
@@ -193,7 +194,7 @@ class ChannelMethod(Method):
 
     @property
     def adapts(self) -> bool:
-        """Whether heads get widths of their own, and `key_share` is their mean."""
+        """Whether heads have different widths, and `key_share` is their mean."""
         return False
 
     @property
@@ -217,30 +218,42 @@ class ChannelMethod(Method):
         return False
 
     @property
-    def beyond(self) -> str:
-        """What of these options goes past the method's own paper, in a few words; or nothing."""
+    def extensions(self) -> str:
+        """The extensions of the method's paper in these options, in a few words; or nothing."""
         return ""
 
     @property
     def form(self) -> str:
-        """What tells this form of the method from its plain one, in titles; or nothing."""
-        return self.beyond
+        """The difference of this form of the method from its plain one, for titles; or nothing."""
+        return self.extensions
 
-    def within(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """The same method at the nominal share `share`, or as near to it as it can be.
 
-        Here by `at`, which nominal shares follow in a line; a method with steps takes the largest
-        that does not pass it.
+        Here by `with_keep`, which nominal shares follow in a line; a method with steps takes the
+        largest that does not pass it.
         """
-        least, all_of_it = self.at(SMALLEST_KEEP).nominal_share, self.at(1.0).nominal_share
+        least, all_of_it = (
+            self.with_keep(SMALLEST_KEEP).nominal_share,
+            self.with_keep(1.0).nominal_share,
+        )
         if all_of_it <= least:
             return self
         place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
-        return self.at(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
+        return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
+
+    def within(self, share: float) -> Self:
+        """The older name of `with_share`, for one release."""
+        return self.with_share(share)
+
+    @property
+    def beyond(self) -> str:
+        """The older name of `extensions`, for one release."""
+        return self.extensions
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:
-        """Forms of the method that get rows of their own, by label."""
+        """Forms of the method with rows of their own in tables, by label."""
         return {cls.label: cls()}
 
     @classmethod
@@ -259,14 +272,14 @@ class ChannelMethod(Method):
         return {}
 
     def of_paper(self) -> Self:
-        """The same method without what goes past its own paper (`beyond`)."""
+        """The same method without extensions of its paper."""
         return self
 
     # What figures ask
 
     def stored(self, head: HeadStates, k: int) -> Visual:
-        """What decoding reads of a head that keeps k channels, compressed on its own."""
-        alone = self.for_figures().at(k / head.keys.shape[-1])
+        """The decoded form of a head that keeps k channels, compressed without other heads."""
+        alone = self.for_figures().with_keep(k / head.keys.shape[-1])
         return alone.compress(head.as_layer()).read()
 
     def for_figures(self) -> Self:
@@ -360,6 +373,21 @@ def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(
         0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
+    )
+
+
+def cache_dtype_option() -> Any:
+    """The option `cache_dtype` of a method that can store visual tokens in 8 bits."""
+    return choice(
+        "model",
+        "Numbers in the cache",
+        "as the model computes, or in 8 bits",
+        [
+            ("model", "as the model computes"),
+            ("fp8", "8-bit floating point"),
+            ("int8", "8-bit integers"),
+        ],
+        place="beyond",
     )
 
 

@@ -1,4 +1,4 @@
-"""How RotateK's layers are filled: rotated together, trimmed to their widths, stored in 8 bits.
+"""Fills RotateK's layers: rotated together, trimmed to their widths, stored in 8 bits.
 
 Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu; F and B follow from the
 weighting, as `rotatek.methods.channels.rotatek` says.
@@ -20,9 +20,9 @@ from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
 from rotatek.methods.shares import channels_kept
 
-HELD_BYTES = 256 << 20  # of full Keys and their covariances, what waits to be rotated together
+PENDING_BYTES = 256 << 20  # of full Keys and covariances that wait to be rotated together
 ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
-WHOLE = 1e-6  # of the energy: what rounding leaves out of a basis that holds everything
+ROUNDING = 1e-6  # of the energy: lost to rounding by a basis of full energy
 ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 
 
@@ -50,29 +50,32 @@ class RotateKStore(PendingStore):
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers alike, taken as one whose samples are the first one's, then the second's, ...
+    """Layers of one shape as a single one, whose samples are the first layer's, then the
+    second's...
 
-    What follows from them is kept with the first one's states, for every cache they fill.
+    Results are cached with the first layer's states, for every cache that is filled from them.
     """
 
     parts: Sequence[LayerStates]
 
-    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """`make()`, called by the first who asks for `what` of these layers."""
-        return self.parts[0].once((tuple(part.layer for part in self.parts), what), make)
+    def cached(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, computed once for each `what` of these layers."""
+        return self.parts[0].cached((tuple(part.layer for part in self.parts), what), make)
+
+    once = cached  # the older name
 
     def of(self, name: str) -> Tensor:
-        """That field of all states, [L * B, ...]: joined anew, so that it goes when it was used."""
+        """That field of all states, [L * B, ...]: joined on each call, so that it can be freed."""
         each = [getattr(part, name) for part in self.parts]
         return each[0] if len(each) == 1 else torch.cat(each)
 
     def spread(self, each: Sequence[Tensor]) -> Tensor:
-        """What every layer has one of, as [L * B, ...]."""
+        """One tensor of each layer, repeated for its samples, [L * B, ...]."""
         rows, stacked = len(self.parts[0].keys), torch.stack(list(each))
         return stacked if rows == 1 else stacked.repeat_interleave(rows, 0)
 
     def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
-        """Each layer's own part of what was found: a slice where it stays aligned, else a copy."""
+        """Each layer's slice of a result; a copy where the slice is not aligned."""
         rows = len(self.parts[0].keys)
         each = [layered(tensor, rows) for tensor in found.values()]
         for parts in zip(*each, strict=True):
@@ -86,7 +89,7 @@ def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
     return parts if aligned else [part.clone() for part in parts]
 
 
-def held_bytes(states: LayerStates) -> int:
+def pending_bytes(states: LayerStates) -> int:
     """Bytes of a layer's full Keys and of their float32 covariances."""
     B, heads, _, d = states.keys.shape
     return states.keys.nbytes + 4 * B * heads * d * d
@@ -104,7 +107,7 @@ def ready(stores: Sequence[AnyPending], most: int, last: bool) -> list[list[AnyP
         last: whether it has.
     """
     pending = [store for store in stores if store.pending is not None]
-    if not last and sum(held_bytes(held(store.pending)) for store in pending) < most:
+    if not last and sum(pending_bytes(held(store.pending)) for store in pending) < most:
         return []
     groups: dict[Hashable, list[AnyPending]] = {}
     for store in pending:  # FastV's first layers have more tokens than the others
@@ -148,7 +151,9 @@ def adapt(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
 def _rotated_keys(layers: LayerGroup, how: RotationOptions) -> dict[str, Tensor]:
     """K~, what turns a query, mu, and each column's energy where widths are adaptive."""
     keys, lengths = layers.of("keys"), layers.of("lengths")
-    mean, covariance = layers.once("covariance", lambda: rotation.centred_covariance(keys, lengths))
+    mean, covariance = layers.cached(
+        "covariance", lambda: rotation.centred_covariance(keys, lengths)
+    )
     forward, back, energy = _key_bases(layers, how, covariance)
     kept = rotation.project(keys, mean, forward, lengths)
     found = {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
@@ -160,7 +165,7 @@ def _rotated_values(layers: LayerGroup, how: RotationOptions) -> dict[str, Tenso
     values, lengths = layers.of("values"), layers.of("lengths")
     d = values.shape[-1]
     r = channels_kept(d, how.keep_values)
-    mean, covariance = layers.once(
+    mean, covariance = layers.cached(
         "value covariance", lambda: rotation.centred_covariance(values, lengths)
     )
     root = inverse = torch.eye(d, device=values.device)
@@ -222,7 +227,7 @@ def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
     """
     matrix = rotation.weighted(covariance, sigma)
     total = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= WHOLE * total
+    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= ROUNDING * total
 
 
 def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:
@@ -230,7 +235,7 @@ def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:
     if how.weighting == "none":
         return None
     heads, work = layers.parts[0].keys.shape[1], rotation.query_weights
-    return layers.once(
+    return layers.cached(
         "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
     )
 
@@ -260,21 +265,21 @@ def _top_basis(
     d, solver = covariance.shape[-1], how.solver
     if how.widths == "adaptive":
         cap, nested = min(d, ADAPTIVE_CAP * k), rotation.nested_basis
-        return layers.once((what, cap), lambda: nested(covariance, cap, sigma))
+        return layers.cached((what, cap), lambda: nested(covariance, cap, sigma))
     if solver == "eigh" or k >= d:
-        vectors, _ = layers.once((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
+        vectors, _ = layers.cached((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
         return vectors[..., :k].contiguous(), None
     if solver == "paper":
         matrix = rotation.weighted(covariance, sigma)
-        return layers.once((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
+        return layers.cached((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
     top = rotation.top_basis
-    return layers.once((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
+    return layers.cached((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
 
 
 def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:
     """Trim heads to `keys` and `values` channels each [B, Hkv], then store them as `kind`."""
     if kind != "model":
-        if values is not None:  # a token's scale must not count what is trimmed
+        if values is not None:  # trimmed coordinates must not count in a token's scale
             kept = head_mask(values, visual.values.shape[-1])[:, :, None]
             visual = visual._replace(values=visual.values.masked_fill(~kept, 0.0))
         visual = store_in_eight_bits(visual, held(visual.lengths), kind)
@@ -297,6 +302,6 @@ def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) ->
 
 
 def held(thing: Any) -> Any:
-    """What this method always stores."""
+    """An optional value that this method always has."""
     assert thing is not None
     return thing

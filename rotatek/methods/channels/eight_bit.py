@@ -1,8 +1,8 @@
-"""8-bit storage of rotated Keys and of Values: e4m3 or int8, with scales that cost next to nothing.
+"""8-bit storage of rotated Keys and of Values: e4m3 or int8, with scales of few bytes.
 
-Rotated Keys have a spectrum: every channel gets a float32 scale of its own, which decoding folds
+Rotated Keys have a spectrum: every channel gets its own float32 scale, which decoding multiplies
 into the projected query. Values are scaled per token, in float16 relative to their head's largest,
-which joins the softmax weights; the head's own float32 scale is applied once, to the sum.
+which joins the softmax weights; the head's float32 scale is applied once, to the sum.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ def store_in_eight_bits(visual: Visual, lengths: Tensor, kind: str) -> Visual:
 
     Args:
         visual: keys [B, Hkv, N, k] and values [B, Hkv, N, r].
-        lengths: [B] valid tokens; what lies beyond is stored as zero.
+        lengths: [B] valid tokens; slots beyond are stored as zero.
         kind: "fp8" (e4m3) or "int8".
     """
     alive = token_mask(lengths, visual.keys.shape[2])[:, None, :, None]

@@ -14,13 +14,13 @@ from torch import Tensor
 from rotatek.methods.channels.base import (
     ChannelMethod,
     LayerStates,
+    cache_dtype_option,
     full_visual,
     text_dtype_option,
     text_window_option,
 )
 from rotatek.methods.channels.eight_bit import store_in_eight_bits
 from rotatek.methods.channels.store import Store
-from rotatek.methods.options import choice
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,7 @@ class Full(ChannelMethod):
     dash: ClassVar[str] = "dot"
     drops_channels: ClassVar[bool] = False
 
-    cache_dtype: str = choice(
-        "model",
-        "Numbers in the cache",
-        "as the model computes, or in 8 bits",
-        [
-            ("model", "as the model computes"),
-            ("fp8", "8-bit floating point"),
-            ("int8", "8-bit integers"),
-        ],
-        place="beyond",
-    )
+    cache_dtype: str = cache_dtype_option()
     text_dtype: str = text_dtype_option()
     text_window: int = text_window_option()
 
@@ -55,7 +45,7 @@ class Full(ChannelMethod):
 
     @property
     def stores_everything(self) -> bool:
-        """Nothing is left out, unless numbers are stored in 8 bits."""
+        """All are stored, unless numbers are in 8 bits."""
         return self.cache_dtype == self.text_dtype == "model"
 
     @property

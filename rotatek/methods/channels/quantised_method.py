@@ -1,7 +1,7 @@
-"""What methods share that store every number in a few bits: packed codes, unpacked layer by layer.
+"""Shared by methods that store every number in a few bits: packed codes, unpacked layer by layer.
 
-They keep every channel of every token, so they take no part in figures of channels; they are the
-rivals at equal bytes.
+They keep every channel of every token, so they have no figures of channels; they are compared with
+at equal bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ def bits_option() -> Any:
 
 @dataclass
 class PackedStore(Store):
-    """Codes in place of Keys and Values, and what turns them back; subclasses write `read`.
+    """Codes in place of Keys and Values, and their scales; subclasses write `read`.
 
     Args:
         visual: keys and values are packed codes, uint8 [B, Hkv, N, bytes].
         beside: scales, zero points or norms by name; a name begins with "key" or "value".
         bits: of a code.
         width: d, numbers of a head.
-        dtype: of the numbers that `read` makes.
+        dtype: of the numbers of `read`.
     """
 
     beside: dict[str, Tensor]
@@ -56,7 +56,7 @@ class PackedStore(Store):
         return unpack(keys, self.bits, self.width), unpack(values, self.bits, self.width)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held."""
+        """(kind, tensor) of all tensors."""
         yield from super().tensors()
         for name, tensor in self.beside.items():
             yield "visual_keys" if name.startswith("key") else "visual_values", tensor
@@ -69,7 +69,7 @@ class PackedStore(Store):
 
 @dataclass(frozen=True)
 class PackedMethod(ChannelMethod):
-    """A method whose one option is how many bits a number gets."""
+    """A method whose one option is the number of bits."""
 
     drops_channels: ClassVar[bool] = False
 
@@ -85,7 +85,7 @@ class PackedMethod(ChannelMethod):
         """`4 bits`."""
         return f"{self.bits} bits"
 
-    def within(self, share: float) -> Self:
+    def with_share(self, share: float) -> Self:
         """As many bits as fit into `share`; the fewest where none do."""
         fit = [bits for bits in BITS if bits / FULL_BITS <= share]
         return replace(self, bits=str(max(fit, default=BITS[0])))

@@ -9,9 +9,9 @@ Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less ro
 
 Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
 the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
-gives each head the channels its spectrum earns under one budget for the whole model;
-cache_dtype="fp8" or "int8" stores what is left in 8 bits. bits=b takes the place of all of these:
-every rotated channel of Keys and Values gets the bits it earns, b a number on average.
+gives each head the channels of most energy under one budget for the model;
+cache_dtype="fp8" or "int8" stores the rest in 8 bits. bits=b replaces all of these:
+every rotated channel of Keys and Values gets bits by its energy, b a number on average.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
@@ -22,7 +22,7 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor
 
-from kernels.dispatch import sums_up
+from kernels.dispatch import has_window_kernel
 from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported
@@ -42,7 +42,7 @@ from rotatek.methods.channels.base import (
 )
 from rotatek.methods.channels.batched_rotation import (
     ADAPTIVE_CAP,
-    HELD_BYTES,
+    PENDING_BYTES,
     RotateKStore,
     adapt,
     held,
@@ -92,8 +92,8 @@ class RotateK(RotationOptions):
     bits: float | None = option(
         None,
         "Bits a number",
-        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; in place of "
-        "channels left out, widths and cache_dtype (beyond the paper)",
+        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; replaces "
+        "dropped channels, widths and cache_dtype (beyond the paper)",
         kind="number",
         low=LEAST_BITS,
         high=PLAIN,
@@ -138,16 +138,16 @@ class RotateK(RotationOptions):
         return BitStore(full_visual(states), states)
 
     def pack(self, stores: Sequence[Store], last: bool) -> None:
-        """Rotate the pending layers once they weigh `HELD_BYTES`, and all that remain at the end.
+        """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
-        are held in full, and copied once while they are joined. With adaptive widths or bits all
-        heads share one budget, which is allotted when all layers have been measured.
+        are kept in full, and copied once while they are joined. With adaptive widths or bits all
+        heads share one budget, which is divided when all layers have been measured.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
         # 8 bits are rounded from float32: twice the full Keys and Values, several times over
-        most = HELD_BYTES if self.cache_dtype == "model" else HELD_BYTES // 8
+        most = PENDING_BYTES if self.cache_dtype == "model" else PENDING_BYTES // 8
         for alike in ready(rotated, most, last):
             rotate(alike, self)
             pause()
@@ -155,8 +155,8 @@ class RotateK(RotationOptions):
             adapt(rotated, self)
         unmeasured = [store for store in with_bits if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
-        in_kernel = all(sums_up(held(store.pending).keys) for store in unmeasured)
-        most = HELD_BYTES if in_kernel else HELD_BYTES // 8
+        in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
+        most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         for group in ready(unmeasured, most, last):
             measure(group, self.weighting, keep=last)
             pause()
@@ -196,15 +196,15 @@ class RotateK(RotationOptions):
         """`bits`, where they are given."""
         return self.bits
 
-    def at(self, keep: float) -> Self:
+    def with_keep(self, keep: float) -> Self:
         """The same method keeping another share of the channels; of the bits, where it has them."""
         if self.bits is None:
             return replace(self, keep=keep)
         return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
 
-    def within(self, share: float) -> Self:
-        """The same method at a nominal share; bits stand for Keys and Values alike."""
-        return super().within(share) if self.bits is None else self.at(share)
+    def with_share(self, share: float) -> Self:
+        """The same method at a nominal share; bits count for Keys and Values alike."""
+        return super().with_share(share) if self.bits is None else self.with_keep(share)
 
     @property
     def adapts(self) -> bool:
@@ -212,8 +212,8 @@ class RotateK(RotationOptions):
         return self.widths == "adaptive" or self.bits is not None
 
     @property
-    def beyond(self) -> str:
-        """`K + V, adaptive`, or `.75 bits`: what goes past the paper."""
+    def extensions(self) -> str:
+        """`K + V, adaptive`, or `.75 bits`: the extensions of the paper."""
         parts = [] if self.bits is None else [f"{self.bits:g} bits"]
         parts += ["K + V"] if self.values == "rotate" else []
         parts += ["adaptive"] if self.widths == "adaptive" else []
@@ -236,7 +236,7 @@ class RotateK(RotationOptions):
 
     @classmethod
     def studies(cls) -> Sequence[Study]:
-        """Its design choices, and what goes beyond the paper."""
+        """Its design choices, and its extensions."""
         return studies(cls)
 
     def of_paper(self) -> Self:
@@ -289,7 +289,7 @@ class RotateK(RotationOptions):
         )
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
-        """Bits of every rotated channel, as its spectrum alone would earn them."""
+        """Bits of every rotated channel, by its spectrum alone."""
         if self.bits is None or self.bits >= PLAIN:
             return None
         some = torch.full((len(spectra), 1), TILE)
@@ -348,7 +348,7 @@ class RotateK(RotationOptions):
         """Bytes of heads with the mean bits, and so many columns of their bases."""
         if held(self.bits) >= PLAIN:
             return (2 * itemsize * d * tokens.long()).expand_as(columns)
-        rows = -(-tokens.long() // TILE) * TILE  # planes end with whole tiles
+        rows = -(-tokens.long() // TILE) * TILE  # planes end with complete tiles
         numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
         column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
         return numbers + columns.long() * column + 2 * itemsize * d

@@ -1,11 +1,11 @@
-"""How RotateK rotates: the options that `rotatek.methods.channels.batched_rotation` computes by.
+"""RotateK's options, by which `rotatek.methods.channels.batched_rotation` computes.
 
 `rotatek.methods.channels.rotatek.RotateK` adds bits and text types, and explains them all.
 """
 
 from dataclasses import dataclass
 
-from rotatek.methods.channels.base import ChannelMethod, keep_option
+from rotatek.methods.channels.base import ChannelMethod, cache_dtype_option, keep_option
 from rotatek.methods.options import choice, option
 
 
@@ -38,7 +38,7 @@ class RotationOptions(ChannelMethod):
     widths: str = choice(
         "uniform",
         "Widths of the heads",
-        "one width for all heads, or each head what its spectrum earns (beyond the paper)",
+        "one width for all heads, or channels by each head's spectrum (beyond the paper)",
         [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
         place="beyond",
     )
@@ -59,18 +59,8 @@ class RotationOptions(ChannelMethod):
     calibration: str | None = option(
         None,
         "Calibration file",
-        "bases made by `rotatek calibrate`, in place of those of each prompt",
+        "bases made by `rotatek calibrate`; replaces those of each prompt",
         kind="path",
         place="hidden",
     )
-    cache_dtype: str = choice(
-        "model",
-        "Numbers in the cache",
-        "as the model computes, or in 8 bits",
-        [
-            ("model", "as the model computes"),
-            ("fp8", "8-bit floating point"),
-            ("int8", "8-bit integers"),
-        ],
-        place="beyond",
-    )
+    cache_dtype: str = cache_dtype_option()

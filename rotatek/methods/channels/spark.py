@@ -31,7 +31,7 @@ from rotatek.methods.shares import channels_kept
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
-    """What SparK weighs a channel by: its group-mean query's norm over the window.
+    """SparK's weight of a channel: its group-mean query's norm over the window.
 
     Args:
         queries: [B, Hq, W, d], the window's.
@@ -69,7 +69,7 @@ def _where(mask: Tensor) -> Tensor:
 
 @dataclass
 class SparKStore(Store):
-    """Kept values, packed masks, and what rebuilds the pruned channels.
+    """Kept values, packed masks, and the data to rebuild the pruned channels.
 
     visual.keys: [B, Hkv, N, k] kept values in channel order. mask: [B, Hkv, N, d / 8] uint8.
     level: [B, Hkv, N] per-token fill. signs: packed bits of the pruned channels, or None.
@@ -98,7 +98,7 @@ class SparKStore(Store):
         return self.visual._replace(keys=keys, fresh=True)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held."""
+        """(kind, tensor) of all tensors."""
         yield from super().tensors()
         for tensor in (self.mask, self.level, self.signs, self.norms):
             if tensor is not None:
@@ -135,7 +135,7 @@ class SparK(ChannelMethod):
     recovery: str = choice(
         "sign",
         "How SparK fills pruned channels",
-        "what stands in a pruned channel's place: its sign, as SparK's authors do, or the mean",
+        "the content of a pruned channel: its sign, as SparK's authors do, or the mean",
         [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
 
@@ -146,7 +146,7 @@ class SparK(ChannelMethod):
 
     @classmethod
     def papers(cls) -> Mapping[str, ChannelMethod]:
-        """The mean, with which RotateK's paper compares, and the signs of SparK's own paper."""
+        """The mean, as in RotateK's paper, and the signs of SparK's own paper."""
         return {"SparK": cls(recovery="mean"), "SparK (sign)": cls(recovery="sign")}
 
     def compress(self, states: LayerStates) -> Store:
@@ -183,7 +183,7 @@ class SparK(ChannelMethod):
         return total
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
-        """[n, d] bool: k channels of each token's own."""
+        """[n, d] bool: k channels, chosen for each token."""
         layer = head.as_layer()
         norms = channel_norms(layer.queries, 1, layer.window_alive)
         return spark_mask(layer.keys, norms, k)[0, 0]

@@ -14,12 +14,12 @@ from rotatek.methods.rotation.stored_bases import LayerAxes
 
 @dataclass
 class Store:
-    """One layer's visual tokens as a channel method keeps them.
+    """One layer's visual tokens, in the form of a channel method.
 
     Attributes:
         per_token: names of the tensors [B, Hkv, N, ...] with an entry for each token, among the
-            visual part's and the store's own. A subclass that says it anew is decoded side by side
-            with others of its kind; one that does not is attended by itself.
+            visual part's and the store's own. A subclass that defines it is decoded together with
+            others of its kind; one that does not has attention calls of its own.
     """
 
     per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "value_scale")
@@ -27,11 +27,11 @@ class Store:
     visual: Visual
 
     def read(self) -> Visual:
-        """What the attention reads."""
+        """The visual tokens as the attention's input."""
         return self.visual
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held; what is `shared` is not."""
+        """(kind, tensor) of all tensors, without `shared`."""
         parts = {
             "keys": "visual_keys", "key_scale": "visual_keys", "values": "visual_values",
             "value_scale": "visual_values", "value_top": "visual_values", "lengths": "lengths",
@@ -46,7 +46,7 @@ class Store:
                 yield from (("bases", tensor) for tensor in own.values())
 
     def shared(self) -> Iterator[Tensor]:
-        """What belongs to a calibration, which all requests read and none holds."""
+        """Tensors of a calibration, which all requests share."""
         for planes in (self.visual.key_planes, self.visual.value_planes):
             if planes is not None and planes.axes is not None:
                 yield planes.basis

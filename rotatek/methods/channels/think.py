@@ -42,8 +42,8 @@ class ThinK(ChannelMethod):
     summary: ClassVar[str] = "One fixed set of channels per head, chosen by query and Key energy."
     title: ClassVar[str] = "ThinK: one mask for all tokens"
     reading: ClassVar[str] = (
-        "ThinK keeps the same channels for every token: easy to store, but a token whose weight "
-        "lies elsewhere loses it."
+        "ThinK keeps the same channels for every token: easy to store, but a token with its energy "
+        "in other channels loses it."
     )
     colour: ClassVar[str] = "#d9780f"
     marker: ClassVar[str] = "square"

@@ -1,28 +1,27 @@
-"""How the prompt's last queries look at the picture: what its tokens and its heads are worth.
+"""Importance of visual tokens and heads, from the attention of the prompt's last queries.
 
 A head's output is o = sum_n p_n v_n. To first order, an error e_n of token n's logit moves it by
 p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different tokens are
 independent, so their squared sizes in the output projection's metric add up:
     logits of variance E:          E * sum_n p_n^2 |v_n - o|^2    (`key_rate` a unit of variance)
     Values of squared error X:     X * sum_n p_n^2                (`value_rate`)
-Their quotient is the exchange rate between bits of Keys and bits of Values. How much such an error
-matters to the layers that follow depends on what the output is added to: both are divided by a
-power of the residual stream's squared size there, or a model's first layers, where it is small,
-are starved.
+Their quotient is the exchange rate between bits of Keys and bits of Values. The effect of such an
+error on later layers depends on the residual stream: both rates are divided by a power of its
+squared size there. Otherwise a model's first layers, where it is small, would get too few bits.
 """
 
 from typing import Final, NamedTuple
 
 from torch import Tensor
 
-from kernels.dispatch import look
+from kernels.dispatch import window_attention
 from kernels.window_attention_reference import Window
 
 STREAM_POWER: Final = 0.5  # of the residual stream's squared size: what an output's error is over
 
 
 class Importance(NamedTuple):
-    """What the looks of layers say, B of them all together.
+    """Importance in some layers, B of them all together.
 
     mass: [B, N] mean attention of the window's queries in all heads, at most one in all.
     key_rate, value_rate: [B, Hkv] squared error of the output, relative to the residual stream,
@@ -35,15 +34,15 @@ class Importance(NamedTuple):
 
 
 def importance(seen: Window, stream: Tensor | None) -> Importance:
-    """The looks of one layer or of several that are alike.
+    """Importance in one layer or in several of one shape.
 
     Args:
-        seen: the window's queries and all that they see.
-        stream: the window's rows before the layer [B, 1, W, hidden], zero where they are not real;
+        seen: the window's queries, and the tokens that they attend to.
+        stream: the window's rows before the layer [B, 1, W, hidden], zero for padding;
             or None.
     """
     heads = seen.keys.shape[1]
-    mass, spread, squares = look(seen)
+    mass, spread, squares = window_attention(seen)
     real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
     count = real * (seen.queries.shape[1] // heads)
     over = count

@@ -41,7 +41,7 @@ def query_weights(
     mean_one: bool = False,
     floor: float = SIGMA_FLOOR,
 ) -> Tensor:
-    """What each channel's variation counts for: the L2 norm of its queries.
+    """The weight of each channel's variation: the L2 norm of its queries.
 
     The norm runs over all G x W queries that read the head (the natural reading of the paper for
     grouped heads), floored at a share of its median.
@@ -71,7 +71,7 @@ def query_weights(
 
 
 def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -> Tensor:
-    """What a Key channel's error counts for in a logit: the root mean square of its queries.
+    """Weight of a Key channel's error in a logit: the root mean square of its queries.
 
     Over window and group, and over sqrt(d), so that (S x) . (S x) of an error x of a Key is the
     variance of the logit's error: comparable between heads and layers, whatever the scale of their
@@ -80,7 +80,7 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
     Args:
         queries: [B, Hq, W, d], the window's.
         kv_heads: Hkv.
-        valid: [B, W] bool, the queries that are real; None where all are.
+        valid: [B, W] bool, the queries that are no padding; None where all are.
 
     Returns:
         S [B, Hkv, d] float32.
@@ -93,11 +93,11 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
 
 
 def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, in the states' own type, and covariance around it, of tokens that count differently.
+    """Mean, in the states' own type, and covariance around it, of weighted tokens.
 
     Args:
         states: [B, Hkv, N, d].
-        shares: [B, 1, N] what each token counts for, of sum one (zero for padding).
+        shares: [B, 1, N] weight of each token, of sum one (zero for padding).
 
     Returns:
         mean [B, Hkv, d], and C = sum_n share_n (x_n - mean) (x_n - mean)^T [B, Hkv, d, d] float32.
@@ -128,7 +128,7 @@ def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Ten
         lengths: [B] valid tokens.
 
     Returns:
-        [B, Hkv, N, k] in the states' dtype; rows beyond a length mean nothing.
+        [B, Hkv, N, k] in the states' dtype; rows beyond a length are undefined.
     """
     done = solve("project", states, mean, basis)
     if done is not None:

@@ -19,8 +19,8 @@ def printed_basis(
 ) -> Tensor:
     """R_k by T steps of V <- C V, G = V^T V, L = Cholesky(G + ridge tr(G) / k), V <- V L^-T.
 
-    In float32. Where a factorisation fails, its step is left out, which the paper does not provide
-    for. A matrix of zeros keeps its random start.
+    In float32. A step whose factorisation fails is skipped; the paper does not cover this case. A
+    matrix of zeros keeps its random start.
 
     Args:
         covariance: C_q [..., d, d].

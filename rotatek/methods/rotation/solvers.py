@@ -15,7 +15,7 @@ from rotatek.methods.rotation.covariance import captured_energy, weighted
 ITERATIONS = 5  # T of the paper
 BLOCK = 32  # columns of `ordered_basis` that are found at once
 BLOCK_ITERATIONS = 4  # of each of its blocks
-BLOCK_RIDGE = 1e-3  # of the mean eigenvalue, so that what is left out stays above rounding
+BLOCK_RIDGE = 1e-3  # of the mean eigenvalue, so that the remainder stays above rounding
 NESTED_ITERATIONS = 16  # until the columns, not only their span, have settled
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
@@ -82,7 +82,7 @@ def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> 
 
 
 def _better(operator: Tensor, trial: Tensor, basis: Tensor) -> Tensor:
-    """Where an orthonormal trial basis holds more energy: [..., 1, 1] bool; NaN never wins."""
+    """Whether an orthonormal trial basis has more energy: [..., 1, 1] bool; NaN never wins."""
     eye = torch.eye(trial.shape[-1], dtype=trial.dtype, device=trial.device)
     slip = (trial.transpose(-1, -2) @ trial - eye).abs().amax((-1, -2))
     gain = captured_energy(operator, trial) > captured_energy(operator, basis)
@@ -136,12 +136,12 @@ def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tup
 
 
 def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Axes by falling energy for whoever quantises along them, and those energies.
+    """Axes by falling energy, for quantisation along them, and those energies.
 
-    On a GPU, `BLOCK` columns after the other, each block from what those before leave over: the
+    On a GPU, `BLOCK` columns after the other, each block from the remainder of earlier ones: the
     solver takes a fifth of the time for 32 columns that it takes for 64. Columns of a block are not
-    quite eigenvectors, so what is quantised along them errs by a few thousandths more; orthonormal
-    they are to rounding. Nothing waits for the device.
+    exact eigenvectors, so quantisation errors are a few thousandths larger; they are orthonormal to
+    rounding. Nothing waits for the device.
 
     Args:
         covariance: C [..., d, d].

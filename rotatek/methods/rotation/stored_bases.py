@@ -1,4 +1,4 @@
-"""Bases computed once and kept in a file (`rotatek.methods.calibration` makes it)."""
+"""Bases that are read from a file (`rotatek.methods.calibration` writes it)."""
 
 import hashlib
 import os
@@ -52,7 +52,7 @@ class LayerAxes:
 
 
 def of_basis(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> SharedAxes:
-    """What turns states into the coordinates of a basis that was found in a metric, and back.
+    """Transforms states to the coordinates of a basis that was found in a metric, and back.
 
     Args:
         basis: orthonormal columns [..., d, c] in the metric.
@@ -120,7 +120,7 @@ def _axes(path: str, layers: int, stamp: tuple[int, int]) -> Sequence[LayerAxes]
 
 
 def _read(path: str | os.PathLike[str], made: Callable[[Opened], Made], layers: int) -> Made:
-    """What `made` makes of the tensors of a file of so many layers."""
+    """The result of `made` for the tensors of a file of so many layers."""
     try:
         with safe_open(Path(path), "pt") as file:
             if sum(name.startswith("layer.") for name in file.keys()) != layers:  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""What a token pruner is: where it acts, and how it chooses.
+"""The interface of a token pruner: its stage, and how it chooses.
 
 A pruner is one file with a frozen dataclass: its fields are its options
 (`rotatek.methods.options`), its class attributes its name, words and colour.
@@ -21,16 +21,16 @@ Stage = Literal["nowhere", "decoder", "encoder"]
 
 @dataclass(frozen=True)
 class View:
-    """One image or tile, as a pruner of the encoder stage sees it.
+    """One image or tile, for a pruner of the encoder stage.
 
     Args:
         scores: [n] attention that each token received in the vision tower.
         keys: [n, c] their Keys there.
-        states: [n, h] the tower's outputs, of which `reduce` returns what goes on.
+        states: [n, h] the tower's outputs, which `reduce` returns in part.
         question: [t, hidden] embeddings of the question's words in the language model.
         number: of the view among those of its prompt.
-        project: from states [n, h] to what the language model reads, [n, hidden], where the tower
-            does not end with that itself.
+        project: from states [n, h] to the language model's input, [n, hidden], where the tower
+            does not project them.
     """
 
     scores: Tensor
@@ -54,15 +54,15 @@ class View:
 
 @dataclass(frozen=True)
 class Attended:
-    """One layer's prefill attention, as a pruner of the decoder stage sees it.
+    """One layer's prefill attention, for a pruner of the decoder stage.
 
     Args:
         query: [B, Hq, L, d].
         keys: [B, Hkv, L, d].
         layout: which of its rows are visual, and which are padding.
-        scale: what scores are multiplied by.
-        keep: [B] visual tokens that are to stay.
-        memory: what the pruner's `look` has returned for this prompt.
+        scale: factor of the scores.
+        keep: [B] number of visual tokens to keep.
+        memory: the result of the pruner's `look` for this prompt.
     """
 
     query: Tensor
@@ -83,14 +83,14 @@ class Attended:
 class TokenPruner(Method):
     """A way to drop visual tokens. One file, and one line in the registry.
 
-    Class attributes, beside those of `Method`:
+    Class attributes, besides those of `Method`:
         stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
             `layer`); or "encoder" (drops before it, by `reduce` on the vision tower's output).
-        asks: whether an encoder-stage pruner looks at the question, so that what it leaves of a
-            picture serves this question only.
-        control: whether it is no method but what methods are measured against.
+        asks: whether an encoder-stage pruner uses the question, so that its choice of tokens serves
+            this question only.
+        control: whether it is a baseline for other methods.
         of_paper: whether the RotateK paper's tables have it.
-        caution: what to bear in mind when a later question is asked; or nothing.
+        caution: a warning for later questions; or nothing.
     """
 
     stage: ClassVar[Stage]
@@ -119,7 +119,7 @@ class TokenPruner(Method):
         return {min(self.first_layer, layers - 1): self.kept_share}
 
     def tokens_by_layer(self, layers: int, tokens: int) -> list[int]:
-        """How many of a prompt's visual tokens each layer holds."""
+        """The number of a prompt's visual tokens in each layer."""
         if self.stage != "decoder" or self.kept_share == 1:
             return [tokens_kept(tokens, self.kept_share)] * layers
         shares = self.stages(layers)
@@ -148,24 +148,24 @@ class TokenPruner(Method):
     def recycle(
         self, hidden: Tensor, seen: Attended, scores: Tensor, kept: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """At a decoder stage: let some rows stand for others that go.
+        """At a decoder stage: merge dropped rows into some others.
 
         Args:
-            hidden: [B, L, hidden], what the next layer would read.
-            seen: what the rows were chosen by.
+            hidden: [B, L, hidden], the next layer's input.
+            seen: the attention by which the rows were chosen.
             scores: [B, L] of `rank`.
             kept: [B, L] bool of `choose`.
 
         Returns:
-            Which rows stay after all, and the states of all rows.
+            Which rows stay, and the states of all rows.
         """
         return kept, hidden
 
     def reduce(self, view: View) -> tuple[Tensor, Tensor]:
-        """At an encoder stage: what stays of one image or tile. The host never waits.
+        """At an encoder stage: the remaining tokens of one image or tile. The host never waits.
 
         Returns:
-            kept [n] bool, and states [n, h], of which some may stand for others too.
+            kept [n] bool, and states [n, h], some of which may be merged from several.
         """
         raise NotImplementedError
 

@@ -1,12 +1,12 @@
 """CDPruner: keep tokens that suit the question and differ from one another (arXiv 2506.10967).
 
 A determinantal point process conditioned on the question: its kernel is diag(r) S diag(r), where S
-holds the cosines between the vision tower's outputs and r the relevance of each token, scaled to
+has the cosines between the vision tower's outputs and r the relevance of each token, scaled to
 [0, 1]. The subset of largest determinant is found greedily (Chen et al., NeurIPS 2018).
 
-Relevance is the cosine between what the language model would read of a token and the mean embedding
-of the question's words. The authors take it from CLIP's own text encoder where a model was built on
-CLIP; checkpoints carry no such encoder.
+Relevance is the cosine between a token as the language model's input and the mean embedding of the
+question's words. The authors take it from CLIP's own text encoder where a model was built on CLIP;
+checkpoints have no such encoder.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FLOOR: Final = 1e-6  # of a relevance, so that the least relevant token is wante
 
 
 def relevance(tokens: Tensor, question: Tensor) -> Tensor:
-    """How relevant each token is to the question, from about 0 to 1.
+    """The relevance of each token to the question, from about 0 to 1.
 
     Args:
         tokens: [n, hidden].
@@ -59,7 +59,7 @@ def largest_determinant(kernel: Tensor, count: int) -> Tensor:
         chosen[step] = best[0]
         before = factor[:step]
         row = kernel.index_select(0, best)[0] - before.index_select(1, best)[:, 0] @ before
-        # Beyond the kernel's rank nothing is left to gain, and no root may be taken of it.
+        # Beyond the kernel's rank there is nothing to gain, and the root would be undefined.
         row = row / gain.index_select(0, best).clamp(min=1e-12).sqrt()
         factor[step] = row
         gain = (gain - row.square()).index_fill(0, chosen[: step + 1], -torch.inf)

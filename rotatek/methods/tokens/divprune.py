@@ -1,9 +1,9 @@
 """DivPrune: keep the visual tokens that differ most from one another (arXiv 2503.02175).
 
 The kept set makes the least cosine distance between any two of its tokens large (the max-min
-diversity problem), found greedily on what the language model would read: first the token farthest
-from its nearest neighbour, then always the one farthest from all that are kept. No n x n matrix is
-held after the first token.
+diversity problem), found greedily on the language model's input: first the token farthest from its
+nearest neighbour, then always the one farthest from all kept ones. No n x n matrix is needed after
+the first token.
 """
 
 from dataclasses import dataclass

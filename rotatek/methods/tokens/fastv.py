@@ -42,7 +42,7 @@ class FastV(TokenPruner):
 
     name: ClassVar[str] = "fastv"
     label: ClassVar[str] = "FastV"
-    summary: ClassVar[str] = "Drops what the question does not look at, after the first layers."
+    summary: ClassVar[str] = "Drops tokens of low attention, after the first layers."
     stage: ClassVar[Stage] = "decoder"
     of_paper: ClassVar[bool] = True
     colour: ClassVar[str] = "#2b66d9"
@@ -64,5 +64,5 @@ class FastV(TokenPruner):
     )
 
     def rank(self, seen: Attended) -> Tensor:
-        """What the last row attends to."""
+        """The attention of the last row."""
         return last_row_attention(seen.query, seen.keys, seen.layout.valid, seen.scale)

@@ -17,11 +17,11 @@ from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
 
 @dataclass(frozen=True)
 class Random(TokenPruner):
-    """Keeps tokens by lot."""
+    """Keeps random tokens."""
 
     name: ClassVar[str] = "random"
     label: ClassVar[str] = "Random"
-    summary: ClassVar[str] = "Keeps tokens by lot: what any other choice should beat."
+    summary: ClassVar[str] = "Keeps random tokens: a baseline for every other choice."
     stage: ClassVar[Stage] = "encoder"
     control: ClassVar[bool] = True
     colour: ClassVar[str] = "#667080"
@@ -40,7 +40,7 @@ class Random(TokenPruner):
     )
 
     def reduce(self, view: View) -> tuple[Tensor, Tensor]:
-        """Draw from one image or tile; each draws its own lot."""
+        """Draw from one image or tile; each has its own random numbers."""
         tokens = view.scores.shape[0]
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + view.number)
         order = torch.randperm(tokens, generator=generator)[: tokens_kept(tokens, self.keep)]

@@ -2,11 +2,11 @@
 
 Raters are the words behind the picture to which its tokens turn most: those above the mean of
 softmax(V T^T) over the words, V and T the embeddings. Before three layers, the attention of the
-layer before, raters' rows, mean over heads, ranks the tokens that are left. Of those that go, the
+layer before, raters' rows, mean over heads, ranks the remaining tokens. Of the dropped ones, the
 best 30 % are recycled: clustered by density peaks (k nearest neighbours) into a tenth of their
 number, each cluster its members' mean.
 
-What differs here: a cluster stands at the position of its centre (the authors renumber positions),
+Differences: a cluster has the position of its centre (the authors renumber positions),
 and clusters count inside `keep`, which is the mean share over the layers from the first dropping
 on, as FastV's is (the authors' mean counts the layers before, too). The layers are the authors' 2,
 6 and 15 of 32, in proportion.
@@ -89,7 +89,7 @@ class SparseVLM(TokenPruner):
     name: ClassVar[str] = "sparsevlm"
     label: ClassVar[str] = "SparseVLM"
     summary: ClassVar[str] = (
-        "Drops, in three steps, what the question's weightiest words do not look at."
+        "Drops, in three steps, tokens of low attention from the question's most relevant words."
     )
     stage: ClassVar[Stage] = "decoder"
     colour: ClassVar[str] = "#849c48"
@@ -139,11 +139,11 @@ class SparseVLM(TokenPruner):
         return scores
 
     def choose(self, seen: Attended, scores: Tensor) -> Tensor:
-        """The best of them, with room left for the clusters."""
-        return super().choose(self._leaving_room(seen), scores)
+        """The best of them, less the number of clusters."""
+        return super().choose(self._without_clusters(seen), scores)
 
     @staticmethod
-    def _leaving_room(seen: Attended) -> Attended:
+    def _without_clusters(seen: Attended) -> Attended:
         present = (seen.layout.visual & seen.layout.valid).sum(-1).tolist()
         counts = []
         for n, keep in zip(present, seen.keep.tolist(), strict=True):
@@ -154,7 +154,7 @@ class SparseVLM(TokenPruner):
     def recycle(
         self, hidden: Tensor, seen: Attended, scores: Tensor, kept: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Merge the best of what goes; a cluster's mean stands in its centre's row."""
+        """Merge the best of the dropped rows; a cluster's mean replaces its centre's row."""
         kept, hidden = kept.clone(), hidden.clone()
         going = seen.layout.visual & seen.layout.valid & ~kept
         for sample in range(len(hidden)):

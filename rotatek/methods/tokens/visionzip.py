@@ -1,8 +1,8 @@
 """VisionZip: keep dominant visual tokens, merge the rest into contextual ones (arXiv 2412.04467).
 
 Runs on the vision tower's output, before the language model. Dominant tokens have the highest
-attention; of the others, targets at a uniform stride stand for their most similar neighbours:
-merged = target + mean(assigned), at the target's own place.
+attention; the others are merged into targets at a uniform stride, each into the most similar one:
+merged = target + mean(assigned), at the target's position.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class VisionZip(TokenPruner):
     name: ClassVar[str] = "visionzip"
     label: ClassVar[str] = "VisionZip"
     summary: ClassVar[str] = (
-        "Keeps what the vision tower looks at, merges the rest, before the question."
+        "Keeps tokens of high attention in the vision tower, merges the rest, before the question."
     )
     stage: ClassVar[Stage] = "encoder"
     of_paper: ClassVar[bool] = True
@@ -48,8 +48,8 @@ class VisionZip(TokenPruner):
         return total - contextual, contextual
 
     def reduce(self, view: View) -> tuple[Tensor, Tensor]:
-        """Zip one image or tile; Keys are compared by cosine, and a contextual target holds its
-        merged value in its own place."""
+        """Prune one image or tile; Keys are compared by cosine, and the merged value of a
+        contextual target replaces it."""
         scores, states = view.scores, view.states
         dominant, contextual = self.counts(scores.shape[0])
         order = scores.argsort(descending=True, stable=True)

@@ -1,0 +1,117 @@
+"""Small inputs from private generators, for self-tests, tests and benchmarks."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .planes import Planes, granules, pack
+from .reference import QuantisedText, Text, Visual, append_plain
+from .window_attention_reference import Window
+
+
+def sample(
+    device: torch.device, dtype: torch.dtype, k: int, r: int | None, narrow: bool = False
+) -> tuple[Tensor, Visual, Text]:
+    """A small ragged case from a private generator: two samples, eight query heads, d = 128.
+
+    Args:
+        device: where its tensors are.
+        dtype: of all numbers.
+        k: stored Key channels.
+        r: Value channels of a rotated Value cache; None for plain Values.
+        narrow: 8-bit Keys and Values (int8) with their scales.
+
+    Returns:
+        q, visual and text, as `kernels.reference.attend_reference` takes them.
+    """
+    B, Hkv, G, N, M, d = 2, 2, 4, 300, 40, 128
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    lengths = torch.tensor([N, 77], dtype=torch.int32, device=device)
+    basis = torch.linalg.qr(torch.randn(B, Hkv, d, d, generator=generator))[0]
+    visual = Visual(draw(B, Hkv, N, k), draw(B, Hkv, N, r or d), lengths)
+    visual = visual._replace(basis=basis[..., :k].to(device, dtype), mean=draw(B, Hkv, d) / 4)
+    if r is not None:
+        up = draw(B, Hkv, r, d) / d**0.5
+        visual = visual._replace(value_basis=up, value_mean=draw(B, Hkv, d))
+    if narrow:
+        stored = [(16 * t).round().clamp(-127, 127).to(torch.int8) for t in visual[:2]]
+        visual = visual._replace(keys=stored[0], values=stored[1])
+        visual = visual._replace(
+            key_scale=torch.full((B, Hkv, k), 1 / 16, device=device),
+            value_scale=torch.full((B, Hkv, N), 1 / 16, device=device),
+        )
+    text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
+    return draw(B, Hkv * G, 1, d), visual, text
+
+
+def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
+    """`sample` with Keys and Values as planes: heads of 2 to 8 bits a channel, one of none."""
+    q, visual, text = sample(device, dtype, 48, 48)
+    assert visual.value_basis is not None and visual.basis is not None
+    counts = [[[48, 16, 0, 0], [32, 32, 16, 16]], [[0, 0, 0, 0], [16, 0, 0, 0]]]
+    levels = torch.tensor(counts, dtype=torch.int32, device=device)
+    sides = []
+    for values, x, rows in (
+        (False, visual.keys, visual.basis.mT), (True, visual.values, visual.value_basis),
+    ):  # fmt: skip
+        steps = torch.full((*levels.shape[:2], 48), 0.5, device=device)
+        data, offsets = pack(x, levels, steps, values)
+        own = levels[..., 0]
+        live = torch.arange(48, device=device) < own[..., None]
+        starts = (own.flatten().cumsum(0) - own.flatten()).view(own.shape).int()
+        eight = (rows.float() * 100).round().clamp(-127, 127).to(torch.int8)
+        widest = int(granules(levels).max())
+        sides.append(Planes(data, levels, offsets, eight[live], steps[live] / 100, starts, widest))
+    none = q.new_zeros(2, 2, 0, 0)
+    found = Visual(none, none, visual.lengths, mean=visual.mean, value_mean=visual.value_mean)
+    tokens = visual.keys.shape[2]
+    return q, found._replace(tokens=tokens, key_planes=sides[0], value_planes=sides[1]), text
+
+
+def sample_past(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
+    """`sample` with a text of 30 and 7 tokens, of which the newest 16 are at full width."""
+    q, visual, text = sample(device, dtype, 32, None)
+    B, Hkv, M, d = text.keys.shape
+    assert text.lengths is not None
+    data = torch.zeros(B, Hkv, M, 2, d, dtype=torch.int8, device=device)
+    scales = torch.zeros(B, Hkv, M, 2, dtype=torch.bfloat16, device=device)
+    past = QuantisedText(data, scales, torch.linspace(0.5, 2, d, device=device).repeat(B, Hkv, 1))
+    ring = torch.zeros_like(text.keys[:, :, :16])
+    made = Text(ring, ring.clone(), torch.zeros_like(text.lengths), past)
+    append_plain(made, text.keys, text.values, text.lengths)
+    return q, visual, made._replace(lengths=text.lengths)
+
+
+def sample_window(device: torch.device, dtype: torch.dtype) -> Window:
+    """A small ragged case from a private generator: two samples, four query heads, d = 128."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    lengths = torch.tensor([150, 77], dtype=torch.int32, device=device)
+    alive = torch.ones(2, 32, dtype=torch.bool, device=device)
+    text = Text(draw(2, 2, 48, 128), draw(2, 2, 48, 128), torch.full_like(lengths, 40))
+    metric = (draw(2, 2, 128, 128) / 16).float()
+    live = torch.arange(150, device=device) < lengths[:, None]
+    keys, values = (draw(2, 2, 150, 128).masked_fill(~live[:, None, :, None], 0) for _ in range(2))
+    return Window(draw(2, 4, 32, 128), alive, keys, values, lengths, text, metric)
+
+
+def sample_elementwise(work: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Small arguments of one of `kernels.elementwise_reference.PLAIN`, from a private generator."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype)
+
+    if work == "norm":
+        return draw(5, 130), draw(130), 1e-6
+    if work == "gate":
+        return draw(3, 1100), draw(3, 1100)
+    return draw(7, 3, 3, 40), draw(7, 40).float(), draw(7, 40).float()

@@ -1,0 +1,128 @@
+"""Nothing that a cache keeps alive goes uncounted, and what belongs to the model is held once."""
+
+import copy
+import gc
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rotatek.bridge.fitness import attention_of, decoder_layers
+from rotatek.cache import output_metric
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+ELSEWHERE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, nn.Module)
+GREEDY: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+
+
+def reachable(root: object) -> Iterator[Tensor]:
+    """Every tensor that an object keeps alive; the model, which it holds weakly, is not among them.
+
+    A tensor's own attributes and what it is a view of count, too.
+    """
+    seen: set[int] = set()
+    left = [root]
+    kept: list[object] = []  # so that no number is used again while we look
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, ELSEWHERE + (weakref.ref,)):
+            continue
+        seen.add(id(one))
+        kept.append(one)
+        if isinstance(one, Tensor):
+            yield one
+        left.extend(gc.get_referents(one))
+
+
+def asked(vlm: VisionLanguageModel, picture: Picture) -> dict[str, Tensor]:
+    prompt = vlm.prompt(make_request(picture(112, 112), "what?", 8))
+    marks = {"attention_mask": torch.ones_like(prompt.ids)}
+    kinds = {"mm_token_type_ids": prompt.visual.int()}
+    return {"input_ids": prompt.ids} | marks | kinds | prompt.pixels.tensors
+
+
+def answered(vlm: VisionLanguageModel, inputs: dict[str, Tensor], **options: Any) -> RotateKCache:
+    cache = RotateKCache(vlm.model, inputs, Settings.of(**options))
+    vlm.model.generate(**inputs, cache=cache, **GREEDY)
+    return cache
+
+
+FORMS: list[dict[str, Any]] = [
+    {"bits": 0.75},
+    {"keep_channels": 0.25},
+    {"keep_channels": 0.5, "values": "rotate", "keep_values": 0.5, "widths": "adaptive"},
+    {"tokens": "fastv", "keep_tokens": 0.4},
+    {"bits": 0.75, "text_dtype": "int8"},
+    *({"channels": name} for name in CHANNELS if name != "rotatek"),
+]
+
+
+@pytest.mark.parametrize("options", FORMS, ids=str)
+def test_whatever_a_cache_keeps_alive_is_counted(options: dict[str, Any], picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs = asked(vlm, picture)
+    cache = answered(vlm, inputs, **options)
+    counted = cache.bytes()
+    known = {t.untyped_storage().data_ptr() for _, t in cache.tensors()}
+    known |= {t.untyped_storage().data_ptr() for t in cache.shared()}
+    found = list(reachable(cache))
+    assert [t.shape for t in found if t.untyped_storage().data_ptr() not in known] == []
+    assert storage_bytes(found) <= counted.total + counted.shared
+    assert sum(counted.parts.values()) == counted.total
+
+
+def test_metrics_are_computed_once_a_model_and_counted_as_shared(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vlm = tiny_qwen()
+    inputs = asked(vlm, picture)
+    made: list[Tensor] = []
+    plain = output_metric._output_roots
+
+    def counting(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        made.append(weight)
+        return plain(weight, key)
+
+    monkeypatch.setattr(output_metric, "_output_roots", counting)
+    first, second = (answered(vlm, inputs, bits=0.75) for _ in range(2))
+    layers = len(decoder_layers(vlm.model))
+    assert len(made) == layers
+    heads, d = vlm.text_config.num_key_value_heads, 32
+    assert first.bytes().shared == second.bytes().shared == layers * 2 * heads * d * d * 4
+    assert answered(vlm, inputs, keep_channels=0.25).bytes().shared == 0
+
+
+def test_metrics_follow_the_weights(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs = asked(vlm, picture)
+    answered(vlm, inputs, bits=0.75)
+    module = attention_of(decoder_layers(vlm.model)[0])
+    assert module is not None
+    before = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
+    with torch.no_grad():
+        module.get_parameter("o_proj.weight").mul_(2)
+    after = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
+    assert before is not None and after is not None
+    torch.testing.assert_close(after[0], 2 * before[0])
+
+
+def test_metrics_live_as_long_as_the_model_and_no_copy_has_them(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    cache = answered(vlm, asked(vlm, picture), bits=0.75)
+    held = weakref.ref(next(iter(output_metric.held_metrics(vlm.model))))
+    assert list(output_metric.held_metrics(copy.deepcopy(vlm.model))) == []
+    del vlm
+    gc.collect()
+    assert held() is None
+    assert cache.bytes().shared == 0
