@@ -1,4 +1,4 @@
-"""What visitors take away: files that say what was measured, code that gives it again, links."""
+"""Exports: files with the measurements, code that gives the same answer again, links."""
 
 import csv
 import io
@@ -53,7 +53,7 @@ def talk(pocket: Site) -> Run:
 
 
 def run_program(text: str) -> str:
-    """What a Python program prints."""
+    """The output of a Python program."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(compile(text, "snippet", "exec"), {"__name__": "snippet"})
