@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from docs import frontier
+from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
 from rotatek.evaluation.cells import Cell, Results, joined, records, strongest, write
+from rotatek.evaluation.chains import FIRST, OPENING, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import points
 from rotatek.evaluation.report import build, claim_lines, measured, table_of, type_of, unasked
 from rotatek.evaluation.speed_claims import SPEED, Speed
-from rotatek.evaluation.tables import Table, tables
+from rotatek.evaluation.tables import Table, second_table, tables
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import load
 
@@ -36,11 +38,17 @@ SUITES: Final = {  # in words, the main one first
     "questions.jsonl": "pages by other hands",
 }
 MAIN: Final = next(iter(SUITES))
+HEADLINE: Final = (  # rows of second questions that README shows
+    UNCOMPRESSED, "RotateK (2 bits)", "RotateK (1 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",
+    "TurboQuant (3 bits)", "TurboQuant (2 bits)", "RotateK, 32 Key channels", "FastV 0.4",
+)  # fmt: skip
 
 
 def rebuilt(kept: AnswerArchive) -> Results:
     """What a file of answers amounts to: every table of which it has most rows."""
     made = [*tables().values(), equal_bytes_table.table_of(kept.solved)]
+    if "ask" in kept.header:
+        made = [second_table()]
     header = {name: value for name, value in kept.header.items() if name != "solved"}
     chosen = [table for table in made if _has(table, kept)]
     return build(chosen, kept.items, kept.answers, header)
@@ -69,8 +77,13 @@ def everything(kept: Iterable[AnswerArchive]) -> tuple[Results, list[Speed]]:
     speeds = speed_claims.flat(measurements())
     pairs, found = speed_claims.judged(speeds)
     parts = [rebuilt(one) for one in kept]
-    parts.sort(key=lambda part: (part.runs[0]["suite"]["name"], part.runs[0]["model"]["name"]))
+    parts.sort(key=lambda part: place_of(part.runs[0]))
     return joined([*parts, Results((), (), pairs, [*unasked(), *found])]), speeds
+
+
+def place_of(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where a run stands among the others."""
+    return run.get("ask", ""), run["suite"]["name"], run["model"]["name"]
 
 
 def save(results: Results, speeds: Iterable[Speed], folder: Path) -> None:
@@ -117,18 +130,63 @@ def _scored(cell: Cell) -> str:
 
 def runs(results: Results) -> str:
     """What was asked of which weights, in which type, where; and whether those are shipped."""
-    heads = "model", "suite", "weights", "shipped", "type", "device", "questions", "settings"
+    heads = ("model", "suite", "asked", "weights", "shipped", "type", "device", "questions",
+             "settings")  # fmt: skip
     body = []
     for run in results.runs:
         model, suite = run["model"], run["suite"]
         mine = [cell for cells in results.of(run).values() for cell in cells]
         same = model["weights"] == shipped(model["name"])
         body.append((
-            model["name"], SUITES.get(suite["name"], suite["name"]), f"`{model['weights']}`",
+            model["name"], SUITES.get(suite["name"], suite["name"]), run.get("ask", FIRST),
+            f"`{model['weights']}`",
             "yes" if same else "no: replaced since", type_of(run), run["ran_on"]["device"],
-            f"{suite['questions']:,}", len({str(cell.settings) for cell in mine}),
+            f"{_questions(run):,}", len({str(cell.settings) for cell in mine}),
         ))  # fmt: skip
     return table_of(heads, body)
+
+
+def _questions(run: Mapping[str, Any]) -> int:
+    """How many there are; of second questions, how many all settings have answered."""
+    if "ask" in run:
+        return int(run["tables"][0]["questions"])
+    return int(run["suite"]["questions"])
+
+
+def seconds(results: Results, methods: Sequence[str] = ()) -> str:
+    """Second questions beside the first ones of the same pictures, a row a setting.
+
+    Args:
+        results: with runs of second questions, or of questions behind a neutral one.
+        methods: rows to show; all by default.
+    """
+    shown = results.conversations
+    if not shown:
+        return "*No second questions have been measured with these weights.*"
+    tables_ = [results.of(run)["second"] for run in shown]
+    rows = [cell.row for cell in max(tables_, key=len)]
+    heads, columns = ["kept"], []
+    for run, cells in zip(shown, tables_, strict=True):
+        opened = {cell.row: cell for cell in results.of(run, OPENING)["second"]}
+        where = "" if run["ran_on"]["device"] != "cpu" else ", CPU sample"
+        name = f"{SUITES.get(run['suite']['name'], run['suite']['name'])}: {run['model']['name']}"
+        asked = "second" if run["ask"] == SECOND else f"after a {run['ask']} one"
+        heads.append(f"{name}, {asked} (n = {_questions(run):,}{where})")
+        columns.append({cell.row: _second_of(cell) for cell in cells})
+        if opened:
+            heads.append("first")
+            columns.append({row: f"{100 * one.score.mean:.1f}" for row, one in opened.items()})
+        heads.append("live bytes")
+        columns.append({cell.row: f"1 / {1 / cell.live:.1f}" for cell in cells})
+    body = ([row, *(column.get(row, "") for column in columns)]
+            for row in rows if not methods or row in methods)  # fmt: skip
+    return table_of(heads, body)
+
+
+def _second_of(cell: Cell) -> str:
+    mean, low, high = (100 * value for value in cell.score)
+    same = "" if cell.same is None else f", {share(cell.same, 2)} the same"
+    return f"{mean:.1f} ({low:.0f} to {high:.0f}){same}"
 
 
 @lru_cache
@@ -139,7 +197,8 @@ def shipped(name: str) -> str:
 
 def core(results: Results, suites: Iterable[str]) -> str:
     """A few settings of every kind on some suites: score and live bytes, a column a model."""
-    shown = [run for suite in suites for run in results.runs if run["suite"]["name"] == suite]
+    runs = [run for run in results.runs if "ask" not in run]
+    shown = [run for suite in suites for run in runs if run["suite"]["name"] == suite]
     columns = [{cell.row: cell for cell in results.of(run)["core"]} for run in shown]
     heads = [f"{SUITES[run['suite']['name']]}: {run['model']['name']}" for run in shown]
     body = ([row, measured(cell.nominal), *(_pair_of(cells[row]) for cells in columns)]
@@ -206,6 +265,8 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
     """What draws each block, by name."""
     kept = (speed_claims.WHOLE, speed_claims.OURS, "RotateK k=32 r=32")
     return {
+        "second": lambda: seconds(results),
+        "second-headline": lambda: seconds(results, HEADLINE),
         "equal-bytes": lambda: equal_bytes(results),
         "runs": lambda: runs(results),
         "core": lambda: core(results, [MAIN]),

@@ -24,10 +24,12 @@ Each package imports only from those above it:
 Commands, each with --help:
 
 - `python -m pocket.browser`: pages and charts that a browser lays out, into shards
-- `python -m pocket.training`: train one of the two models, or continue
+- `python -m pocket.training`: train one of the models, or continue
 - `python -m pocket.training.averaging`: one model of several
 - `python -m pocket.evaluation`: measure a model
 - `python -m pocket.evaluation.score`: the same through the library, on pictures in files
+- `python -m pocket.evaluation.freeform`: the pages for free-form questions
+- `python -m pocket.plain`: SmolLM2's answers to plain instructions
 - `python -m pocket.costs`: the mixture, and the time to draw a picture of each kind
 - `python -m pocket.examples`: the gallery's images
 - `python -m pocket.layouts.subset_fonts`: the fonts, cut to the letters that are used

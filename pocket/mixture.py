@@ -16,7 +16,7 @@ SHARES: Final[dict[str, float]] = {
     "printouts": 2.5, "remarks": 1.4, "stubs": 1.0, "swatches": 1.0,
     "tills": 14.0, "panels": 7.0, "workboards": 3.5, "controls": 2.5,
     "terminals": 5.0, "scenes": 6.5, "packages": 2.5, "handsets": 4.5, "figures": 6.0,
-    "dense": 9.0, "letters": 7.0,
+    "dense": 9.0, "letters": 7.0, "combs": 2.0,
 }  # fmt: skip
 SLENDER: Final = 1.5  # height over width from which on a picture is tall; there, times as often:
 TALL: Final[dict[str, float]] = {
@@ -30,5 +30,5 @@ ON_PAPER: Final[dict[str, float]] = {
     "pages": 0.5, "forms": 0.5, "receipts": 0.9, "tables": 0.3, "invoices": 0.7, "menus": 0.4,
     "schedules": 0.25, "leaflets": 0.35, "ledgers": 0.4, "notes": 0.3, "stubs": 0.4,
     "months": 0.25, "grids": 0.2, "remarks": 0.2, "printouts": 0.1, "bars": 0.1, "charted": 0.1,
-    "letters": 0.5,
+    "letters": 0.5, "combs": 0.6,
 }  # fmt: skip

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rotatek.engine.engine import Engine
     from rotatek.inputs.messages import PICTURE
     from rotatek.inputs.request import make_request, open_image
+    from rotatek.inputs.sampling import Sampling
     from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
     from rotatek.methods.settings import BASELINE, Settings
     from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
@@ -42,6 +43,7 @@ __all__ = [
     "Pictures",
     "RotateK",
     "RotateKCache",
+    "Sampling",
     "Settings",
     "SparK",
     "ThinK",
@@ -64,6 +66,7 @@ _HOMES: Final = {
     "Pictures": "rotatek.pictures",
     "RotateK": "rotatek.methods.channels",
     "RotateKCache": "rotatek.cache.rotatek_cache",
+    "Sampling": "rotatek.inputs.sampling",
     "Settings": "rotatek.methods.settings",
     "SparK": "rotatek.methods.channels",
     "ThinK": "rotatek.methods.channels",

@@ -195,6 +195,14 @@ DeviceMissing = _refusal(400, "device_missing",
     "There is no such GPU that PyTorch can use here. Leave the device out, or say cpu.")
 ModeUnsupported = _refusal(400, "mode_unsupported",
     "This way of decoding is not supported with a compressed cache. Use greedy decoding.")
+SchemasNotInstalled = _refusal(400, "schemas_not_installed",
+    "Answers cannot follow a JSON schema here. Install rotatek[serve], or leave response_format "
+    "out.", "response_format")
+SchemaUnusable = _refusal(400, "schema_unusable",
+    "The JSON schema cannot be enforced. Change it and ask again.", "response_format")
+SchemaBroken = _refusal(400, "schema_broken",
+    "The JSON schema is too large or too ambiguous to follow. Make it simpler and ask again.",
+    "response_format")
 QueueFull = _refusal(429, "queue_full",
     "Many people are asking at the moment. Wait a little and ask again.")
 GpuNotLent = _refusal(503, "gpu_not_lent",

@@ -1,12 +1,14 @@
 """Hundreds of programs at the OpenAI door at once: `python -m tests.load`.
 
-Questions and follow-ups, wrong keys, clients that vanish, bad pictures, addresses, for minutes.
+Questions and follow-ups, texts alone, tools, uploaded files, responses, wrong keys, clients that
+vanish, bad pictures, addresses, for minutes; `MAKERS` lists them.
 Bars: no answer lost, doubled or another's; no growth of memory; the door is empty at the end. Full
 queues are part of it: who is refused comes again. p50 and p99 of the first token are reported.
 """
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import random
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +32,22 @@ from tests.server.conftest import asked, uri
 from tests.soak import MEGABYTES_A_REQUEST, resident_megabytes
 
 KEY = "the-key-of-the-load-test"
-KINDS = (
-    "good", "good", "good", "good", "followed", "followed", "stopped", "vanishes", "wrong key",
-    "bad picture", "address",
-)  # fmt: skip
+TOOL = {"type": "function", "function": {"name": "find", "description": "Finds a card."}}
 TOKENS = 12
+DRAWN: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 5}
+FORM = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "reading",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"read": {"enum": ["all", "some", "none"]}, "sure": {"type": "boolean"}},
+            "required": ["read", "sure"],
+            "additionalProperties": False,
+        },
+    },
+}
 SETTLED_MINUTES = 5  # until caches and the allocator have what they keep
 START_S = 180.0
 PATIENCE_S = 300.0
@@ -77,17 +91,26 @@ class Report:
 class Client:
     """One program, which asks until the time is over."""
 
-    def __init__(self, address: str, number: int, report: Report, alone: dict[str, str]) -> None:
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        report: Report,
+        alone: dict[str, str],
+        drawn: dict[str, str],
+    ) -> None:
         self.rng, self.report, self.alone = random.Random(number), report, alone
+        self.drawn = drawn
         self.address, self.api = address, _api(address, KEY)
         self.stranger = _api(address, "not-the-key-of-this-door")
 
     async def live(self, until: float) -> None:
         """Ask one kind of question after another."""
         while time.monotonic() < until:
-            kind, word = self.rng.choice(KINDS), self.rng.choice(WORDS)
+            (kind,) = self.rng.choices(list(MAKERS), [times for times, _ in MAKERS.values()])
+            word = self.rng.choice(WORDS)
             try:
-                await getattr(self, f"ask_{kind.replace(' ', '_')}")(word)
+                await MAKERS[kind][1](self, word)
                 self.report.told[kind] += 1
             except openai.RateLimitError:
                 self.report.told["refused: full"] += 1
@@ -114,6 +137,52 @@ class Client:
         stop = self.alone[word][2:4]
         said = await self._stream(asked(uri(card(word)), QUESTION), stop=[stop])
         self._check(said == self.alone[word].split(stop)[0], f"{word} until {stop}: {said!r}")
+
+    async def ask_text(self, word: str) -> None:
+        """A chat without a picture."""
+        said = await self._stream(text_of(word))
+        self._check(said == self.alone[f"text {word}"], f"{word} as text: {said!r}")
+
+    async def ask_tools(self, word: str) -> None:
+        """Tools to choose from, and a result of one."""
+        said = await self._stream(called_for(word), tools=[TOOL], tool_choice="auto")
+        self._check(said == self.alone[f"tools {word}"], f"{word} with tools: {said!r}")
+        self._foreign(word, said)
+
+    async def ask_file(self, word: str) -> None:
+        """A picture that is uploaded, named and deleted."""
+        file = io.BytesIO()
+        card(word).save(file, format="PNG")
+        held = await self.api.files.create(file=("card.png", file.getvalue()), purpose="vision")
+        try:
+            said = await self._stream(asked(held.id, QUESTION))
+            self._check(said == self.alone[word], f"{word} by its id: {said!r}")
+        finally:
+            await self.api.files.delete(held.id)
+
+    async def ask_response(self, word: str) -> None:
+        """The other API, and a question that goes on from its answer."""
+        create: Any = self.api.responses.create
+        parts = [
+            {"type": "input_text", "text": QUESTION},
+            {"type": "input_image", "image_url": uri(card(word))},
+        ]
+        given: dict[str, Any] = {"model": "pocket", "max_output_tokens": TOKENS}
+        said = await create(input=[{"role": "user", "content": parts}], **given)
+        self._check(said.output_text == self.alone[word], f"{word}: {said.output_text!r}")
+        later = await create(input="Which room?", previous_response_id=said.id, **given)
+        self._foreign(word, later.output_text)
+
+    async def ask_drawn(self, word: str) -> None:
+        """A question whose answer is drawn: the seed gives the one that it gave before."""
+        said = await self._stream(asked(uri(card(word)), QUESTION), **DRAWN)
+        self._check(said == self.drawn[word], f"{word} drawn: {said!r}")
+
+    async def ask_formed(self, word: str) -> None:
+        """A question whose answer is drawn after a schema."""
+        given = DRAWN | {"seed": self.rng.randrange(1000), "response_format": FORM}
+        said = await self._stream(asked(uri(card(word)), QUESTION), max_tokens=40, **given)
+        self._check(json.loads(said).keys() == {"read", "sure"}, f"no JSON: {said!r}")
 
     async def ask_vanishes(self, word: str) -> None:
         """A client that hangs up somewhere."""
@@ -170,6 +239,40 @@ class Client:
             self.report.wrong.append(what)
 
 
+# What clients ask, how often, and how: a kind of request more is a line more.
+MAKERS: dict[str, tuple[int, Callable[[Client, str], Awaitable[object]]]] = {
+    "good": (4, Client.ask_good),
+    "followed": (2, Client.ask_followed),
+    "stopped": (1, Client.ask_stopped),
+    "text": (1, Client.ask_text),
+    "tools": (1, Client.ask_tools),
+    "file": (1, Client.ask_file),
+    "response": (1, Client.ask_response),
+    "drawn": (1, Client.ask_drawn),
+    "formed": (1, Client.ask_formed),
+    "vanishes": (1, Client.ask_vanishes),
+    "wrong key": (1, Client.ask_wrong_key),
+    "bad picture": (1, Client.ask_bad_picture),
+    "address": (1, Client.ask_address),
+}
+
+
+def text_of(word: str) -> list[dict[str, Any]]:
+    """A chat of texts alone."""
+    return [{"role": "user", "content": f"What does {word} mean?"}]
+
+
+def called_for(word: str) -> list[dict[str, Any]]:
+    """A question, the call of a tool that it led to, and what that said."""
+    function = {"name": "find", "arguments": "{}"}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    return [
+        *asked(uri(card(word)), QUESTION),
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "See the card."},
+    ]
+
+
 def _api(address: str, key: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         base_url=f"{address}/v1", api_key=key, max_retries=0, timeout=PATIENCE_S
@@ -186,13 +289,17 @@ async def watch(pid: int, report: Report, until: float) -> None:
 async def run(address: str, pid: int, clients: int, seconds: float) -> Report:
     """All at once."""
     report = Report()
-    first = Client(address, -1, report, {})
+    first = Client(address, -1, report, {}, {})
     for word in WORDS:
-        first.alone[word] = await first._stream(asked(uri(card(word)), QUESTION))
+        messages = asked(uri(card(word)), QUESTION)
+        first.alone[word] = await first._stream(messages)
+        first.drawn[word] = await first._stream(messages, **DRAWN)
+        first.alone[f"text {word}"] = await first._stream(text_of(word))
+        first.alone[f"tools {word}"] = await first._stream(called_for(word), tools=[TOOL])
     report.first.clear()
     report.whole.clear()
     until = time.monotonic() + seconds
-    everybody = [Client(address, n, report, first.alone) for n in range(clients)]
+    everybody = [Client(address, n, report, first.alone, first.drawn) for n in range(clients)]
     await asyncio.gather(watch(pid, report, until), *(one.live(until) for one in everybody))
     report.wrong += await _is_empty(address)
     return report

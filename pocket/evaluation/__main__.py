@@ -5,7 +5,8 @@ splits: own (the training's renderers and fonts, other seeds), fonts (families n
 renderers (renderers never trained on), topics (subjects never trained on), scanned (vouchers in
 type and by printers never trained on) and small (directories in small print). With `--renderers`
 instead: what of the training's own mixture is weak and may be drawn more often. Writes Markdown to
-stdout. Under torchrun the processes share the questions.
+stdout. The third pocket is also measured on `scenery`: pictures without a word, by what never drew
+one for training, about which it is to decline. Under torchrun the processes share the questions.
 """
 
 import argparse
@@ -23,17 +24,25 @@ import torch
 import torch.distributed as dist
 from transformers import LlavaNextForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
 
-from pocket.evaluation import llava_next, qwen2_5_vl
-from pocket.evaluation.measures import Answered, Pair, markdown, report, summary
-from pocket.evaluation.questions import SIZES, drawn, stored_items
+from pocket.evaluation import llava_next, qwen2_5_vl, smol
+from pocket.evaluation.measures import (
+    Answered,
+    Pair,
+    declined_shares,
+    markdown,
+    report,
+    summary,
+)
+from pocket.evaluation.questions import SCENERY, SIZES, drawn, stored_items
 from pocket.generate import SPLITS, renderers_of
+from rotatek.models.assembly import whole
 
 ASSETS: Final = Path(__file__).parents[2] / "assets"
 
 
 @dataclass(frozen=True)
 class Family:
-    """The measurement of one of the two pockets."""
+    """The measurement of one of the pockets."""
 
     folder: Path  # of its weights
     model: Any  # the transformers class
@@ -41,6 +50,7 @@ class Family:
     sizes: tuple[tuple[int, int], ...]  # of its documents, width and height in pixels
     batches: tuple[int, int]  # questions at once: on a GPU, on a processor
     longest: float = float("inf")  # bytes of a true answer; beyond, a question is left out
+    splits: tuple[str, ...] = SPLITS
 
 
 FAMILIES: Final = {
@@ -59,15 +69,23 @@ FAMILIES: Final = {
         batches=(48, 2),
         longest=llava_next.LONGEST_TRUTH,
     ),
+    "smol": Family(
+        folder=ASSETS / "pocket-smol",
+        model=Qwen2_5_VLForConditionalGeneration,
+        run=smol.run,
+        sizes=qwen2_5_vl.SIZES,
+        batches=(48, 2),
+        splits=(*SPLITS, SCENERY),
+    ),
 }
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line's options."""
     p = argparse.ArgumentParser(prog="python -m pocket.evaluation", description=__doc__)
-    p.add_argument("--family", choices=FAMILIES, default="qwen2_5_vl", help="of the two pockets")
+    p.add_argument("--family", choices=FAMILIES, default="qwen2_5_vl", help="of the pockets")
     p.add_argument("--model", type=Path, help="weights, unless the family's own")
-    p.add_argument("--splits", nargs="*", default=list(SPLITS))
+    p.add_argument("--splits", nargs="*", help="those of the family, unless named")
     kinds, what = renderers_of("train"), "documents of these, as training draws them, alone"
     p.add_argument("--renderers", nargs="+", choices=kinds, metavar="NAME", help=what)
     p.add_argument("--documents", type=int, default=40, help="documents per split and size")
@@ -79,7 +97,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--json", type=Path, help="write the tables here, too")
     p.add_argument("--items", type=Path, help="write every question and answer here")
     p.add_argument("--merge", type=Path, nargs="+", help="only add up these files of --items")
-    return p.parse_args(argv)
+    args = p.parse_args(argv)
+    if args.splits is None:
+        args.splits = list(FAMILIES[args.family].splits)
+    return args
 
 
 class Measurement:
@@ -94,7 +115,7 @@ class Measurement:
         if cuda:
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         folder = args.model or self.family.folder
-        model = self.family.model.from_pretrained(folder, dtype=torch.float32)
+        model = self.family.model.from_pretrained(whole(folder), dtype=torch.float32)
         self.model = model.to(self.device).eval()
         self.batch = args.batch or self.family.batches[0 if cuda else 1]
         self.items: list[Answered] = []
@@ -156,12 +177,17 @@ def by_shape(pages: Path, questions: int) -> list[list[Pair]]:
 def finish(items: list[Answered], args: argparse.Namespace, device: str | None = None) -> None:
     """Write the report, and the answers themselves where asked for."""
     tables = report(items) | {"questions": len(items)} | ({"device": device} if device else {})
+    if args.family == "smol":
+        tables["declined"] = declined_shares(items)
     if args.json:
         args.json.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
     if args.items and not args.merge:
         rows = [asdict(i) for i in items]
         args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")
-    print(markdown({k: v for k, v in tables.items() if k in (*SPLITS, "browser", "train")}))
+    shown = (*SPLITS, SCENERY, "browser", "train")
+    print(markdown({k: v for k, v in tables.items() if k in shown}))
+    if args.family == "smol":
+        print(f"\nDeclined, of each split: {tables['declined']}")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pocket.questions.declining import DECLINED
 from rotatek.evaluation.metrics import edit_distance, wilson
 
 Z: Final = 1.96  # of 95 %, as all recorded tables have it
@@ -70,6 +71,15 @@ def report(items: list[Answered]) -> dict[str, Any]:
     return out
 
 
+def declined_shares(items: list[Answered]) -> dict[str, float]:
+    """Of each split, the share of questions that were declined."""
+    out = {}
+    for split in dict.fromkeys(i.split for i in items):
+        mine = [i.answer == DECLINED for i in items if i.split == split]
+        out[split] = round(sum(mine) / len(mine), 4)
+    return out
+
+
 def calibration(items: list[Answered]) -> dict[str, Any]:
     """Does the confidence know? Share right per confidence bin, and the area under the ROC."""
     scores = np.array([i.confidence for i in items])
@@ -96,7 +106,7 @@ def markdown(tables: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for split, table in tables.items():
-        if split == "calibration":
+        if split in ("calibration", "declined"):
             continue
         rows = {name: table[name] for name in ("all", "short", "transcription")}
         for field in ("kind", "size", "renderer"):

@@ -2,11 +2,12 @@
 
 Every question of the files ({"image", "question", "answer" or "answers", "kind" or "category"}) is
 answered uncompressed by the library's own engine, margins and all. Prints the share right by kind
-(whole words; a receipt's total by its amount) and how right the answers are that the page would
-show without its caution. With --splits it also draws measured splits into files of the same form,
-which `rotatek evaluate --suite` reads, too. With --calibrate the caution itself is learned, from
-the answers to the folders that are named, and written into the file that the page reads. --card
-keeps the figures for the model's card, and --scanned what compression did to the scanned split.
+(whole words; a receipt's total by its amount; one word, or a sentence, where that was wanted) and
+how right the answers are that the page would show without its caution. With --splits it also draws
+measured splits into files of the same form, which `rotatek evaluate --suite` reads, too. With
+--calibrate the caution itself is learned, from the answers to the folders that are named, and
+written into the file that the page reads. --card keeps the figures for the model's card, and
+--scanned what compression did to the scanned split.
 """
 
 import argparse
@@ -37,6 +38,7 @@ USUAL: Final = ((448, 448), (672, 448), (728, 728))  # of splits without sizes o
 COMMAND: Final = "python -m pocket.evaluation.score FILE.jsonl"
 COMPRESSION: Final = "sh pocket/evaluation/compression.sh RESULT_FOLDER 4"
 LEAST: Final = 25  # answers of a bin of confidence
+LEAST_SPACES: Final = 3  # between the words of a sentence
 LONGEST: Final = 96  # tokens of an answer; whole pages are not asked for here
 
 
@@ -98,6 +100,11 @@ def plain(text: str) -> str:
 def is_right(asked: Asked, answer: str) -> bool:
     """Whether an answer is one of the true ones, or says it in a few words more."""
     have = plain(answer)
+    if asked.kind == "word" and " " in have:
+        return False
+    if asked.kind == "sentence":
+        said = any(f" {plain(truth)} " in f" {have} " for truth in asked.accepted)
+        return said and have.count(" ") >= LEAST_SPACES
     for truth in asked.accepted:
         want = plain(truth)
         if asked.kind == "receipt":  # of an amount the figure; of a name the letters

@@ -12,7 +12,7 @@ from pocket.models.llava_tiles import Tiling
 
 @dataclass
 class Batch:
-    """One step's data for the first pocket; every image has the same size.
+    """One step's data for the first and third pocket; every image has the same size.
 
     A batch that is made for several uses has, of text, labels and weights, B rows for each of them;
     `training.echoing.uses` takes it apart.
@@ -25,6 +25,7 @@ class Batch:
         glyph_patch: int64 [G], row * patches + patch, in the model's order.
         glyph_class: int64 [G].
         alone: Whether no turn sees another.
+        plain: int64 [M, L], conversations without pictures, of the third pocket.
     """
 
     images: torch.Tensor
@@ -34,6 +35,7 @@ class Batch:
     glyph_patch: torch.Tensor
     glyph_class: torch.Tensor
     alone: bool = False
+    plain: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> "Batch":
         """A copy on `device`."""

@@ -18,10 +18,10 @@ from pocket.models.config import MEAN, MERGE, PATCH, STD, UNIT
 from pocket.models.rotary import turn
 
 
-def rms(x: Tensor, weight: Tensor) -> Tensor:
+def rms(x: Tensor, weight: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Root-mean-square norm over the last dimension, in float32."""
     x = x.float()
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
 
 
 def attend(
@@ -76,8 +76,9 @@ def text_block(
     cos: Tensor,
     sin: Tensor,
     width: int,
-    p: tuple[Tensor, ...],
+    p: tuple[Any, ...],
     mask: Tensor | None = None,
+    epsilon: float = 1e-6,
 ) -> Tensor:
     """One decoder block.
 
@@ -88,16 +89,17 @@ def text_block(
         width: Channels of a head.
         p: As `text_params` lists them.
         mask: As `attend` takes it.
+        epsilon: Of the norms.
     """
     n1, q_w, q_b, k_w, k_b, v_w, v_b, o_w, n2, g_w, u_w, d_w = p
     b, n, _ = x.shape
-    y = rms(x, n1)
+    y = rms(x, n1, epsilon)
     shape = (b, n, -1, width) if mask is None else (1, b * n, -1, width)
     q = turn(F.linear(y, q_w, q_b).view(shape), cos, sin).view(b, n, -1, width)
     k = turn(F.linear(y, k_w, k_b).view(shape), cos, sin).view(b, n, -1, width)
     v = F.linear(y, v_w, v_b).view(b, n, -1, width)
     x = x + F.linear(attend(q, k, v, mask is None, mask).reshape(b, n, -1), o_w)
-    y = rms(x, n2)
+    y = rms(x, n2, epsilon)
     return x + F.linear(F.silu(F.linear(y, g_w)) * F.linear(y, u_w), d_w)
 
 
@@ -165,9 +167,9 @@ def text_angles(
     return torch.cat((chosen, chosen), -1)
 
 
-def turn_places(text: Tensor) -> tuple[Tensor, Tensor]:
-    """Of text [B, T] whose turns all begin with the image's end: turn, from 1, and place in it."""
-    begins = text == tokenizer.VISION_END
+def turn_places(text: Tensor, end: int = tokenizer.VISION_END) -> tuple[Tensor, Tensor]:
+    """Of text [B, T] whose turns all begin with `end`, the image's: turn, from 1, place in it."""
+    begins = text == end
     at = torch.arange(text.shape[1], device=text.device).expand_as(text)
     return begins.cumsum(1), at - torch.where(begins, at, 0).cummax(1).values
 
@@ -195,15 +197,18 @@ def glyph_loss(features: Tensor, weight: Tensor, bias: Tensor, target: Tensor, u
     return lost.sum() / target.sum().clamp(min=1)
 
 
-def apart(text: Tensor, angles: Tensor, before: int) -> tuple[Tensor, Tensor]:
+def apart(
+    text: Tensor, angles: Tensor, before: int, end: int = tokenizer.VISION_END
+) -> tuple[Tensor, Tensor]:
     """Angles [B * L, d] and mask [B, 1, T, L] of turns that are hidden from each other.
 
     Args:
         text: [B, T], turns that all begin with the image's end.
         angles: [L, d] of one conversation.
         before: Tokens before the text; every turn comes right after them.
+        end: The token that ends an image.
     """
-    turns, places = turn_places(text)
+    turns, places = turn_places(text, end)
     own = (angles[:before].expand(len(text), -1, -1), angles[before:][places])
     return torch.cat(own, 1).flatten(0, 1), turn_mask(turns, before)
 
@@ -224,9 +229,14 @@ class Forward:
         self.mean, self.std = colour_scale(model.device)
         self.prefix = torch.tensor(tokenizer.prefix(), device=model.device)
 
+    @property
+    def visual(self) -> Any:
+        """The vision tower and its connector."""
+        return self.model.model.visual
+
     def see(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images [B, H, W, 3] to patch features [B, 4 N, Dv] and visual tokens [B, N, D]."""
-        visual = self.model.model.visual
+        visual = self.visual
         heads = visual.config.num_heads
         rows, columns = images.shape[1] // UNIT, images.shape[2] // UNIT
         kernel = visual.patch_embed.proj.weight.sum(2).flatten(1)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 SPECIAL: Final = (
     "<|endoftext|>",
@@ -47,6 +47,34 @@ CHAT_TEMPLATE: Final = (
     "{{- '<|im_start|>assistant\\n' -}}"
     "{%- endif -%}"
 )
+
+
+class Codec(Protocol):
+    """How conversations become token ids: this module for bytes, `models.subwords` for words."""
+
+    @property
+    def PAD(self) -> int: ...  # noqa: N802 - named as this module's constants
+    @property
+    def IM_END(self) -> int: ...  # noqa: N802
+    @property
+    def VISION_END(self) -> int: ...  # noqa: N802
+    @property
+    def IMAGE_PAD(self) -> int: ...  # noqa: N802
+
+    def encode(self, text: str, /) -> list[int]:
+        """Token ids of plain text."""
+
+    def decode(self, ids: list[int], /) -> str:
+        """Text of token ids, special ones left out."""
+
+    def prefix(self) -> list[int]:
+        """What comes before the visual tokens of a conversation."""
+
+    def question_ids(self, question: str, first: bool) -> list[int]:
+        """The ids between the visual tokens (or the last answer) and the answer."""
+
+    def answer_ids(self, answer: str, /) -> list[int]:
+        """The answer and its end."""
 
 
 def encode(text: str) -> list[int]:

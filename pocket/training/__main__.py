@@ -1,4 +1,4 @@
-"""Train a pocket model: `python -m pocket.training --out FOLDER [--family llava_next]`.
+"""Train a pocket model: `python -m pocket.training --out FOLDER [--family FAMILY]`.
 
 A run is a chain of links: each continues from FOLDER's checkpoint, stops after --link-minutes, and
 leaves a checkpoint and an export that `from_pretrained` loads. With --steps the schedule counts
@@ -10,9 +10,14 @@ from typing import Final
 
 from pocket.training.llava_trainer import TileTrainer
 from pocket.training.options import arguments
+from pocket.training.smol_trainer import SmolTrainer
 from pocket.training.trainer import Trainer, train
 
-TRAINERS: Final[dict[str, type[Trainer]]] = {"qwen2_5_vl": Trainer, "llava_next": TileTrainer}
+TRAINERS: Final[dict[str, type[Trainer]]] = {
+    "qwen2_5_vl": Trainer,
+    "llava_next": TileTrainer,
+    "smol": SmolTrainer,
+}
 
 
 def main(argv: list[str] | None = None) -> None:

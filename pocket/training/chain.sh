@@ -2,13 +2,13 @@
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
 # usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
 # $GPUS: on the first so many only. $GO_ON: only from a checkpoint in RUN_FOLDER. With --family
-# llava_next it trains the second pocket.
+# llava_next it trains the second pocket, with --family smol the third.
 run=$1 result=$2
 shift 2
 # A machine left alone for half a minute is another one.
 [ -z "$GO_ON" ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
-export TORCHINDUCTOR_COMPILE_THREADS=4
+export TORCHINDUCTOR_COMPILE_THREADS=4 TOKENIZERS_PARALLELISM=false
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then
@@ -34,6 +34,6 @@ wait "$training"
 status=$?
 kill "$watch" 2>/dev/null
 [ "$status" -eq 0 ] || { tail -n 40 "$log"; exit "$status"; }
-cp "$run"/export/model*.safetensors* "$result"
+cp "$run"/export/*.safetensors* "$result"
 cp "$run"/log.json "$run"/head.safetensors "$result"
 tail -n 3 "$log"

@@ -12,6 +12,7 @@ import numpy as np
 
 from pocket.document import Question
 from pocket.models import tokenizer
+from pocket.models.tokenizer import Codec
 from pocket.questions.templates import ABSENT
 
 # How often a kind is asked for, where a document has it; by what the last weights got wrong.
@@ -32,13 +33,16 @@ ENDS: Final = 0.65  # ... and of the rest those that end with it
 FIRST: Final = 1.5  # the first turn counts for more ...
 SAID: Final = 0.4  # ... and an answer that an earlier turn has said for less
 LEAST: Final = 24  # tokens: in less room there is no turn
-AROUND: Final = tuple(
-    len([*tokenizer.question_ids("", first), *tokenizer.answer_ids("")]) for first in (False, True)
-)  # tokens of a turn that are neither asked nor answered
 Row = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def pack(rng: random.Random, questions: list[Question], length: int, alone: bool = False) -> Row:
+def pack(
+    rng: random.Random,
+    questions: list[Question],
+    length: int,
+    alone: bool = False,
+    codec: Codec = tokenizer,
+) -> Row:
     """As many turns as fit into a sequence.
 
     An answer of n tokens counts about sqrt(n): a long page does not drown the short answers.
@@ -48,17 +52,18 @@ def pack(rng: random.Random, questions: list[Question], length: int, alone: bool
         questions: The document's.
         length: Tokens of the sequence.
         alone: Whether each turn is written as a first one; `models.forward` hides them apart.
+        codec: Makes token ids of words; bytes, unless another model is trained.
 
     Returns:
         Text int64 [length], labels (-1 where there is no loss) and float32 weights, as long.
     """
-    text = np.full(length, tokenizer.PAD, np.int64)
+    text = np.full(length, codec.PAD, np.int64)
     labels = np.full(length, -1, np.int64)
     weights = np.zeros(length, np.float32)
     at = 0
-    for question, worth in chosen(rng, questions, length):
-        head = tokenizer.question_ids(question.text, first=alone or at == 0)
-        answer = tokenizer.answer_ids(question.answer)
+    for question, worth in chosen(rng, questions, length, codec):
+        head = codec.question_ids(question.text, first=alone or at == 0)
+        answer = codec.answer_ids(question.answer)
         end, start = at + len(head) + len(answer), at + len(head) - 1
         text[at:end] = head + answer
         labels[start : end - 1] = answer
@@ -70,11 +75,11 @@ def pack(rng: random.Random, questions: list[Question], length: int, alone: bool
 
 
 def chosen(
-    rng: random.Random, questions: list[Question], length: int
+    rng: random.Random, questions: list[Question], length: int, codec: Codec = tokenizer
 ) -> list[tuple[Question, float]]:
     """The turns that fit into `length` tokens, in their order, and what each is worth."""
     turns, page = shuffled(rng, questions), None
-    pages = [q for q in questions if q.kind == "transcribe" and _cost(q, True) <= length]
+    pages = [q for q in questions if q.kind == "transcribe" and _cost(q, codec, True) <= length]
     if pages:
         pages.sort(key=lambda q: -len(q.answer))  # the whole page, before a part of it
         page = pages[0] if rng.random() < 0.7 else rng.choice(pages)
@@ -82,31 +87,32 @@ def chosen(
             turns, page = [page, *turns], None
         elif rng.random() > ENDS:
             page = None
-    taken = _fitting(turns, length - (_cost(page) if page else 0))
+    taken = _fitting(turns, length - (_cost(page, codec) if page else 0), codec)
     return [*taken, (page, 1.0 if taken else FIRST)] if page else taken
 
 
-def _fitting(turns: list[Question], room: int) -> list[tuple[Question, float]]:
+def _fitting(turns: list[Question], room: int, codec: Codec) -> list[tuple[Question, float]]:
     """Those of `turns` that fit into `room` tokens; what has been said already comes last."""
     taken, late, said = list[tuple[Question, float]](), list[Question](), ""
     for question in turns:
         if len(question.answer) > 2 and question.answer in said:
             late.append(question)
-        elif (cost := _cost(question, not taken)) <= room:
+        elif (cost := _cost(question, codec, not taken)) <= room:
             taken.append((question, 1.0 if taken else FIRST))
             said, room = f"{said}\n{question.answer}", room - cost
             if room < LEAST:
                 return taken
     for question in late:
-        if (cost := _cost(question)) <= room:
+        if (cost := _cost(question, codec)) <= room:
             taken.append((question, SAID))
             room -= cost
     return taken
 
 
-def _cost(question: Question, first: bool = False) -> int:
-    """Tokens of a turn: one a byte, and those around them."""
-    return len(question.text.encode()) + len(question.answer.encode()) + AROUND[first]
+def _cost(question: Question, codec: Codec, first: bool = False) -> int:
+    """Tokens of a turn."""
+    asked, said = codec.question_ids(question.text, first), codec.answer_ids(question.answer)
+    return len(asked) + len(said)
 
 
 def shuffled(rng: random.Random, questions: list[Question]) -> list[Question]:

@@ -58,9 +58,7 @@ class Trainer:
             self.head.load_state_dict(load_file(args.head))
         self.head.to(self.device)
         self.forward = self.passes(self.model, compile_blocks=cuda and not args.no_compile)
-        self.optimisers = optimisers(
-            self.model, self.head, args.lr, args.weight_decay, not args.adamw
-        )
+        self.optimisers = self.updates(args)
         self.params = [*self.model.parameters(), *self.head.parameters()]
         self.clock = Clock(args)
         self.images = 0
@@ -78,6 +76,14 @@ class Trainer:
             )
             return grown(start, config, args.seed)
         return build_model(config, args.seed)
+
+    def updates(self, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
+        """The optimisers of all that is trained."""
+        return optimisers(self.model, self.head, args.lr, args.weight_decay, not args.adamw)
+
+    def rate_of(self, group: dict[str, Any]) -> float:
+        """What the learning rate of a group of parameters is multiplied by."""
+        return 1.0
 
     def maker(self) -> Callable[..., Any]:
         """A function from (index, progress, world) to a batch."""
@@ -142,7 +148,7 @@ class Trainer:
         lr = rate(self.clock.progress, self.clock.step, self.args)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * self.rate_of(group)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         self.clock.step += 1
@@ -269,6 +275,8 @@ class Trainer:
             "images_per_s": round(speed, 1),
             "loader_wait_s": round(waited, 2),
         }
+        if self.device.type == "cuda":
+            row["most_gb"] = round(torch.cuda.max_memory_allocated(self.device) / 1e9, 1)
         self.log.append(row)
         if self.rank == 0:
             log_line(row)

@@ -54,8 +54,8 @@ def output_metric(module: nn.Module, key: Tensor) -> tuple[Tensor, Tensor] | Non
     if held is None or held.weights != weights:
         with torch.inference_mode(False), torch.no_grad(), _loaded(projection, key):
             weight = getattr(projection, "weight", None)
-            readable = weight is not None and weight.is_floating_point()
-            held = OutputMetric(_output_roots(weight, key) if readable else None, weights)
+            known = weight if weight is not None and weight.is_floating_point() else None
+            held = OutputMetric(None if known is None else _output_roots(known, key), weights)
         setattr(module, HELD, held)
     roots: tuple[Tensor, Tensor] | None = held.roots
     return roots

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import Row, load_model, progress, report_bad, rows_of
+from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 DIGITS: Final = {
     "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
+    "visual_times_smaller": 3,
 }  # fmt: skip
 Report = dict[str, Any]
 
@@ -41,13 +43,13 @@ def reports(
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
-    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
+    sampling = sampling_of(args)
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         with passing(row, batch) as bad:
-            request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+            request = row.request(args.place, args.max_new_tokens, sampling)
         if not bad:
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:
@@ -92,22 +94,26 @@ def answers(
     """
     found = collected(engine.compare(request, columns, trace=False), columns)
     for report in found:
-        report["doubt"] = doubt_of(engine, report, request.images)
+        report["doubt"] = doubt_of(engine, report, request.images, shown=bool(request.images))
     return found
 
 
-def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
+def doubt_of(
+    engine: "Engine", report: Report, pictures: "Sequence[Image]", *, shown: bool = True
+) -> str | None:
     """Why an answer is to be doubted, in a sentence; None where nothing says so.
 
     Args:
         engine: that answered.
         report: of `collected`.
         pictures: that were asked about, as far as they are known.
+        shown: whether there were any.
     """
     from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    return measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures)) or None
+    said = measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures), shown=shown)
+    return said or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
@@ -125,6 +131,8 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
             raise event.error
         if event.column is not None:
             found[event.column].take(event)
+    for missed in filter(None, (column.missed for column in found.values())):
+        print(missed, file=sys.stderr)
     return [{"method": name} | rounded(column.report()) for name, column in found.items()]
 
 

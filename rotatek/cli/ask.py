@@ -9,6 +9,7 @@ from typing import Final
 
 from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
+from rotatek.cli.sampling_arguments import add_sampling, sampling_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.cli.store_arguments import add_store_question, ask_store
 from rotatek.errors import CacheNotStorable, UserError
@@ -20,7 +21,11 @@ BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for the question, the settings, and the form of the answer."""
     add_request(parser)
+    add_sampling(parser)
     parser.set_defaults(model=None)  # a store knows its model
+    parser.add_argument(
+        "--no-image", action="store_true", help="ask the QUESTION of the language model alone"
+    )
     add_store_question(parser)
     parser.add_argument(
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
@@ -71,16 +76,16 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
     """
     from rotatek.engine.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.engine import Engine  # noqa: PLC0415
-    from rotatek.inputs.request import make_request  # noqa: PLC0415
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
+    sampling = sampling_of(args)
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
         if settings.is_baseline and args.save_cache is not None:
             raise CacheNotStorable
-        request = make_request(row.opened(), row.asked(args.place), args.max_new_tokens)
+        request = row.request(args.place, args.max_new_tokens, sampling)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         pictures = request.images
         events = engine.compare(
@@ -93,7 +98,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
         pictures = ()  # a stored cache does not know them
-        events = engine.follow(conversation, question, args.max_new_tokens)
+        events = engine.follow(conversation, question, args.max_new_tokens, sampling=sampling)
     try:
         found = collected(events, {"answer": settings})
         found[0]["doubt"] = doubt_of(engine, found[0], pictures)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
+from rotatek.cli.sampling_arguments import add_sampling
 from rotatek.cli.settings_arguments import add_settings, given, split
 from rotatek.compare.columns import matched
 from rotatek.errors import UserError
@@ -21,6 +22,7 @@ EQUAL: Final = ("nominal", "live")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags for the question, the settings, and the form of the comparison."""
     add_request(parser)
+    add_sampling(parser)
     parser.add_argument(
         "--equal",
         choices=EQUAL,

@@ -11,6 +11,7 @@ from rotatek.cli.settings_arguments import add_option, given
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.answer_archive import restore, unpack
+from rotatek.evaluation.chains import ASKS, FIRST, SECOND
 from rotatek.evaluation.journal import journals
 from rotatek.evaluation.suite import (
     EMBEDDED,
@@ -22,7 +23,7 @@ from rotatek.evaluation.suite import (
     Suite,
     draw,
 )
-from rotatek.evaluation.tables import Table, from_file, named, tables, with_options
+from rotatek.evaluation.tables import Table, from_file, named, second_table, tables, with_options
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import check_taken
 from rotatek.methods.tokens import TOKENS
@@ -49,6 +50,19 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--questions", type=int, default=1_000, metavar="N", help="embedded suites")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the embedded suites")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="of pictures with a questions.jsonl, as --suite",
+    )
+    parser.add_argument(
+        "--ask",
+        choices=ASKS,
+        default=FIRST,
+        help="each question for itself; or on the cache that the picture's first question left; or "
+        "on that of a question about nothing in particular",
+    )
     parser.add_argument("--suffix", default="", metavar="TEXT", help="appended to every question")
     parser.add_argument("--short-tokens", type=int, default=SHORT_TOKENS, metavar="N")
     parser.add_argument("--long-tokens", type=int, default=LONG_TOKENS, metavar="N")
@@ -57,9 +71,9 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
 def _add_tables(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tables",
-        default="all",
         metavar="NAMES",
-        help="all, or names with commas; list shows them",
+        help="all, or names with commas; list shows them. By default all of first questions, and "
+        "the table `second` of others",
     )
     parser.add_argument(
         "--settings", metavar="FILE.json", help='instead: {"label": {"keep_channels": 0.1}, ...}'
@@ -117,8 +131,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: for arguments that are refused, before anything is loaded.
     """
+    args.tables = args.tables or ("all" if args.ask == FIRST else SECOND)
     if args.tables == "list":
-        for table in tables().values():
+        for table in (*tables().values(), second_table()):
             print(f"{table.name:<20} {len(table.rows):>3} rows  {table.title}")
         print(f"{equal_bytes_table.NAME:<20}   solved  {equal_bytes_table.TITLE}; not among all")
         return 0
@@ -168,7 +183,7 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
     from rotatek.evaluation.runner import RunOptions  # noqa: PLC0415
 
     limits = (args.short_tokens, args.long_tokens)
-    options = RunOptions(args.batch, args.suffix, limits, args.graph)
+    options = RunOptions(args.batch, args.suffix, limits, args.graph, args.ask)
     return Evaluation(
         args.model, suite, chosen, args.out, args.device, options, args.limit_s, part_of(args.part)
     )
@@ -222,6 +237,8 @@ def solved_table(args: argparse.Namespace, suite: Suite | None = None) -> list[T
 
 def open_suite(args: argparse.Namespace) -> Suite:
     """An embedded suite, drawn into --out if missing; or a file, with a copy of its questions."""
+    if args.folder is not None:
+        args.suite = str(args.folder / QUESTIONS)
     if args.suite in EMBEDDED:
         if not 1 <= args.questions <= 100_000:
             raise SettingError("--questions", "a whole number from 1 to 100,000", args.questions)

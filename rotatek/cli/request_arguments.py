@@ -12,7 +12,8 @@ from rotatek.inputs.text_files import lines_of, parsed, read_text
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from rotatek.inputs.request import Asked, Clip
+    from rotatek.inputs.request import Asked, Clip, Request
+    from rotatek.inputs.sampling import Sampling
     from rotatek.models import VisionLanguageModel
 
 
@@ -38,6 +39,7 @@ class Row(NamedTuple):
         line: of the batch file, in words; none where there is no such file.
         number: of that line.
         fault: the fault of the line, in a sentence.
+        is_text: whether there is neither a picture nor a video.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Row(NamedTuple):
     line: str = ""
     number: int = 0
     fault: str = ""
+    is_text: bool = False
 
     @property
     def place(self) -> dict[str, str | int]:
@@ -85,6 +88,22 @@ class Row(NamedTuple):
         if len(pieces) != 2:
             raise UserError(f"Write {mark!r} once in the question, where --place puts the picture.")
         return pieces[0], PICTURE, pieces[1]
+
+    def request(self, mark: str | None, max_new_tokens: int, sampling: "Sampling") -> "Request":
+        """The row as it is asked; mark: as of `asked`; sampling: as of `Request`.
+
+        Raises:
+            UserError: where it is refused.
+        """
+        from rotatek.inputs.chat import make_chat  # noqa: PLC0415
+        from rotatek.inputs.messages import Message  # noqa: PLC0415
+        from rotatek.inputs.request import make_request  # noqa: PLC0415
+
+        if self.is_text:
+            return make_chat(
+                [], [Message("user", (self.question,))], max_new_tokens, sampling=sampling
+            )
+        return make_request(self.opened(), self.asked(mark), max_new_tokens, sampling=sampling)
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -140,6 +159,11 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     Raises:
         UserError: if neither or both are given, or the file has no good line.
     """
+    if getattr(args, "no_image", False):
+        alone = args.batch is None and args.video is None and args.place is None
+        if args.image is None or args.question is not None or not alone:
+            raise UserError("With --no-image give the QUESTION alone.")
+        return [Row("", args.image, is_text=True)]
     if args.batch is None:
         if args.video is not None:
             if args.image is None or args.question is not None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.cli.settings_arguments import given
 from rotatek.errors import StorageFull, StoreForeign, UserError
 from rotatek.methods.settings import Settings, path_names
@@ -89,11 +90,13 @@ def ask_store(args: argparse.Namespace) -> int:
         raise UserError("A store keeps its own caches. Leave --save-cache and --load-cache out.")
     from rotatek.pictures.indexing import labels_of  # noqa: PLC0415
 
+    sampling = sampling_of(args)
     pictures = open_pictures(args, new=False)
     assert pictures.store is not None
     labels = labels_of(pictures.store)
+    names = [name for _, name in labels]
     answers = pictures.answers(
-        [name for _, name in labels], args.image, args.max_new_tokens, batch=args.at_once
+        names, args.image, args.max_new_tokens, batch=args.at_once, sampling=sampling
     )
     failed = doubted = 0
     with ExitStack() as stack:

@@ -8,18 +8,21 @@ from PIL.Image import Image
 from rotatek.errors import UserError
 from rotatek.inputs.request import Asked as Question
 from rotatek.inputs.request import Request
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 
 
 @dataclass(frozen=True)
 class RemoteRequest:
     """A question of a conversation; answer: the reply to it, where there is one column;
-    images: its new pictures, after the first question's."""
+    images: its new pictures, after the first question's; sampling: how its tokens are chosen, with
+    a seed where they are drawn."""
 
     question: Question
     max_new_tokens: int
     answer: str = ""
     images: tuple[Image, ...] = ()
+    sampling: Sampling = GREEDY
 
 
 @dataclass(frozen=True)

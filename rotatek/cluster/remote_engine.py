@@ -39,6 +39,7 @@ from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted,
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import scaled_size
 from rotatek.methods.settings import Settings
 
@@ -290,11 +291,12 @@ class RemoteEngine(Engine):
     ) -> Iterator[Event]:
         """As `Engine.compare`."""
         chosen = dict(columns)
+        request = replace(request, sampling=request.sampling.seeded())  # equal on every replica
         talk = None if conversation is None else RemoteConversation(self, chosen, request)
         job = Job(
             _name(), chosen, request, trace=trace, talk="" if talk is None else talk.key
         )  # fmt: skip
-        asked = RemoteRequest(request.question, request.max_new_tokens)
+        asked = RemoteRequest(request.question, request.max_new_tokens, sampling=request.sampling)
         course = FailoverRun(self, job, stop, asked, conversation, talk)
         yield from _plain(course.events())
 
@@ -305,11 +307,12 @@ class RemoteEngine(Engine):
         max_new_tokens: int = 64,
         stop: StopFlag | None = None,
         images: Image | Sequence[Image] = (),
+        sampling: Sampling = GREEDY,
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
         question, length = clean_question(question), whole_tokens(max_new_tokens)
         pictures = make_request(images, question).images if images else ()
-        asked = RemoteRequest(question, length, images=pictures)
+        asked = RemoteRequest(question, length, images=pictures, sampling=sampling.seeded())
         if not conversation.is_open:
             raise ConversationGone
         if conversation.turns >= self.limits.turns:

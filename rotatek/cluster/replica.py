@@ -149,7 +149,9 @@ class Replica:
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         question: Any = asked.question  # a text, or texts and pictures
-        return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.images)
+        return self.engine.follow(
+            talk, question, asked.max_new_tokens, stop, asked.images, asked.sampling
+        )
 
 
 def _as_text(job: Job, request: Request) -> Request | None:
@@ -165,7 +167,7 @@ def _as_text(job: Job, request: Request) -> Request | None:
     try:
         return make_chat(
             request.images, chat, job.asked.max_new_tokens, times=request.times, cut=request.cut,
-            tools=request.tools,
+            tools=request.tools, sampling=job.asked.sampling,
         )  # fmt: skip
     except RequestTooLong:
         return None

@@ -19,6 +19,10 @@ METRICS: Final = (
 )  # fmt: skip
 
 
+VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of its bytes
+NEAR: Final = 0.03  # of the bytes asked for: what is nearer has met them
+
+
 @dataclass
 class Column:
     """One column's results so far; times in milliseconds, sizes in bytes."""
@@ -70,6 +74,31 @@ class Column:
         elif isinstance(event, Failed):
             self.failure = event.message
 
+    @property
+    def times_smaller(self) -> float | None:
+        """How many times fewer bytes the visual tokens took than uncompressed, those dropped and
+        all that is stored for the others counted; None until the answer ends."""
+        filled, done = self.prefilled, self.finished
+        if filled is None or done is None or not filled.visual_tokens:
+            return None
+        parts = done.metrics.get("bytes") or {}
+        live = sum(parts.get(name, 0) for name in VISUAL)
+        full = filled.kv_bytes_full * filled.visual_tokens / filled.prompt_tokens
+        return full / live if live else None
+
+    @property
+    def missed(self) -> str:
+        """Where the visual tokens were to become so many times smaller and did not: a sentence."""
+        asked, got = self.settings.channels.times_smaller, self.times_smaller
+        if asked is None or got is None or self.settings.prunes_tokens:
+            return ""
+        if abs(got / asked - 1) <= NEAR:
+            return ""
+        return (
+            f"The visual tokens became {got:.1f} times smaller, not {asked:g}: "
+            f"{self.prefilled.visual_tokens if self.prefilled else 0} of them cannot come nearer."
+        )
+
     def report(self) -> dict[str, Any]:
         """The column as plain numbers; unknown ones are None.
 
@@ -86,7 +115,9 @@ class Column:
             **{name: metrics.get(name) for name in METRICS},
             "nominal_kv": self.settings.nominal_kv,
             "kv_bytes_by_part": metrics.get("bytes"),
+            "visual_times_smaller": self.times_smaller,
             "decode_ms_per_token": None if done is None else done.decode_ms_per_token,
             "attention": None if filled is None else filled.attention,
             "settings": self.settings.as_dict(),
+            "sampling": metrics.get("sampling", {}),
         }

@@ -233,5 +233,6 @@ def feed_follow_up(
         ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
         logits, ms = feed(vlm, ids, start, column.cache)
         column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
+    column.earlier += [*column.tokens, *turn.ids[0].tolist()]
     column.begin(ms)
     return logits

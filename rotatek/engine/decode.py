@@ -1,7 +1,7 @@
-"""Prefill and greedy decoding, one token at a time, over any cache."""
+"""Prefill and decoding, one token at a time, over any cache."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +12,7 @@ from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 
 
@@ -106,8 +107,9 @@ def decode(
     logits: Tensor,
     max_new_tokens: int,
     stop: StopFlag | None = None,
+    choices: Sequence[RowChoice | None] = (),
 ) -> Iterator[Step]:
-    """Greedy tokens after `prefill`, until every sample has ended, the limit, or `stop`.
+    """Tokens after `prefill`, until every sample has ended, the limit, or `stop`.
 
     Vision ids are never produced. The same request gives the same tokens on the same machine. On a
     GPU the steps of a `RotateKCache` are replayed as a CUDA graph, unless its `graph` is off.
@@ -119,8 +121,10 @@ def decode(
         logits: [B, vocabulary] for the first token.
         max_new_tokens: the most steps.
         stop: checked before each step.
+        choices: how each sample's tokens are chosen; None, or nothing, for greedily.
     """
-    banned = torch.tensor(vlm.banned_ids, device=logits.device, dtype=torch.long)
+    choice = TokenChoice(vlm)
+    rows = [(place, row) for place, row in enumerate(choices) if row is not None]
     position, mask = embedded.next_position, None
     if not bool(embedded.valid.all()):
         mask = embedded.valid.long()
@@ -129,7 +133,9 @@ def decode(
     for count in range(max_new_tokens):
         if stop is not None and stop.is_set():
             return
-        chosen = logits.index_fill(-1, banned, float("-inf")).argmax(-1)
+        chosen = choice.choose(logits, rows)
+        for place, row in rows:
+            row.take(int(chosen[place]))
         tokens = [-1 if done else token for token, done in zip(chosen.tolist(), ended, strict=True)]
         yield Step(tokens, logits, ms)
         ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import abc
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from rotatek.engine.engine_status import EngineState, Health
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
 from rotatek.engine.events import Event, Failed, Queued, Restarted
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
-from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
+from rotatek.engine.prefill import SharedPrompt, empty_cache, fill, forked
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
 from rotatek.errors import (
@@ -40,6 +41,7 @@ from rotatek.errors import (
 )
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import BASELINE, Settings
@@ -112,7 +114,10 @@ class Engine:
         plain caches, whatever the settings. Finished.metrics has: kv_bytes, kv_bytes_full, bytes
         (by part), nominal_kv, prefill_ms, agreement (share of tokens equal to the first column's),
         first_divergence (index or None), kl (mean, nats), confidence (geometric mean of the
-        tokens' probabilities), stopped.
+        tokens' probabilities), stopped, sampling (what of it is not greedy, with the seed).
+
+        Columns of equal settings are several draws of one answer: they share the compressed cache
+        of the first. Columns of different settings draw with the same noise.
 
         Args:
             request: the question with its pictures.
@@ -122,6 +127,7 @@ class Engine:
             conversation: takes over the caches of a complete answer, for `follow`; its maker
                 closes it.
         """
+        request = replace(request, sampling=request.sampling.seeded())  # the same if tried again
         if not request.images:  # there is nothing to compress
             columns, trace = dict.fromkeys(columns, BASELINE), False
         short = yield from self._attempt(request, columns, stop, trace, conversation)
@@ -159,7 +165,7 @@ class Engine:
             reused = looked.is_encoded
             running += self._columns(prompt, looked, columns, trace, stop)
             for group in _groups(running):
-                if not self._prefill(request, group, stop):
+                if not self._prefill(request, group, prompt, stop):
                     break
                 for column in group:
                     yield prefilled_event(self.vlm, column, prompt, reused=reused)
@@ -230,6 +236,7 @@ class Engine:
         max_new_tokens: int = 64,
         stop: StopFlag | None = None,
         images: Image.Image | abc.Sequence[Image.Image] = (),
+        sampling: Sampling = GREEDY,
     ) -> Iterator[Event]:
         """Ask again, about the same images or further ones: columns continue from their own caches.
 
@@ -242,6 +249,7 @@ class Engine:
             max_new_tokens: the longest answer, 1 to `Limits`.
             stop: ends every column early once it is set.
             images: further pictures, shown with this question; they are compressed, too.
+            sampling: how the answer's tokens are chosen; by default greedily.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is unchanged.
@@ -249,10 +257,15 @@ class Engine:
         question = clean_question(question)
         pictures = make_request(images, question).images if images else ()
         turn = self._turn(conversation, question, pictures, whole_tokens(max_new_tokens))
-        return self._follow(conversation, turn, max_new_tokens, stop)
+        return self._follow(conversation, turn, max_new_tokens, stop, sampling.seeded())
 
     def _follow(
-        self, conversation: Conversation, turn: Prompt, max_new_tokens: int, stop: StopFlag | None
+        self,
+        conversation: Conversation,
+        turn: Prompt,
+        max_new_tokens: int,
+        stop: StopFlag | None,
+        sampling: Sampling,
     ) -> Iterator[Event]:
         """`follow`, with the question as the model reads it."""
         failed, answered, prompt = None, False, conversation.prompt
@@ -265,6 +278,7 @@ class Engine:
                         shared.see(column.settings.pruning)
                         seen = shared.under(column.settings.pruning)[0]
                     logits = feed_follow_up(self.vlm, column, turn, seen)
+                column.choose_by(self.scheduler.choice, sampling, prompt.ids)
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
             if conversation.lease is not None:
@@ -368,8 +382,9 @@ class Engine:
             with self.scheduler.prefill(stop):
                 shared.see(pruner)
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
-        made = []
+        made: list[Sequence] = []
         for name, settings in columns.items():
+            draw = sum(column.settings == settings for column in made)
             embedded, plan, ms = shared.under(settings.pruning)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
@@ -377,21 +392,31 @@ class Engine:
                 AnswerAttentionRecorder.of(plan.layers) if trace and not self.graphs else None
             )
             made.append(
-                Sequence(name, settings, cache, plan, embedded, recorder, attention, ms, stop=stop)
+                Sequence(
+                    name, settings, cache, plan, embedded, recorder, attention, ms, draw, stop=stop
+                )
             )
         return made
 
-    def _prefill(self, request: Request, group: list[Sequence], stop: StopFlag | None) -> bool:
+    def _prefill(
+        self, request: Request, group: list[Sequence], prompt: Prompt, stop: StopFlag | None
+    ) -> bool:
         """Fill one group's caches from one forward pass; whether it came to its end."""
-        first, caches = group[0], [column.cache for column in group]
+        drawn = [column for column in group if not column.draw]
+        first, caches = group[0], [column.cache for column in drawn]
         seen = RecorderGroup([column.attention for column in group if column.attention is not None])
         try:
             with self.scheduler.prefill(stop), watched(seen):
                 logits, times = fill(self.vlm, first.embedded, first.plan, caches)
         except Stopped:
             return False
-        for column, ms in zip(group, times, strict=True):
+        filled = {column.settings: (column, ms) for column, ms in zip(drawn, times, strict=True)}
+        for column in group:
+            source, ms = filled[column.settings]
             column.prefill_ms += ms
+            if column is not source:
+                column.cache = forked(source.cache)
+            column.choose_by(self.scheduler.choice, request.sampling, prompt.ids)
             # a graph's replay shows no queries
             column.start(logits, request.max_new_tokens, stop, watched=not self.graphs)
         return True

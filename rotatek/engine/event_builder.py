@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import dispatch
-from rotatek.engine.events import Finished, Prefilled, Token
+from rotatek.engine.events import Finished, Likely, Prefilled, Token
 from rotatek.engine.sequences import SampledToken, Sequence
+from rotatek.engine.spelling import spelling
 from rotatek.inputs.text_files import whole_characters
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
 from rotatek.models import Prompt, VisionLanguageModel
 
 CONTEXT: Final = 8  # tokens that are decoded again before a new one
+LEAST_LOG: Final = -9999.0  # JSON has no infinity
 
 
 def prefilled_event(
@@ -57,8 +59,18 @@ def token_event(
     divergent = compared and reference.tokens[index : index + 1] != [sampled.token]
     text = _newly_said(vlm, column)
     return Token(
-        column.name, index, sampled.token, text, sampled.ms, divergent, kl, sampled.probability
+        column.name, index, sampled.token, text, sampled.ms, divergent, kl, sampled.probability,
+        _likely(vlm, sampled) if column.sampling.top_logprobs is not None else (),
     )  # fmt: skip
+
+
+def _likely(vlm: VisionLanguageModel, sampled: SampledToken) -> tuple[Likely, ...]:
+    """The token that was chosen, then the likeliest ones."""
+    own = max(math.log(sampled.probability), LEAST_LOG) if sampled.probability else LEAST_LOG
+    return tuple(
+        Likely(*spelling(vlm.tokenizer, token), max(log, LEAST_LOG))
+        for token, log in ((sampled.token, own), *sampled.top)
+    )
 
 
 def text_of(vlm: VisionLanguageModel, tokens: Iterable[int]) -> str:
@@ -104,6 +116,7 @@ def finished_event(
         "kl": float(np.mean(column.kl)) if column.kl else None,
         "confidence": math.exp(column.log_probability / max(len(column.tokens), 1)),
         "stopped": stopped,
+        "sampling": column.sampling.as_dict(),
     }
     per_token = float(np.mean(column.step_ms)) if column.step_ms else 0.0
     answer = text_of(vlm, column.tokens).strip()

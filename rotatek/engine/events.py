@@ -46,12 +46,23 @@ class Prefilled:
 
 
 @dataclass(frozen=True)
+class Likely:
+    """A token and how likely the model held it. text: what it says; code: its bytes, which may be a
+    part of a character; logprob: in nats."""
+
+    text: str
+    code: bytes
+    logprob: float
+
+
+@dataclass(frozen=True)
 class Token:
     """One new token. text: its addition to the answer (may be empty inside a character);
     divergent: differs from the first column's token at this index; agrees: whether all tokens of
     this column so far equal the first column's; kl: KL(first column || this) in nats while they
     agree, else None; ms: the forward pass that produced it (0 for the prefill's own token);
-    probability: the model's own of this token."""
+    probability: the model's own of this token, whatever it was drawn from; likely: this token and
+    the likeliest ones, the best first, where the request asks for log probabilities."""
 
     column: str
     index: int
@@ -61,6 +72,7 @@ class Token:
     divergent: bool
     kl: float | None = None
     probability: float = 1.0
+    likely: tuple[Likely, ...] = ()
 
 
 @dataclass(frozen=True)

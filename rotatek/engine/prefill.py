@@ -1,5 +1,6 @@
 """Caches of several settings, filled from as few prefills as there are ways to drop tokens."""
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -73,6 +74,16 @@ def fill(
     logits, ms = prefill(vlm, embedded, shared)
     added = shared.compress_ms
     return logits, [ms - sum(added) + own for own in added]
+
+
+def forked(cache: Cache) -> Cache:
+    """A filled cache that goes on by itself, for another answer to the same prompt; what no step
+    writes to is shared."""
+    if isinstance(cache, RotateKCache):
+        return cache.fork()
+    own = DynamicCache()
+    own.layers = [copy.copy(layer) for layer in cache.layers]
+    return own
 
 
 class SharedPrompt:

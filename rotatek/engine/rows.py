@@ -5,7 +5,7 @@ nothing into the visual part, so what a method otherwise computes at every step 
 computed once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache
 from rotatek.cache.step_graph import captured
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import forward_one
+from rotatek.engine.token_choice import likeliest
 from rotatek.models import VisionLanguageModel
 
 BLOCK: Final = 8  # replays of a graph between two transfers of its tokens
@@ -23,7 +24,7 @@ WORTH: Final = 4 * BLOCK  # steps that pay for another capture
 COMPILED: Final = 2 * WORTH  # steps that pay for the kernels of other numbers of rows, too
 
 
-class _Greedy:
+class GreedyRows:
     """The rows of a batch that are still answering, and their next tokens."""
 
     def __init__(
@@ -59,8 +60,7 @@ class _Greedy:
 
     def chosen(self, logits: Tensor) -> Tensor:
         """The likeliest tokens that are not banned."""
-        banned = self.banned.to(logits.device)
-        return logits.index_fill(-1, banned, float("-inf")).argmax(-1).to(self.vlm.device)
+        return likeliest(logits, self.banned.to(logits.device)).to(self.vlm.device)
 
     def _capture(self) -> None:
         self.column.zero_()
@@ -84,6 +84,11 @@ class _Greedy:
         said = self.block[:, :steps].tolist()
         pairs = zip(self.batch.order, said, strict=True)
         return {number: tokens for number, tokens in pairs if number is not None}
+
+    def say(self, fed: Mapping[int, int | None]) -> None:
+        """Feed rows these tokens next, by their numbers, in place of those that were chosen."""
+        tokens = [None if number is None else fed.get(number) for number in self.batch.order]
+        self.next.copy_(torch.tensor([token or 0 for token in tokens], device=self.next.device))
 
     def thin(self, over: Sequence[int], left: int) -> None:
         """Leave out rows that have ended where that pays; under a graph it takes another one."""
@@ -127,7 +132,7 @@ def decode_caches(
     parts = batch.join(caches, limit + 1, reserve=graph)
     if graph:
         batch.freeze()
-    greedy = _Greedy(vlm, batch, logits, position, graph)
+    greedy = GreedyRows(vlm, batch, logits, position, graph)
     waiting, stops = list(range(len(parts))), vlm.stop_ids
     said = [[token] for token in greedy.tokens.tolist()]
     alive = [tokens[0] not in stops for tokens in said]
@@ -137,13 +142,13 @@ def decode_caches(
             waiting.remove(part)
             yield part, [list(takewhile(lambda t: t not in stops, said[r])) for r in parts[part]]
         if waiting:
-            greedy.thin(_over(parts, alive, whole=graph and left < COMPILED), left)
+            greedy.thin(over(parts, alive, whole=graph and left < COMPILED), left)
             for row, tokens in greedy.advance(min(left, BLOCK if graph else 1)).items():
                 said[row] += tokens if alive[row] else []
                 alive[row] = alive[row] and stops.isdisjoint(tokens)
 
 
-def _over(parts: Sequence[Sequence[int]], alive: Sequence[bool], whole: bool) -> list[int]:
+def over(parts: Sequence[Sequence[int]], alive: Sequence[bool], whole: bool) -> list[int]:
     """Rows that have ended; with `whole` only those of caches of which all rows have: under a graph
     fewer rows of a cache would be computed by other kernels."""
     ended = [part for part in parts if not whole or not any(alive[row] for row in part)]

@@ -30,6 +30,7 @@ from rotatek.engine.cpu_shares import AVAILABLE, CpuShares
 from rotatek.engine.device_turns import DeviceTurns, YieldToDecode
 from rotatek.engine.sequences import Counters, SampledToken, Sequence
 from rotatek.engine.steps import PendingStep, chosen
+from rotatek.engine.token_choice import TokenChoice
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
 
@@ -78,7 +79,7 @@ class Scheduler:
         self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
         self._pending: PendingStep | None = None  # a step that was launched and not yet waited for
         self._steps = StepGraph(room=None)
-        self._banned: Tensor | None = None
+        self.choice = TokenChoice(vlm, self.preparing)
 
     # -- what an engine calls ------------------------------------------------------------------
 
@@ -333,22 +334,25 @@ class Scheduler:
         over = []
         for sequence, pick in zip(sequences, picks, strict=True):
             sequence.made, sequence.token = sequence.made + 1, pick.token
-            if pick.token in self._stops or sequence.made == sequence.limit:
+            if sequence.choice is not None:
+                sequence.choice.take(pick.token)
+                sequence.failure = sequence.choice.failure
+            broken = sequence.failure is not None
+            if broken or pick.token in self._stops or sequence.made == sequence.limit:
                 over.append(sequence)
         self._remove(over, restore=True)
         with self._told:
             for sequence, pick in zip(sequences, picks, strict=True):
-                sequence.sampled.append(pick)
+                if sequence.failure is None:
+                    sequence.sampled.append(pick)
             for sequence in over:
                 sequence.ended = True
 
     def _chosen(
         self, sequences: list[Sequence], places: list[int], logits: Tensor, ms: float
     ) -> list[SampledToken]:
-        """The likeliest token of each row that is not banned."""
-        if self._banned is None or self._banned.device != logits.device:
-            self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
-        return chosen(sequences, places, logits, self._banned, ms)
+        """The next token of each row."""
+        return chosen(sequences, places, logits, self.choice, ms)
 
     # -- when a step fails ---------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """One answer in progress: its cache, its row in the running batch, and its tokens."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -11,6 +12,8 @@ from rotatek.cache.bytes import ByteCount
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.batch import Watcher
+from rotatek.engine.token_choice import RowChoice, TokenChoice
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import Settings
@@ -22,13 +25,15 @@ class SampledToken:
     """One chosen token.
 
     probability: the model's own of it; kl: KL(first column || this) of the distributions it was
-    chosen from, in nats, or None; ms: of the step, which all its rows share.
+    chosen from, in nats, or None; ms: of the step, which all its rows share; top: the likeliest
+    tokens and their log probabilities, where they are asked for.
     """
 
     token: int
     probability: float
     kl: float | None
     ms: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(eq=False)
@@ -46,7 +51,11 @@ class Sequence:
         attention: records them, for the overlay.
         prefill_ms: at first the vision tower's share.
 
+        draw: which of several answers under equal settings it is.
+
     Attributes:
+        sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
+            ones are; earlier: tokens of later turns and of the answers before.
         parted: whether an earlier answer differed from the first column's.
         tokens: since the last question; read: of them, whose text has been delivered.
         log_probability: of all tokens, in nats.
@@ -69,6 +78,10 @@ class Sequence:
     recorder: TraceRecorder | None = None
     attention: AnswerAttentionRecorder | None = None
     prefill_ms: float = 0.0
+    draw: int = 0
+    sampling: Sampling = GREEDY
+    choice: RowChoice | None = None
+    earlier: list[int] = field(default_factory=list)
     parted: bool = False
     tokens: list[int] = field(default_factory=list)
     read: int = 0
@@ -95,6 +108,13 @@ class Sequence:
         self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
         self.asked = self.rows  # logical length of the cache when the last question had been fed
         self.first_position = self.embedded.next_position
+
+    def choose_by(self, choice: TokenChoice, sampling: Sampling, prompt: Tensor) -> None:
+        """How the next answer's tokens are chosen; prompt: [1, tokens], the first one."""
+        read: Iterable[int] = ()
+        if sampling.repetition_penalty != 1:
+            read = {*prompt.unique().tolist(), *self.earlier}
+        self.sampling, self.choice = sampling, choice.row(sampling, self.draw, read)
 
     def start(
         self, logits: Tensor, limit: int, stop: StopFlag | None = None, *, watched: bool = True

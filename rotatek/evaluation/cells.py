@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from rotatek.evaluation.chains import FIRST
+
 Record = TypeVar("Record")
 RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv", "pairs.csv", "claims.csv"
 NUMBERS: Final = ("nominal", "live", "same", "exact", "new_tokens", "error_rate")
@@ -35,6 +37,8 @@ class Cell:
     Args:
         model: its name.
         suite: of the questions.
+        ask: how they were asked, one of `rotatek.evaluation.chains.ASKS`; or that they opened
+            conversations whose later questions are counted in cells of their own.
         table: in which it stands.
         row: its words there.
         line: the words of the line or group in which a figure draws it, or "".
@@ -69,6 +73,7 @@ class Cell:
     difference: Score | None = None
     pages: Score | None = None
     kinds: Mapping[str, Score] = field(default_factory=dict)
+    ask: str = FIRST
 
     def flat(self) -> dict[str, Any]:
         """Every field as a column."""
@@ -92,7 +97,8 @@ class Cell:
         made = {name.removeprefix(KIND): _score(given, name) for name in kinds}
         named = (column for name in (*SCORES, *kinds) for column in _columns(name))
         used = {*WORDS, *NUMBERS, *named}
-        words: dict[str, Any] = {name: flat[name] for name in WORDS} | {"times": int(flat["times"])}
+        words: dict[str, Any] = {name: flat.get(name, "") for name in WORDS}
+        words |= {"times": int(flat["times"]), "ask": words["ask"] or FIRST}
         words |= {name: given.get(name) for name in NUMBERS}
         return cls(
             settings={name: value for name, value in given.items() if name not in used},
@@ -102,7 +108,7 @@ class Cell:
         )
 
 
-WORDS: Final = ("model", "suite", "table", "row", "line", "times")
+WORDS: Final = ("model", "suite", "ask", "table", "row", "line", "times")
 
 
 class Pair(NamedTuple):
@@ -209,18 +215,24 @@ class Results:
         except (KeyError, TypeError) as error:
             raise ValueError("The files of results are damaged. Run `make results`.") from error
 
-    def of(self, run: Mapping[str, Any]) -> dict[str, list[Cell]]:
-        """A run's cells, by table."""
+    def of(self, run: Mapping[str, Any], ask: str = "") -> dict[str, list[Cell]]:
+        """A run's cells, by table; ask: of another part of it, such as its openings."""
         found: dict[str, list[Cell]] = {table["name"]: [] for table in run["tables"]}
+        mine = run["model"]["name"], run["suite"]["name"], ask or run.get("ask", FIRST)
         for cell in self.cells:
-            if (cell.model, cell.suite) == (run["model"]["name"], run["suite"]["name"]):
+            if (cell.model, cell.suite, cell.ask) == mine:
                 found[cell.table].append(cell)
         return found
 
     @property
     def main(self) -> list[Mapping[str, Any]]:
         """The runs of more than one table, which claims are judged on."""
-        return [run for run in self.runs if len(run["tables"]) > 1]
+        return [run for run in self.runs if len(run["tables"]) > 1 and "ask" not in run]
+
+    @property
+    def conversations(self) -> list[Mapping[str, Any]]:
+        """The runs of second questions, or of questions behind a neutral one."""
+        return [run for run in self.runs if "ask" in run]
 
 
 def joined(parts: Iterable[Results]) -> Results:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from rotatek.errors import UserError
 from rotatek.evaluation import equal_bytes_table, report
 from rotatek.evaluation.answer_archive import collect, pack
+from rotatek.evaluation.chains import FIRST, ChainedSuite
 from rotatek.evaluation.journal import (
     JOURNAL,
     Answers,
@@ -27,7 +28,7 @@ from rotatek.evaluation.journal import (
 from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Suite, describe
 from rotatek.evaluation.tables import Table, wanted
-from rotatek.evaluation.work_batches import Unit, size
+from rotatek.evaluation.work_batches import Unit, Wanted, size
 from rotatek.inputs.text_files import whole_characters
 from rotatek.models import VisionLanguageModel, load
 
@@ -81,9 +82,13 @@ class Evaluation:
         header = describe_run(vlm, self.suite, self.options)
         journal = Journal(self.journal, header)
         journal.answers |= read_journals(self.out, header)
-        chosen = list(wanted(self.tables))
+        chosen: Wanted = list(wanted(self.tables))
         journal.record(settings for settings, _ in chosen)
-        runner = Runner(vlm, self.suite, journal, self.options, notice)
+        suite: Suite = self.suite
+        if self.options.ask != FIRST:
+            suite = ChainedSuite(suite, self.options.ask)
+            chosen = [(one, "all") for one, _ in chosen]
+        runner = Runner(vlm, suite, journal, self.options, notice)
         units = runner.units(chosen, part=self.part)
         end = None if self.limit_s is None else began + self.limit_s
         finished = _work(runner, units, end)
@@ -162,7 +167,8 @@ def notice(text: str) -> None:
 
 def describe_run(vlm: VisionLanguageModel, suite: Suite, options: RunOptions) -> dict[str, Any]:
     """What makes answers comparable: weights, precision, questions, lengths."""
-    return {
+    asked = {} if options.ask == FIRST else {"ask": options.ask}
+    return asked | {
         "model": {
             "name": Path(vlm.name).name,  # of a folder, not where it lies
             "family": vlm.family,

@@ -1,4 +1,4 @@
-"""Greedy answers of one padded batch under one setting, outside of any suite."""
+"""Answers of one padded batch under one setting, outside of any suite."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import decode
 from rotatek.engine.event_builder import text_of
 from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.engine.token_choice import TokenChoice
 from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -15,16 +16,19 @@ from rotatek.models.base import collate
 def generate(
     vlm: VisionLanguageModel, requests: Sequence[Request], settings: Settings
 ) -> list[str]:
-    """Answer requests that have the same limit of new tokens, in their order."""
-    pruner = settings.pruning
+    """Answer requests that have the same limit of new tokens, in their order; each is greedy or
+    drawn as it says."""
+    pruner, choice = settings.pruning, TokenChoice(vlm)
     embedded = collate([vlm.embed(vlm.prompt(request), pruner) for request in requests])
+    choices = [choice.row(request.sampling) for request in requests]
     plan = plan_for(vlm, embedded, pruner)
     cache = empty_cache(vlm, embedded, settings, plan)
     if isinstance(cache, RotateKCache):
         cache.hand_over()
     try:
         logits, _ = fill(vlm, embedded, plan, [cache], timed=False)
-        steps = decode(vlm, embedded, cache, logits, requests[0].max_new_tokens)
+        limit = requests[0].max_new_tokens
+        steps = decode(vlm, embedded, cache, logits, limit, choices=choices)
         rows = by_sample(vlm, [step.tokens for step in steps])
     finally:
         release(cache)

@@ -31,8 +31,8 @@ class Answer:
         item: the question's name.
         answer: the text.
         tokens: new tokens, the end not counted.
-        kv_share: bytes of the batch's caches after prefill over those of uncompressed ones, text
-            included.
+        kv_share: bytes of this prompt's cache after prefill over those of an uncompressed one, text
+            included; counted as if it were alone, whatever the batch.
     """
 
     setting: str

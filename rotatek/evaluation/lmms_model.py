@@ -21,6 +21,7 @@ from rotatek.errors import ModeUnsupported, UserError
 from rotatek.evaluation.generate import generate
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 from rotatek.models import load
 
@@ -62,7 +63,7 @@ class RotateK(lmms):
         self.batch_size = int(batch_size)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Greedy answers, in the order of the requests, cut at a task's stop strings."""
+        """Answers in the order of the requests, cut at a task's stop strings."""
         answers = [""] * len(requests)
         ready = [(number, self._request(one)) for number, one in enumerate(requests)]
         by_limit: dict[int, list[tuple[int, Request, Sequence[str]]]] = {}
@@ -89,12 +90,14 @@ class RotateK(lmms):
     def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
         """One question through the door, and its stop strings; None where the door refuses it."""
         question, options, doc_to_visual, number, task, split = instance.args
-        check_greedy(options)
+        sampling = sampling_of(options, number)
         images = [image for image in doc_to_visual(self.task_dict[task][split][number]) if image]
         until = options.get("until") or []
         limit = min(int(options.get("max_new_tokens") or NEW_TOKENS), Limits().max_new_tokens)
         try:
-            request = make_request(images, question.replace("<image>", ""), limit)
+            request = make_request(
+                images, question.replace("<image>", ""), limit, sampling=sampling
+            )
         except UserError as error:
             log.warning("document %s of %s counts as unanswered: %s", number, task, error.message)
             return None
@@ -109,16 +112,21 @@ class RotateK(lmms):
         raise ModeUnsupported("Tasks of several rounds are not supported. Choose others.")
 
 
-def check_greedy(options: dict[str, Any]) -> None:
-    """Refuse what would not be greedy decoding.
+def sampling_of(options: dict[str, Any], number: int) -> Sampling:
+    """How a task wants an answer chosen: greedily, unless it samples; the document's number is the
+    seed, so that a run can be repeated.
 
     Raises:
-        ModeUnsupported: for sampling or beams.
+        ModeUnsupported: for beams.
+        SettingError: for a value out of range.
     """
-    if options.get("do_sample") and options.get("temperature") not in (0, 0.0):
-        raise ModeUnsupported("This task samples. Give --gen_kwargs do_sample=False.")
     if int(options.get("num_beams") or 1) > 1:
         raise ModeUnsupported("This task uses beams. Give --gen_kwargs num_beams=1.")
+    if not options.get("do_sample"):
+        return GREEDY
+    given = {name: options[name] for name in ("top_p", "top_k", "min_p") if options.get(name)}
+    temperature = options.get("temperature")
+    return Sampling(temperature=1.0 if temperature is None else temperature, seed=number, **given)
 
 
 def cut(text: str, until: Sequence[str]) -> str:

@@ -4,11 +4,17 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
 
 from rotatek.bridge.row_layout import Layout
+from rotatek.cache.prompt_bytes import bytes_by_prompt
+from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes
 from rotatek.cache.token_plan import layout_of
+from rotatek.engine.conversation import turn_of
+from rotatek.engine.dialogues import Dialogue
+from rotatek.evaluation.chains import NEUTRAL_TOKENS, Chain, answered_by
 from rotatek.evaluation.suite import Item, Suite
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import clean_question, make_request
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen, by_depth, collate
@@ -22,17 +28,23 @@ class QuestionBatch:
         suite: where the pictures are.
         items: the questions.
         suffix: appended to every question.
-        limit: new tokens of an answer.
+        limits: new tokens of a short answer, and of a page.
+        long: whether a page is asked for.
 
     Attributes:
         whole: the padded batch with every visual token.
-        full_bytes: of an uncompressed cache of it.
     """
 
     def __init__(
-        self, vlm: VisionLanguageModel, suite: Suite, items: Sequence[Item], suffix: str, limit: int
+        self,
+        vlm: VisionLanguageModel,
+        suite: Suite,
+        items: Sequence[Item],
+        suffix: str,
+        limits: tuple[int, int],
+        long: bool = False,
     ) -> None:
-        self.vlm, self.items, self.limit = vlm, items, limit
+        self.vlm, self.items, self.limits, self.limit = vlm, items, limits, limits[long]
         self._pixels: dict[int, Pixels] = {}
         self._watched: dict[int, Any] = {}
         prompts = self._prompts(suite, suffix)
@@ -41,7 +53,7 @@ class QuestionBatch:
         pairs = zip(items, prompts, strict=True)
         self.whole = collate([vlm.embed(prompt, None, seen[i.document]) for i, prompt in pairs])
         self._layout = layout_of(vlm.model, self.whole.inputs())
-        self.full_bytes = vlm.full_bytes(self.whole.valid.numel())
+        self._turns = [self._turns_of(item, suffix) for item in items]
 
     def _prompts(self, suite: Suite, suffix: str) -> list[Prompt]:
         """Encoded questions."""
@@ -52,6 +64,45 @@ class QuestionBatch:
             prompts.append(self.vlm.prompt(request, pixels=self._pixels.get(item.document)))
             self._pixels[item.document] = prompts[-1].pixels
         return prompts
+
+    def _turns_of(self, item: Item, suffix: str) -> list[list[int]]:
+        """Ids of a chain's later questions."""
+        if not isinstance(item, Chain):
+            return []
+        asked = (clean_question(one.question + suffix) for one in item.later)
+        return [turn_of(self.vlm, question).ids[0].tolist() for question in asked]
+
+    def _limits_of(self, item: Item) -> list[int]:
+        opened = NEUTRAL_TOKENS if isinstance(item, Chain) and item.opening is None else None
+        limits = [self.limits[one is not None and one.long] for one in answered_by(item)]
+        return [min(limits[0], opened or limits[0]), *limits[1:]]
+
+    @property
+    def room(self) -> int:
+        """Tokens that a row may add, at most."""
+        pairs = zip(self.items, self._turns, strict=True)
+        return max(sum(map(len, turns), sum(self._limits_of(item))) for item, turns in pairs)
+
+    def dialogues(self) -> list[Dialogue] | None:
+        """Conversations at their beginning, one a row; None where nothing is asked twice."""
+        if not any(self._turns):
+            return None
+        stops = self.vlm.stop_ids
+        pairs = zip(self.items, self._turns, strict=True)
+        return [Dialogue(turns, self._limits_of(item), stops) for item, turns in pairs]
+
+    def shares(self, cache: Cache) -> list[float]:
+        """Each question's bytes of a filled cache over an uncompressed one's, as if it were alone.
+
+        Args:
+            cache: of the whole batch, compressed or plain.
+        """
+        if not isinstance(cache, RotateKCache):
+            whole = cache_bytes(cache).total / self.vlm.full_bytes(self.whole.valid.numel())
+            return [whole] * len(self.items)
+        tokens = self.whole.valid.sum(1).tolist()
+        pairs = zip(bytes_by_prompt(cache), tokens, strict=True)
+        return [held / self.vlm.full_bytes(count) for held, count in pairs]
 
     def under(self, pruner: TokenPruner) -> tuple[Embedded, Layout]:
         """The padded batch that a pruner leaves to the language model, and where its tokens are."""

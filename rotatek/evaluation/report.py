@@ -1,12 +1,14 @@
 """From a run's answers to tidy tables with intervals and judged claims, and to a Markdown page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rotatek.evaluation.cells import Cell, Found, Pair, Results, Score
+from rotatek.evaluation.chains import FIRST, OPENING, counted
 from rotatek.evaluation.claims import (
     BETTER,
     BOTH,
@@ -41,6 +43,27 @@ def build(
 ) -> Results:
     """Everything that the answers of one run amount to.
 
+    A run of second questions has cells of those, and cells of the questions that opened.
+
+    Args and result are those of `build_asked`, whose `items` are the suite's.
+    """
+    main, *beside = (
+        build_asked(tables, mine, answers, header, ask)
+        for ask, mine in counted(items, header.get("ask", FIRST)).items()
+    )
+    cells = [*main.cells, *(cell for one in beside for cell in one.cells)]
+    return Results(main.runs, cells, main.pairs, main.found)
+
+
+def build_asked(
+    tables: Sequence[Table],
+    items: Sequence[Item],
+    answers: Mapping[tuple[str, str], Answer],
+    header: Mapping[str, Any],
+    ask: str = FIRST,
+) -> Results:
+    """What some questions of a run amount to.
+
     A table compares the questions that all its rows answered; rows without any answer are left out,
     so an interrupted run reports what it has.
 
@@ -49,8 +72,11 @@ def build(
         items: the suite's questions.
         answers: by setting and item.
         header: what the answers belong to, and where they were made.
+        ask: what their cells say.
     """
-    run = _Run(items, answers, [row.settings for table in tables for row in table.rows], header)
+    run = _Run(
+        items, answers, [row.settings for table in tables for row in table.rows], header, ask
+    )
     filed: Filed = {}
     made = [(table, *run.table(table, filed)) for table in tables]
     if ("think", NOMINAL) in filed:
@@ -92,8 +118,9 @@ class _Run:
         answers: Mapping[tuple[str, str], Answer],
         settings: Sequence[Settings],
         header: Mapping[str, Any],
+        ask: str,
     ) -> None:
-        self.items, self.answers = items, answers
+        self.items, self.answers, self.ask = items, answers, ask
         self.model, self.suite = header["model"]["name"], header["suite"]["name"]
         self.kinds = np.array([item.category for item in items])
         self.documents = np.array([item.document for item in items], dtype=np.int64)
@@ -175,7 +202,7 @@ class _Run:
             float(np.mean([one.exact for one in scored])),
             float(np.mean([answer.tokens for answer in given])),
             sum(one.edits for one in scored) / size if size else None,
-            self._score(found.score, mask), difference, pages, kinds,
+            self._score(found.score, mask), difference, pages, kinds, self.ask,
         )  # fmt: skip
 
     def _given(self, settings: Settings, places: Sequence[int]) -> list[Answer]:
@@ -212,8 +239,9 @@ def markdown(results: Results) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in suite["categories"].items())
     metrics = ", ".join(f"{name}: {metric}" for name, metric in suite["metrics"].items())
     where = f", on {run['ran_on']['device']}" if "ran_on" in run else ""
+    asked = f", {run['ask']} questions" if "ask" in run else ""
     lines = [
-        f"# {run['model']['name']} on {suite['name']}", "",
+        f"# {run['model']['name']} on {suite['name']}{asked}", "",
         f"Weights {run['model']['weights']}, {kind}{where}. {suite['questions']} questions over "
         f"{suite['documents']} images ({counts}). Metrics: {metrics}. Intervals are 95 %, "
         "resampled by image; differences and same answers are against the uncompressed model. "
@@ -229,11 +257,12 @@ def markdown(results: Results) -> str:
         lines += ["", f"## {about['title']}", ""]
         if about["questions"] < about["of"]:
             lines += [f"The {about['questions']} of {about['of']} questions answered so far.", ""]
-        cells = [cell for cell in results.cells if cell.table == about["name"]]
+        cells = results.of(run)[about["name"]]
+        opened = {cell.row: cell for cell in results.of(run, OPENING)[about["name"]]}
         kinds = list(cells[0].kinds) if len(cells[0].kinds) > 1 else []
         heads = ["Method", f"live bytes ({kind})", "nominal", "score", "difference", "same answer"]
-        heads += kinds
-        lines.append(table_of(heads, (_line(cell, kinds) for cell in cells)))
+        heads += [*(["first questions"] if opened else []), *kinds]
+        lines.append(table_of(heads, (_line(cell, kinds, opened) for cell in cells)))
         pairs = [pair for pair in results.pairs if pair.table == about["name"]]
         if pairs:
             body = ((f"{pair.first} {pair.relation} {pair.second}", pair.counted,
@@ -243,7 +272,9 @@ def markdown(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(cell: Cell, kinds: Sequence[str]) -> Iterator[str]:
+def _line(
+    cell: Cell, kinds: Sequence[str], opened: Mapping[str, Cell] = MappingProxyType({})
+) -> Iterator[str]:
     yield cell.row
     yield f"{cell.live:.3f}"
     yield f"{cell.nominal:.3f}"
@@ -251,7 +282,11 @@ def _line(cell: Cell, kinds: Sequence[str]) -> Iterator[str]:
     yield f"{mean:.1f} ({low:.1f} to {high:.1f})"
     yield "" if cell.difference is None else points(cell.difference.mean, cell.difference[1:])
     yield "" if cell.same is None else f"{100 * cell.same:.1f} %"
-    yield from (f"{100 * cell.kinds[kind].mean:.1f}" for kind in kinds)
+    if opened:
+        yield f"{100 * opened[cell.row].score.mean:.1f}" if cell.row in opened else ""
+    yield from (
+        f"{100 * cell.kinds[kind].mean:.1f}" if kind in cell.kinds else "" for kind in kinds
+    )
 
 
 def type_of(run: Mapping[str, Any]) -> str:

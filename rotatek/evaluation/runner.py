@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
+from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import recovery
 from rotatek.engine.decode import decode
+from rotatek.engine.dialogues import converse_caches, converse_plain
 from rotatek.engine.event_builder import text_of
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.engine.rows import decode_caches
 from rotatek.errors import UserError
+from rotatek.evaluation.chains import FIRST, answered_by
 from rotatek.evaluation.generate import by_sample
 from rotatek.evaluation.journal import Answer, Notes, setting_id
 from rotatek.evaluation.question_batch import QuestionBatch
@@ -49,20 +51,23 @@ class RunOptions:
         suffix: appended to every question, e.g. " Answer with a single word or phrase."
         limits: new tokens of a short answer, and of a page.
         graph: replay steps as CUDA graphs.
+        ask: one of `rotatek.evaluation.chains.ASKS`: each question for itself, or on the cache that
+            a picture's first question, or a neutral one, has left.
     """
 
     batch: int | None = None
     suffix: str = ""
     limits: tuple[int, int] = (SHORT_TOKENS, LONG_TOKENS)
     graph: bool = False
+    ask: str = FIRST
 
 
 class Filled(NamedTuple):
-    """A filled cache, and its share of the bytes of an uncompressed one."""
+    """A filled cache, and of each of its prompts the share of the bytes of an uncompressed one."""
 
     settings: Settings
     cache: RotateKCache
-    kv_share: float
+    kv_shares: list[float]
 
 
 class Runner:
@@ -147,11 +152,9 @@ class Runner:
 
     def _asked(self, unit: Unit) -> Iterator[QuestionBatch]:
         """A unit's questions as the model reads them; one that it cannot be asked is left out."""
-        suffix, limit = self.options.suffix, self.options.limits[unit.long]
+        given = self.vlm, self.suite, unit.items, self.options.suffix, self.options.limits
         try:
-            yield self._patient(
-                partial(QuestionBatch, self.vlm, self.suite, unit.items, suffix, limit)
-            )
+            yield self._patient(partial(QuestionBatch, *given, unit.long))
             return
         except UserError as error:
             if len(unit.items) == 1:
@@ -197,7 +200,7 @@ class Runner:
 
     def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
-        tokens = batch.whole.valid.numel() + len(batch.items) * batch.limit
+        tokens = batch.whole.valid.numel() + len(batch.items) * batch.room
         room = share_bytes(self.vlm.device, PROCESSES) // self.vlm.full_bytes(tokens)
         many = max(1, min(ROWS // len(batch.items), room))
         groups = []
@@ -260,9 +263,8 @@ class Runner:
             for alike in by_pruning(group):
                 caches, first = self._fill(batch, alike)
                 for settings, cache in zip(alike, caches, strict=True):
-                    share = cache_bytes(cache).total / batch.full_bytes
                     if isinstance(cache, RotateKCache):
-                        filled.append(Filled(settings, cache, share))
+                        filled.append(Filled(settings, cache, batch.shares(cache)))
                         logits.append(first)
                     else:
                         self._answer_uncompressed(batch, settings, cache, first)
@@ -284,9 +286,14 @@ class Runner:
         self, batch: QuestionBatch, settings: Settings, cache: Cache, logits: Tensor
     ) -> None:
         """The reference decodes by itself, on transformers' own cache and attention."""
-        share = cache_bytes(cache).total / batch.full_bytes
-        steps = [s.tokens for s in decode(self.vlm, batch.whole, cache, logits, batch.limit)]
-        self._write(batch, settings, by_sample(self.vlm, steps), share)
+        shares, dialogues = batch.shares(cache), batch.dialogues()
+        if dialogues is not None:
+            converse_plain(self.vlm, batch.whole, cache, logits, dialogues)
+            self._write(batch, settings, [one.said for one in dialogues], shares)
+        else:
+            steps = [s.tokens for s in decode(self.vlm, batch.whole, cache, logits, batch.limit)]
+            rows = by_sample(self.vlm, steps)
+            self._write(batch, settings, [[tokens] for tokens in rows], shares)
         release(cache)
 
     def _side_by_side(self, batch: QuestionBatch, filled: list[Filled], logits: Tensor) -> None:
@@ -294,16 +301,30 @@ class Runner:
         position = batch.whole.next_position.repeat(len(filled))
         graph = self.graph and not any(setting_id(one.settings) in self.eager for one in filled)
         caches = [one.cache for one in filled]
+        talks = [batch.dialogues() for _ in filled]
+        known = [one for one in talks if one is not None]
+        if known:
+            for part in converse_caches(self.vlm, caches, logits, position, known, graph=graph):
+                rows = [one.said for one in known[part]]
+                self._write(batch, filled[part].settings, rows, filled[part].kv_shares)
+            return
         said = decode_caches(self.vlm, caches, logits, position, batch.limit, graph=graph)
-        for part, rows in said:
-            self._write(batch, filled[part].settings, rows, filled[part].kv_share)
+        for part, each in said:
+            rows = [[tokens] for tokens in each]
+            self._write(batch, filled[part].settings, rows, filled[part].kv_shares)
 
     def _write(
-        self, batch: QuestionBatch, settings: Settings, rows: Sequence[list[int]], share: float
+        self,
+        batch: QuestionBatch,
+        settings: Settings,
+        rows: Sequence[list[list[int]]],
+        shares: Sequence[float],
     ) -> None:
-        """Each question's new tokens, as texts, into the journal."""
+        """Each question's new tokens, as texts, into the journal; of a chain every answer's."""
         name = setting_id(settings)
         self.journal.add(
-            Answer(name, item.name, text_of(self.vlm, tokens).strip(), len(tokens), share)
-            for item, tokens in zip(batch.items, rows, strict=True)
+            Answer(name, one.name, text_of(self.vlm, tokens).strip(), len(tokens), share)
+            for item, said, share in zip(batch.items, rows, shares, strict=True)
+            for one, tokens in zip(answered_by(item), said, strict=True)
+            if one is not None
         )

@@ -233,9 +233,9 @@ def _check_unanswered(folder: Path) -> None:
 class FileSuite:
     """Lines of JSON: image (a path beside the file), question, answers; optional metric, category.
 
-    answers: a list, or a single one; metric: one of `rotatek.evaluation.metrics.SCORES`,
-    exact_match by default; long: true where the answer is a page. Lines with the same image are one
-    document. A bad line among good ones is left out.
+    answers: a list, or a single one; category, or kind: what is counted apart; metric: one of
+    `rotatek.evaluation.metrics.SCORES`, exact_match by default; long: true where the answer is a
+    page. Lines with the same image are one document. A bad line among good ones is left out.
 
     Attributes:
         bad: a sentence for each line that was left out.
@@ -280,7 +280,7 @@ class FileSuite:
         if metric not in SCORES or not isinstance(long, bool):
             raise ValueError
         question = clean_question(row["question"])
-        category = str(row.get("category", "all"))
+        category = str(row.get("category", row.get("kind", "all")))
         document = self._paths.setdefault(path, len(self._paths))
         name = f"line-{line.number:05d}"
         self._items.append(Item(name, document, category, question, accepted, metric, long))

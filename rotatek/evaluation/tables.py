@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from rotatek.compare.columns import UNCOMPRESSED, default_pruner, pruners, reducers, title_of
 from rotatek.compare.equal_bytes import rivals
 from rotatek.errors import SettingError, UserError
+from rotatek.evaluation.chains import SECOND
 from rotatek.evaluation.suite import Item
 from rotatek.inputs.text_files import parsed, read_text
 from rotatek.methods.channels import CHANNELS, ChannelMethod
@@ -37,6 +38,12 @@ FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's tr
 # The part of the questions that is asked for some tables: of short ones, and of pages.
 PART: Final = {False: 0.4, True: 0.2}
 DESIGN: Final = ("ablation",)  # studies that are asked a part
+SECOND_BITS: Final = (2.0, 1.0, 0.75, 0.5)  # that second questions are asked at
+SECOND_RIVALS: Final = (
+    ("kivi", "4"), ("kivi", "2"),
+    ("turboquant", "4"), ("turboquant", "3"), ("turboquant", "2"),
+)  # fmt: skip
+SECOND_TOKENS: Final = 0.4  # and the share of tokens, where some are dropped
 
 
 @dataclass(frozen=True)
@@ -276,6 +283,27 @@ def core_table() -> Table:
     return Table("core", "A few settings of every kind", tuple(rows))
 
 
+def second_table() -> Table:
+    """What second questions are asked of: the sizes that matter, of every kind of method."""
+    ours, pruner = CHANNELS.default, default_pruner()
+    named: dict[str, Settings] = {}
+    for bits in SECOND_BITS:
+        named[f"{ours.label} ({bits:g} bits)"] = Settings.of(bits=bits)
+    for kept, method in product((HEAD // 2, HEAD // 4), reducers()):
+        form, one = next(iter(method.papers().items()))
+        named[f"{form}, {kept} Key channels"] = Settings(channels=one.at(kept / HEAD))
+    for name, bits in SECOND_RIVALS:
+        label = f"{CHANNELS[name].label} ({bits} bits)"
+        named[label] = Settings.of(channels=name, number_bits=bits)
+    tokens, words = pruner(keep=SECOND_TOKENS), f"{pruner.label} {SECOND_TOKENS:g}"
+    named[words] = Settings(tokens, Full())
+    for bits in SECOND_BITS[1:3]:
+        named[f"{words} + {bits:g} bits"] = Settings(tokens, ours(bits=bits))
+    rows = [UNCOMPRESSED_ROW, *(Row(label, one, label) for label, one in named.items())]
+    title = "Second questions, on the cache that the first one left"
+    return Table(SECOND, title, tuple(rows))
+
+
 def _presets_beyond() -> list[ChannelMethod]:
     """Presets of ours that go beyond the paper."""
     return [one for one in CHANNELS.default.presets().values() if one.beyond]
@@ -322,6 +350,7 @@ def named(names: str) -> list[Table]:
     known = tables()
     if names == "all":
         return list(known.values())
+    known[SECOND] = second_table()
     for name in names.split(","):
         if name not in known:
             raise SettingError("--tables", "all, list, or some of " + ", ".join(known), name)

@@ -7,6 +7,7 @@ from PIL import Image
 from rotatek import errors
 from rotatek.inputs.messages import Message, clean_messages
 from rotatek.inputs.request import MAX_IMAGES, Request, whole_tokens
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.text import is_visible
 
 
@@ -18,6 +19,7 @@ def make_chat(
     times: Sequence[float] = (),
     cut: bool = False,
     tools: str = "",
+    sampling: Sampling = GREEDY,
 ) -> Request:
     """A request of any chat.
 
@@ -29,6 +31,7 @@ def make_chat(
         times: as of `Request`, of a clip.
         cut: as of `Request`.
         tools: as of `Request`.
+        sampling: as of `Request`.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -42,4 +45,5 @@ def make_chat(
         raise errors.PlacesUnequal
     if not any(is_visible(c) for one in clean if one.role != "assistant" for c in one.text):
         raise errors.QuestionEmpty
-    return Request(tuple(images), clean, whole_tokens(max_new_tokens), tuple(times), cut, tools)
+    length = whole_tokens(max_new_tokens)
+    return Request(tuple(images), clean, length, tuple(times), cut, tools, sampling)

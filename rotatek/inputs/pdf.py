@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,13 +169,15 @@ class PdfFile:
         return head, data
 
 
-def pictures_of(path: os.PathLike[str] | bytes) -> list[Image.Image]:
+def pictures_of(path: os.PathLike[str] | bytes, until: float | None = None) -> list[Image.Image]:
     """Every page of a short PDF, for one question.
 
     Args:
         path: of the file; or its bytes.
+        until: when to begin no further page, by `time.monotonic`.
 
     Raises:
+        PdfPageTooLong: where pages are left then.
         PdfManyPages: for more pages than one question may have pictures.
         UserError: for a file or a page that cannot be read.
     """
@@ -186,6 +189,8 @@ def pictures_of(path: os.PathLike[str] | bytes) -> list[Image.Image]:
             if page.image is None:
                 raise page.error or errors.PdfDamaged
             found.append(page.image)
+            if until is not None and len(found) < file.pages and time.monotonic() > until:
+                raise errors.PdfPageTooLong
         return found
 
 

@@ -21,6 +21,7 @@ from rotatek import errors
 from rotatek.inputs import image_headers as headers
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.messages import PICTURE, Message, Part, Place, clean_messages, merged
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.text import MAX_TEXT, clean_text, is_visible
 
 MAX_FILE_BYTES: Final = 10 * 1000 * 1000
@@ -68,7 +69,8 @@ class Request:
     clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second
     of each image, where they are the frames of a clip, which has one place; cut: whether an answer
     that the context ends is better than none; tools: that the model is told of, as JSON; scope:
-    whose pictures may be found again, as a digest of an API key.
+    whose pictures may be found again, as a digest of an API key; sampling: how the answer's tokens
+    are chosen.
     """
 
     images: tuple[Image.Image, ...]
@@ -78,6 +80,7 @@ class Request:
     cut: bool = False
     tools: str = ""
     scope: str = ""
+    sampling: Sampling = GREEDY
 
     @property
     def question(self) -> str:
@@ -105,6 +108,8 @@ def make_request(
     max_new_tokens: int = 64,
     history: Sequence[tuple[Asked, str]] = (),
     shown: Sequence[int] = (),
+    *,
+    sampling: Sampling = GREEDY,
 ) -> Request:
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
@@ -118,6 +123,7 @@ def make_request(
         history: earlier (question, answer) turns about the same images, oldest first.
         shown: how many of the pictures come with each turn; by default all that have no place of
             their own with the first.
+        sampling: how the answer's tokens are chosen; by default greedily.
 
     Raises:
         UserError: in a sentence that says what to change.
@@ -140,7 +146,8 @@ def make_request(
         text = asked if isinstance(asked, tuple) else ((PICTURE,) * more + (asked,))
         messages.append(Message("user", text))
         messages += [] if said is None else [Message("assistant", (said,))]
-    return Request(pictures, merged(messages), whole_tokens(max_new_tokens), times)
+    length = whole_tokens(max_new_tokens)
+    return Request(pictures, merged(messages), length, times, sampling=sampling)
 
 
 def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:

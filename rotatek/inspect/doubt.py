@@ -23,6 +23,9 @@ PHOTO: Final = 0.75  # documents measured .83 to 1.0, harmed ones included; most
 PHOTO_NOTE: Final = (
     "I read documents; this looks like a photograph, of which this small model knows nothing."
 )
+TEXT_NOTE: Final = (
+    "I read documents; without a picture this small model knows nothing. Add one and ask about it."
+)
 
 
 class Bin(NamedTuple):
@@ -75,17 +78,22 @@ def doubt(
     return f"{said} When that was measured, {_percent(right)} of such answers were right."
 
 
-def measured_doubt(model: str, confidence: float | None, is_of_photo: Callable[[], bool]) -> str:
+def measured_doubt(
+    model: str, confidence: float | None, is_of_photo: Callable[[], bool], *, shown: bool = True
+) -> str:
     """`doubt` under what this installation brings; none for unmeasured models.
 
     Args:
         model: by its name on offer.
         confidence: None where there is no answer.
         is_of_photo: as of `doubt`.
+        shown: whether there was a picture; without one the measure does not hold.
     """
     bins = measured()
     if confidence is None or not bins.get(model):
         return ""
+    if not shown:
+        return TEXT_NOTE
     return doubt(model, confidence, is_of_photo, bins)
 
 

@@ -28,6 +28,7 @@ from rotatek.errors import (
     UserError,
     WeightsDamaged,
 )
+from rotatek.models.assembly import at_hand, is_apart, whole
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.download import fetch, incomplete, missing, shown
 from rotatek.models.families import family_of
@@ -43,6 +44,7 @@ from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
 POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
+POCKET_SMOL: Final = POCKET.with_name("pocket-smol")  # offered once its weights are there
 DTYPES: Final = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -68,6 +70,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 33 M)", str(POCKET)),
         Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 18 M)", str(POCKET_LLAVA)),
+        Checkpoint("pocket-smol", "Pocket SmolLM2 (embedded, 147 M)", str(POCKET_SMOL), None, 0.6),
         Checkpoint(
             "smolvlm-256m",
             "SmolVLM-256M (a download of 0.5 GB)",
@@ -97,6 +100,7 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
             16.7,
         ),
     )
+    if c.source != str(POCKET_SMOL) or is_apart(POCKET_SMOL)
 }
 
 
@@ -152,7 +156,7 @@ def load(
     config = _config(checkpoint)
     family = family_of(config)
     check_fit(checkpoint.label, weight_bytes(config, dtype, four_bit=four_bit), str(device))
-    source = fetch(checkpoint.source, checkpoint.revision)
+    source = whole(fetch(checkpoint.source, checkpoint.revision))
     try:
         network = AutoModelForImageTextToText.from_pretrained(
             source,
@@ -247,6 +251,8 @@ def fitting(free: int | None = None) -> list[str]:
     chosen, room = [], free - HEADROOM
     for name, checkpoint in CHECKPOINTS.items():
         if not on_gpu and checkpoint.gigabytes > CPU_GIGABYTES:
+            continue
+        if not at_hand(checkpoint.source):
             continue
         if checkpoint.gigabytes < 1 or checkpoint.gigabytes * GB <= room:
             chosen.append(name)

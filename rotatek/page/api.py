@@ -16,7 +16,7 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import REGISTRIES, Settings, check_taken
 from rotatek.page.binding import called_by_name
-from rotatek.page.form import Field, shared_fields
+from rotatek.page.form import Field, sampling_of, shared_fields
 from rotatek.page.refusals import refusing_stream
 from rotatek.page.upload import image_box
 from rotatek.service.run import Run
@@ -39,16 +39,23 @@ class Endpoints:
         max_new_tokens: int,
         model: str,
         session: str | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: float | None = None,
         **options: Any,
     ) -> Iterator[dict[str, Any]]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
         Every keep_... is the fraction that stays, in (0, 1]; options that the chosen methods do
-        not have must be left at their defaults. The answer is streamed as it grows; the last
-        message has everything.
+        not have must be left at their defaults. A temperature above 0 draws the answer, with the
+        seed that is given, or reported under `sampling`. The answer is streamed as it grows; the
+        last message has everything.
         """
         columns = {"answer": Settings.from_dict(options, shared=True)}
-        for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
+        sampling = sampling_of(temperature, seed, top_p)
+        for run in self.service.ask(
+            model, image, question, columns, max_new_tokens, session, sampling=sampling
+        ):
             yield {"answer": run.columns["answer"].answer}
         yield figures(run.columns["answer"])
 
@@ -61,13 +68,19 @@ class Endpoints:
         model: str,
         channels: Sequence[str],
         session: str | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: float | None = None,
         **options: Any,
     ) -> Iterator[dict[str, Any]]:
         """Answer under several channel methods at one nominal budget, beside the uncompressed
         answer. The first method that leaves channels out has the options that are given and sets
         the budget; the others meet it."""
         columns = one_budget(channels or [CHANNELS.default.name], options)
-        for run in self.service.ask(model, image, question, columns, max_new_tokens, session):
+        sampling = sampling_of(temperature, seed, top_p)
+        for run in self.service.ask(
+            model, image, question, columns, max_new_tokens, session, sampling=sampling
+        ):
             yield {title: {"answer": column.answer} for title, column in run.columns.items()}
         yield whole(run)
 
@@ -132,6 +145,9 @@ def publish(service: Service, **queue: Any) -> None:
             "max_new_tokens": gr.Number(LENGTH, label="max_new_tokens"),
             "model": _menu("model", models, models[0]),
             **{field.key: _widget(field) for field in option_fields()},
+            "temperature": gr.Number(0.0, label="temperature"),
+            "top_p": gr.Number(1.0, label="top_p"),
+            "seed": gr.Number(None, precision=0, label="seed"),
         }
         names = list(CHANNELS)
         several = _menu("channels", names, names[:2], multiselect=True)

@@ -23,6 +23,7 @@ COLUMNS: Final = (
     "turn", "question", "column", "answer", "failure", "new_tokens", "visual_tokens",
     "visual_tokens_kept", "decode_ms_per_token", "attention", *METRICS,
 )  # fmt: skip
+DRAWN: Final = ("temperature", "seed")  # of the sampling, empty where an answer is greedy
 
 
 def digest(pixels: np.ndarray) -> str:
@@ -65,16 +66,17 @@ def as_json(run: Run) -> str:
 
 
 def as_csv(run: Run) -> str:
-    """One line a turn and column: `COLUMNS`, then every method's options by their flat names;
-    empty where a column's methods have no such option."""
+    """One line a turn and column: `COLUMNS`, `DRAWN`, then every method's options by their flat
+    names; empty where a column's methods have no such option."""
     names = ("tokens", *TOKENS.options(), "channels", *CHANNELS.options())
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([*COLUMNS, *names])
+    writer.writerow([*COLUMNS, *DRAWN, *names])
     for number, turn in enumerate(record(run)["turns"], 1):
         for title, column in turn["columns"].items():
             known = column | {"turn": number, "question": turn["question"], "column": title}
             row = [known[name] for name in COLUMNS]
+            row += [column["sampling"].get(name, "") for name in DRAWN]
             row += [column["settings"].get(name, "") for name in names]
             writer.writerow([plain(cell) for cell in row])
     return out.getvalue()
@@ -89,16 +91,17 @@ def python(run: Run, image: str) -> str:
     """A program that gives these answers again."""
     first, *later = run.turns
     talk = ", conversation=talk" if later else ""
+    drawn = "Sampling, " if any(turn.sampling.draws for turn in run.turns) else ""
     lines = [
         "from pathlib import Path",
         "",
-        "from rotatek import Engine, Settings, make_request, open_image",
+        f"from rotatek import Engine, {drawn}Settings, make_request, open_image",
         *(["from rotatek.engine.conversation import Conversation"] if later else []),
         "from rotatek.engine.events import Finished",
         "",
         f"engine = Engine({run.model!r})",
         f"picture = open_image(Path({image!r}))",
-        f"request = make_request(picture, {first.question!r}, {run.max_new_tokens})",
+        f"request = make_request(picture, {first.question!r}, {run.max_new_tokens}{_drawn(first)})",
         "columns = {",
         *(f"    {title!r}: {_call(c.settings)}," for title, c in run.columns.items()),
         "}",
@@ -107,7 +110,8 @@ def python(run: Run, image: str) -> str:
         *_PRINT,
     ]
     for turn in later:
-        lines.append(f"for event in engine.follow(talk, {turn.question!r}, {turn.max_new_tokens}):")
+        given = f"talk, {turn.question!r}, {turn.max_new_tokens}{_drawn(turn)}"
+        lines.append(f"for event in engine.follow({given}):")
         lines += _PRINT
     return "\n".join([*lines, *(["talk.close()"] if later else [])])
 
@@ -116,6 +120,14 @@ _PRINT: Final = (
     "    if isinstance(event, Finished):",
     "        print(f\"{event.column}: {event.answer} ({event.metrics['kv_bytes']} bytes)\")",
 )
+
+
+def _drawn(turn: Run) -> str:
+    """The further argument of a turn whose tokens are drawn."""
+    if not turn.sampling.draws:
+        return ""
+    given = ", ".join(f"{name}={value!r}" for name, value in turn.sampling.as_dict().items())
+    return f", sampling=Sampling({given})"
 
 
 def _call(settings: Settings) -> str:
@@ -129,6 +141,8 @@ def command(run: Run, image: str) -> str:
     first = run.turns[0]
     words = ["python", "-m", "rotatek", "ask", image, first.question]
     for name, value in changed(run.chosen.settings).items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    for name, value in first.sampling.as_dict().items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--model", run.model, "--max-new-tokens", str(first.max_new_tokens), "--json"]
     return shlex.join(words)

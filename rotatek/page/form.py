@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.options import Option, flat, options_of
 from rotatek.methods.settings import REGISTRIES, Settings
 
@@ -15,6 +16,7 @@ from rotatek.methods.settings import REGISTRIES, Settings
 RESERVED: Final = (
     "tokens", "channels", "image", "question", "model", "max_new_tokens", "session", "run", "count",
     "others", "suggestions", "presets", "status", "at_layer", "at_head", "at_step", "map_shows",
+    "temperature", "top_p", "seed",
 )  # fmt: skip
 
 
@@ -126,6 +128,18 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
         if key in values and chosen[field.kind] in field.owners
     }
     return Settings.from_dict(chosen | given)
+
+
+def sampling_of(temperature: Any, seed: Any = None, top_p: Any = 1.0) -> Sampling:
+    """How tokens are chosen, by the values of a slider and of number boxes; an empty one is None.
+
+    Raises:
+        SettingError: for a value out of range.
+    """
+    if isinstance(seed, float) and seed.is_integer():
+        seed = int(seed)
+    share = 1.0 if top_p is None else top_p
+    return Sampling(temperature=temperature or 0.0, seed=seed, top_p=share)
 
 
 def values_of(settings: Settings) -> dict[str, Any]:

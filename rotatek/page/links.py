@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlencode
 
 from rotatek.errors import SettingError
 from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 from rotatek.page.form import changed, fields
 from rotatek.service.model_list import Example
@@ -49,6 +50,7 @@ class Link:
         others: further columns.
         example: the name of an example's file, without its ending; other images are not shared.
         max_new_tokens: the longest answer.
+        sampling: how its tokens are chosen: a temperature, and a seed.
     """
 
     settings: Settings | None = None
@@ -57,6 +59,7 @@ class Link:
     example: str | None = None
     model: str | None = None
     max_new_tokens: int | None = None
+    sampling: Sampling = GREEDY
 
     def query(self) -> str:
         """The part of an address after the question mark."""
@@ -66,6 +69,8 @@ class Link:
             "q": self.question, "model": self.model, "length": self.max_new_tokens,
             "image": self.example,
         }  # fmt: skip
+        if self.sampling.draws:
+            rest |= {"temperature": self.sampling.temperature, "seed": self.sampling.seed}
         pairs += [(name, str(value)) for name, value in rest.items() if value is not None]
         return urlencode(pairs)
 
@@ -90,6 +95,16 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     length = one.get("length", "")
     if length.isdecimal() and len(length) < 6 and 1 <= int(length) <= MAX_NEW_TOKENS:
         link.max_new_tokens = int(length)
+    if "temperature" in one:
+        link.sampling = _sampling_of(one["temperature"], one.get("seed"))
     if one.get("image") in [example.image.stem for example in examples]:
         link.example = one["image"]
     return link
+
+
+def _sampling_of(temperature: str, seed: str | None) -> Sampling:
+    """Raises `SettingError`."""
+    try:
+        return Sampling(temperature=float(temperature), seed=None if seed is None else int(seed))
+    except ValueError as error:
+        raise SettingError("temperature", "a number, and the seed a whole one", seed) from error

@@ -14,6 +14,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.event_builder import text_of
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.channels.store import Store
 from rotatek.models import Embedded
 from rotatek.models.memory import is_out_of_memory
@@ -66,6 +67,7 @@ class Asker:
         ids: Sequence[int],
         max_new_tokens: int,
         stop: StopFlag | None = None,
+        sampling: Sampling = GREEDY,
     ) -> list[Answer]:
         """Answers of pictures, in their order, decoded in the same steps.
 
@@ -74,6 +76,7 @@ class Asker:
             ids: of `ids_of`.
             max_new_tokens: the longest answer.
             stop: ends answers early once it is set.
+            sampling: how tokens are chosen, with a seed where they are drawn.
 
         Raises:
             Stopped: where `stop` is set before every picture has read the question.
@@ -91,7 +94,9 @@ class Asker:
             for place, (_, cache) in enumerate(held):
                 try:
                     self.check_room(cache.notes, ids, max_new_tokens)
-                    rows[place] = self._fed(cache, ids, max_new_tokens, number, stop)
+                    row = self._fed(cache, ids, max_new_tokens, number, stop)
+                    row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
+                    rows[place] = row
                 except Stopped:
                     raise
                 except Exception as error:

@@ -24,6 +24,7 @@ from rotatek.errors import (
     UserError,
 )
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -274,6 +275,7 @@ class Pictures:
         pictures: "Picture | str | Sequence[Picture | str]",
         question: str,
         max_new_tokens: int = 64,
+        sampling: Sampling = GREEDY,
     ) -> list[Answer]:
         """One question to each of some pictures.
 
@@ -281,6 +283,7 @@ class Pictures:
             pictures: of `add`, or their names.
             question: the text, as `clean_question` takes it.
             max_new_tokens: the longest answer, 1 to `Limits`.
+            sampling: how tokens are chosen; by default greedily.
 
         Returns:
             their answers, in order.
@@ -288,7 +291,7 @@ class Pictures:
         Raises:
             UserError: for a question that is refused, or the first picture that cannot answer.
         """
-        found = list(self.answers(pictures, question, max_new_tokens))
+        found = list(self.answers(pictures, question, max_new_tokens, sampling=sampling))
         for answer in found:
             if answer.error:
                 raise UserError(answer.error)
@@ -302,6 +305,7 @@ class Pictures:
         *,
         batch: int = BATCH,
         stop: StopFlag | None = None,
+        sampling: Sampling = GREEDY,
     ) -> Iterator[Answer]:
         """As `ask`, batch by batch; a picture that cannot answer says why in `error`.
 
@@ -311,6 +315,7 @@ class Pictures:
             max_new_tokens: the longest answer.
             batch: pictures that answer at once.
             stop: ends everything early once it is set.
+            sampling: as of `ask`; every picture draws with the same noise.
 
         Raises:
             UserError: at once, for a question that is refused.
@@ -320,10 +325,16 @@ class Pictures:
             raise SettingError("batch", "a whole number from 1", batch)
         with self.engine.scheduler.preparing:
             ids = self.asker.ids_of(text)
-        return self._answers(_names(pictures), ids, most, batch, stop)
+        return self._answers(_names(pictures), ids, most, batch, stop, sampling.seeded())
 
     def _answers(
-        self, names: Sequence[str], ids: Sequence[int], most: int, batch: int, stop: StopFlag | None
+        self,
+        names: Sequence[str],
+        ids: Sequence[int],
+        most: int,
+        batch: int,
+        stop: StopFlag | None,
+        sampling: Sampling,
     ) -> Iterator[Answer]:
         for start in range(0, len(names), batch):
             held: list[tuple[str, RotateKCache]] = []
@@ -334,7 +345,8 @@ class Pictures:
                     held.append((name, self._cache(name)))
                 except UserError as error:
                     failed[name] = Answer(name, "", 0.0, 0, error.message)
-            said = failed | {a.picture: a for a in self.asker.batch(held, ids, most, stop)}
+            found = self.asker.batch(held, ids, most, stop, sampling)
+            said = failed | {answer.picture: answer for answer in found}
             yield from (said[name] for name in asked)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ The pages of a PDF are pictures where the PDF stands.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,15 @@ DETAILS: Final[tuple[Detail, ...]] = ("low", "high", "auto")
 TEXTS: Final = ("text", "input_text", "output_text", "refusal")  # `input_`: of /v1/responses
 IMAGES: Final = ("image_url", "input_image")
 FILES: Final = ("file", "input_file")
+INSIDE: Final = ("image_url", "file")  # whose fields are an object inside the part
+FIELDS: Final = {  # that are read
+    "image_url": ("url", "detail", "file_id"),
+    "input_image": ("type", "image_url", "detail", "file_id"),
+    "file": ("file_data", "file_id", "filename", "detail"),
+    "input_file": ("type", "file_data", "file_id", "filename", "detail"),
+}
 MOST_PAGES: Final = 32  # of all PDF files of a call
+DRAWN_S: Final = 60.0  # for them
 
 
 @dataclass
@@ -43,13 +52,15 @@ class Chat:
         details: asked for, one a file.
         fields: where each file stands in the call.
         find: uploaded files by their ids.
+        until: when to begin no further page of a PDF, by `time.monotonic`.
     """
 
     messages: list[Message] = field(default_factory=list)
     files: list[Shown] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
-    find: Find | None = None
+    find: Find | None = field(default=None, compare=False)
+    until: float | None = field(default=None, compare=False)
 
 
 def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | None = None) -> Chat:
@@ -66,7 +77,8 @@ def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | No
     ignored = Ignored() if ignored is None else ignored
     if not isinstance(messages, list) or not messages:
         raise errors.MessagesUnreadable
-    chat, called = Chat(find=find), dict[str, str]()  # names of calls by their ids
+    chat = Chat(find=find, until=time.monotonic() + DRAWN_S)
+    called = dict[str, str]()  # names of calls by their ids
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
         with blaming(place):
@@ -142,27 +154,19 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
 def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored, place: str) -> int:
     """Take a picture, or the pages of a PDF, into the chat; how many they are."""
     given: Any = part
-    if kind == "input_image" and "file_id" not in part:
-        given = {"url": part.get("image_url"), "detail": part.get("detail")}
-    if kind in ("image_url", "file"):
+    if kind in INSIDE:
         given, place = part.get(kind), f"{place}.{kind}"
         ignored.rest(part, ("type", kind), "content")
-    elif kind == "input_image":
-        ignored.rest(part, ("type", "image_url", "detail", "file_id"), "content")
     with blaming(place):
-        detail = given.get("detail") if isinstance(given, dict) else None
-        if kind in FILES:
-            read = ("type", "file_data", "file_id", "filename", "detail")
-            ignored.rest(given if isinstance(given, dict) else {}, read, "file")
-            shown = shown_in(document_of(given, chat.find))
-        else:
-            if kind == "image_url" and isinstance(given, dict):
-                ignored.rest(given, ("url", "detail", "file_id"), "image_url")
-            shown = shown_in(file_of(given, chat.find))
+        fields = given if isinstance(given, dict) else {}
+        ignored.rest(fields, FIELDS[kind], kind if kind in INSIDE else "content")
+        detail = fields.get("detail")
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
+        file = (file_of if kind in IMAGES else document_of)(given, chat.find)
+        shown = shown_in(file, chat.until)
         chat.files += shown
-        if sum(not isinstance(file, bytes) for file in chat.files) > MOST_PAGES:
+        if sum(not isinstance(one, bytes) for one in chat.files) > MOST_PAGES:
             raise errors.PdfsManyPages
     chat.details += [detail or "auto"] * len(shown)
     chat.fields += [place] * len(shown)

@@ -56,6 +56,7 @@ STREAMED: Final = [
 ]
 CHAT: Final = "/v1/chat/completions"
 RESPONSES: Final = "/v1/responses"
+SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
 Read = tuple[Call, ResponseReply | None]
 
 
@@ -266,7 +267,7 @@ class ChatApp:
                     added = reply.take(event)
                     if added or isinstance(event, Prefilled):
                         yield added
-                    if reply.stops.hit and not stop.is_set():
+                    if reply.is_said and not stop.is_set():
                         stop.set()
             if reply.is_cut:  # by nobody's wish but this process's
                 raise errors.Restarting
@@ -337,11 +338,13 @@ async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> 
 
     status = "200"
     try:
-        await tell(reply.chunk({"role": "assistant", "content": ""}))
+        for one in reply.answers:
+            await tell(one.chunk({"role": "assistant", "content": ""}))
         async for text in pieces:
             if text:
-                await tell(reply.chunk({"content": text}))
-        await tell(reply.chunk({}, reply.finish_reason))
+                await tell(reply.latest.chunk({"content": text}))
+        for one in reply.answers:
+            await tell(one.chunk({}, one.finish_reason))
         if reply.call.with_usage:
             await tell(reply.usage_chunk())
     except Exception as error:
@@ -379,8 +382,13 @@ async def _send_events(
 
 
 def _noted(call: Call) -> dict[str, str]:
-    """The header that names what changed nothing."""
-    return {HEADER: header_of(call.ignored)} if call.ignored else {}
+    """Headers: what changed nothing, and what the answers were drawn with."""
+    own, noted = call.request.sampling, {}
+    if call.ignored:
+        noted[HEADER] = header_of(call.ignored)
+    if own.draws:
+        noted[SEED] = str(own.seed)
+    return noted
 
 
 async def _send(send: Send, response: Response) -> None:

@@ -22,6 +22,7 @@ from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
 from rotatek.server.fields import Ignored, check_fields
 from rotatek.server.files import Find, Shown
+from rotatek.server.sampling_fields import answers_of, sampling_of
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
@@ -54,6 +55,7 @@ class Call:
         sizes: of each picture.
         pictures: for each picture, a digest of its bytes as they were sent, and of its size.
         ignored: names of fields that change nothing.
+        answers: how many there are to be.
     """
 
     model: str
@@ -65,11 +67,17 @@ class Call:
     sizes: tuple[Size, ...] = ()
     pictures: tuple[bytes, ...] = ()
     ignored: tuple[str, ...] = ()
+    answers: int = 1
 
     @property
     def length(self) -> int:
         """The longest answer, in tokens."""
         return self.request.max_new_tokens
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of its answers in an engine's events."""
+        return ("answer", *(f"answer {number}" for number in range(2, self.answers + 1)))
 
 
 def read_call(
@@ -97,6 +105,7 @@ def read_call(
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
+    sampling, answers = sampling_of(given), answers_of(given)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):
         raise errors.SettingError("stream_options", "an object", options)
@@ -106,7 +115,9 @@ def read_call(
     with_usage = _switch("stream_options.include_usage", options.get("include_usage"))
     sizes = tuple(Size(detail == "low", least, most) for detail in chat.details)
     with blaming("messages"):
-        request = make_chat(_decoded(chat), chat.messages, length, cut=True, tools=tools)
+        request = make_chat(
+            _decoded(chat), chat.messages, length, cut=True, tools=tools, sampling=sampling
+        )
     return Call(
         model=given["model"],
         request=request,
@@ -117,6 +128,7 @@ def read_call(
         sizes=sizes,
         pictures=tuple(map(_digest, chat.files, sizes)),
         ignored=tuple(ignored.names),
+        answers=answers,
     )
 
 

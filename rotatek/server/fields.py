@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rotatek.errors import SettingError
+from rotatek.server import sampling_fields
 
 HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
 OTHER: Final = "other"  # how meters call a field that is not in `KNOWN`
-GREEDY: Final = "answers are greedy"
+NO_BEAMS: Final = "there is no beam search"
 READ: Final = (
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options",
-    "tools", "functions", "tool_choice", "function_call", "rotatek",
+    "tools", "functions", "tool_choice", "function_call", "rotatek", *sampling_fields.NAMES,
 )  # fmt: skip
 Neutral = Callable[[Any], bool]
 
@@ -31,20 +32,10 @@ def _is_nothing(given: Any) -> bool:
 
 # Another value would change the answer: what each must be, and which values are it.
 FIXED: Final[dict[str, tuple[Neutral, str]]] = {
-    "temperature": (_is(0), f"0 or left out: {GREEDY}"),
-    "top_p": (_is(1), f"1 or left out: {GREEDY}"),
-    "n": (_is(1), "1: the same question has one answer"),
-    "best_of": (_is(1), "1: the same question has one answer"),
-    "presence_penalty": (_is(0), f"0 or left out: {GREEDY}"),
-    "frequency_penalty": (_is(0), f"0 or left out: {GREEDY}"),
-    "repetition_penalty": (_is(1), f"1 or left out: {GREEDY}"),
-    "length_penalty": (_is(1), f"1 or left out: {GREEDY}"),
-    "use_beam_search": (_is_nothing, f"false or left out: {GREEDY}"),
-    "logit_bias": (_is_nothing, "left out"),
-    "logprobs": (_is_nothing, "false or left out"),
-    "top_logprobs": (_is_nothing, "0 or left out"),
+    "best_of": (_is(1), "1 or left out: n is the number of answers"),
+    "length_penalty": (_is(1), f"1 or left out: {NO_BEAMS}"),
+    "use_beam_search": (_is_nothing, f"false or left out: {NO_BEAMS}"),
     "prompt_logprobs": (_is_nothing, "left out"),
-    "response_format": (_is({"type": "text"}), 'left out, or {"type": "text"}'),
     "guided_json": (_is_nothing, "left out"),
     "guided_regex": (_is_nothing, "left out"),
     "guided_choice": (_is_nothing, "left out"),
@@ -62,11 +53,8 @@ FIXED: Final[dict[str, tuple[Neutral, str]]] = {
     "add_generation_prompt": (_is(True), "true or left out"),
     "web_search_options": (_is_nothing, "left out: nothing is fetched"),
 }
-# Any value has the same greedy answer; these ones need no word about it.
+# Any value has the same answer; these ones need no word about it.
 NEUTRAL: Final[dict[str, Neutral]] = {
-    "seed": lambda given: isinstance(given, int),
-    "top_k": _is(-1, 0, 1),
-    "min_p": _is(0),
     "top_a": _is(0),
     "typical_p": _is(1),
     "store": _is(False),

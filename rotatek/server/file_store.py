@@ -1,4 +1,4 @@
-"""Uploaded files: in memory, under bounds, and found by nobody but who uploaded them."""
+"""Uploaded files: in memory, under bounds, each for the API key that uploaded it."""
 
 import secrets
 import threading
@@ -22,7 +22,7 @@ class StoredFile:
     """One upload.
 
     Args:
-        id: that nobody can guess.
+        id: a random one.
         owner: a digest of the API key that uploaded it.
         name: as the client gave it, printable.
         purpose: as the client gave it.

@@ -20,6 +20,7 @@ from rotatek.inputs.pdf import is_pdf, pictures_of
 from rotatek.inputs.request import MAX_SENT_BYTES
 
 SCHEME: Final = "data:"
+ADDRESSES: Final = ("url", "image_url", "file_data")  # the fields that may be one
 PREFIX: Final = "file-"  # how ids of uploaded files begin
 FLAG: Final = re.compile(r"base64\s*$", re.IGNORECASE)
 WHITE: Final = b" \t\r\n\x0b\x0c"
@@ -44,8 +45,8 @@ def file_of(given: Any, find: Find | None = None) -> bytes:
     """The bytes of a picture or a PDF, wherever a part has them.
 
     Args:
-        given: `image_url` or `file` of a part: an object with `url`, `file_data` or `file_id`; or
-            an address or an id alone.
+        given: `image_url` or `file` of a part, or such a part: an object with `url`, `image_url`,
+            `file_data` or `file_id`; or an address or an id alone.
         find: of an uploaded file, by its id; raises `FileUnknown`.
 
     Raises:
@@ -54,7 +55,7 @@ def file_of(given: Any, find: Find | None = None) -> bytes:
     named = given.get("file_id") if isinstance(given, dict) else None
     address = given
     if isinstance(given, dict):
-        address = given.get("url") or given.get("file_data")
+        address = next(filter(None, map(given.get, ADDRESSES)), None)
     if named is None and isinstance(address, str) and address.startswith(PREFIX):
         named = address
     if named is not None:
@@ -97,8 +98,12 @@ def document_of(given: Any, find: Find | None = None) -> bytes:
         raise errors.FileNotGiven from error
 
 
-def shown_in(file: bytes) -> list[Shown]:
+def shown_in(file: bytes, until: float | None = None) -> list[Shown]:
     """What a file shows: a picture as it is, not yet decoded; or every page of a PDF, drawn.
+
+    Args:
+        file: its bytes.
+        until: as of `pictures_of`.
 
     Raises:
         UserError: for a PDF that cannot be read, or is too long for a question.
@@ -106,7 +111,7 @@ def shown_in(file: bytes) -> list[Shown]:
     if not is_pdf(file):
         return [file]
     whole = hashlib.sha256(file).digest()
-    pages = enumerate(pictures_of(file))
+    pages = enumerate(pictures_of(file, until))
     return [DrawnPage(page, whole + number.to_bytes(4, "big")) for number, page in pages]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Prefilled, Restarted, Token
+from rotatek.engine.events import Event, Finished, Prefilled, Restarted, Token
 from rotatek.errors import ConversationOver
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import MAX_NEW_TOKENS
@@ -58,6 +58,8 @@ class FollowUps:
     def take(self, call: Call, owner: str) -> WaitingConversation | None:
         """The cache that `call` can go on from, now its own; None where there is none."""
         *before, asked = call.request.messages
+        if call.answers > 1:
+            return None
         if not before or before[-1].role != "assistant" or asked.role != "user":
             return None
         if asked.pictures and not any(message.pictures for message in before):
@@ -85,13 +87,15 @@ class FollowUps:
             found: what `take` gave.
         """
         waiting, events = self._begin(engine, call, stop, found)
-        text, is_kept, is_whole, is_over = "", False, True, False
+        text, is_kept, is_whole, is_over = "", False, call.answers == 1, False
+        full, ended = set[str](), set[str]()  # answers without more room, and complete ones
         room = left = room_of(engine)
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     if isinstance(event, Restarted):
                         text, is_over = "", False
+                        full, ended = set(), set()
                         if event.max_new_tokens is not None:  # memory is short: halved pictures
                             self.waiting.clear()
                             is_whole = False
@@ -102,6 +106,10 @@ class FollowUps:
                         text += "" if is_over else event.text
                     yield event
                     if isinstance(event, Token) and event.index + 1 >= left:
+                        full.add(event.column)
+                    elif isinstance(event, Finished):
+                        ended.add(event.column)
+                    if full - ended and len(full | ended) == call.answers:
                         stop.set()
             talk = waiting.conversation
             if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
@@ -123,12 +131,13 @@ class FollowUps:
             parts: Any = asked.parts  # `follow` takes a text, or texts and places
             try:
                 later = request.images[len(request.images) - asked.pictures :]
-                return found, engine.follow(found.conversation, parts, longest, stop, later)
+                return found, engine.follow(
+                    found.conversation, parts, longest, stop, later, request.sampling
+                )
             except ConversationOver:  # read afresh there may be room
                 found.close()
         fresh = WaitingConversation(Conversation(), KEY)
-        columns = {"answer": call.settings}
+        columns = dict.fromkeys(call.columns, call.settings)
         longer = replace(request, max_new_tokens=min(longest, room_of(engine)))
-        return fresh, engine.compare(
-            longer, columns, stop, trace=False, conversation=fresh.conversation
-        )
+        kept = fresh.conversation if call.answers == 1 else None
+        return fresh, engine.compare(longer, columns, stop, trace=False, conversation=kept)

@@ -52,8 +52,10 @@ class RequestMetrics:
     kv_bytes: int = 0
 
     def see(self, event: Event) -> None:
-        """Count one event."""
-        if isinstance(event, Prefilled):
+        """Count one event; of a call's further answers their tokens only."""
+        if event.column not in (None, "answer"):
+            self.meters.tokens.labels("completion").inc(isinstance(event, Token))
+        elif isinstance(event, Prefilled):
             self._hold(event.kv_bytes)
             self.meters.tokens.labels("visual").inc(event.visual_tokens)
         elif isinstance(event, Token):

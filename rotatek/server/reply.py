@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rotatek import errors
@@ -13,6 +13,7 @@ from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
 from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.server.chat_request import Call
+from rotatek.server.logprobs import TokenLogs
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -66,6 +67,11 @@ class Reply:
         is_warm: whether a follow-up went on from its own cache.
         cached: tokens of the prompt that the cache held.
         doubt: why the answer is to be doubted, in a sentence, once it is complete.
+        index: which of the call's answers it is; the first one has the others.
+
+    Attributes:
+        latest: the answer that the latest event was about.
+        shown: characters of the text, as the model said it, that may be shown.
     """
 
     call: Call
@@ -77,14 +83,18 @@ class Reply:
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
     text: str = ""
+    index: int = 0
 
     def __post_init__(self) -> None:
+        further = range(1, self.call.answers) if self.index == 0 else ()
+        self.others = [replace(self, index=number) for number in further]
+        self.latest = self
         self.longest, self.left = self.call.length + self.lookahead, self.room
         self._begin()
 
     def _begin(self) -> None:
         self.made = 0  # tokens, and one more where that tells whether the answer is complete
-        self.stops = StopText(self.call.stop)
+        self.stops, self.logs, self.shown = StopText(self.call.stop), TokenLogs(), 0
         self.column = Column("answer", self.call.settings)
 
     def take(self, event: Event) -> str:
@@ -93,6 +103,15 @@ class Reply:
         Raises:
             UserError: where the answer failed, or began again after it had been told in part.
         """
+        names = self.call.columns[1:]
+        self.latest = self.others[names.index(event.column)] if event.column in names else self
+        if isinstance(event, Restarted):
+            for other in self.others:
+                other._fold(event)
+        return self.latest._fold(event)
+
+    def _fold(self, event: Event) -> str:
+        """`take`, of an event about this answer."""
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Restarted):
@@ -106,18 +125,32 @@ class Reply:
         if isinstance(event, Prefilled):
             self.left = self.room - event.prompt_tokens
         elif isinstance(event, Token):
-            self.made += 1
-            added = self.stops.feed(event.text) if self.made <= self.call.length else ""
+            self.made += not self.stops.hit
+            if self.made <= min(self.call.length, self.left) and not self.stops.hit:
+                self.logs.add(event)
+                added = self.stops.feed(event.text)
         elif isinstance(event, Finished):
             added = self.stops.rest()
+        self.shown += len(added)
         added = added if self.text else added.lstrip()
         self.text += added
         return added
 
     @property
+    def answers(self) -> "list[Reply]":
+        """All of the call's, this one first."""
+        return [self, *self.others]
+
+    @property
+    def is_said(self) -> bool:
+        """Whether no answer will grow any further, and a text has ended one."""
+        over = [one.stops.hit or one.column.finished is not None for one in self.answers]
+        return all(over) and any(one.stops.hit for one in self.answers)
+
+    @property
     def tokens(self) -> int:
         """Tokens of the answer."""
-        return min(self.made, self.call.length)
+        return min(self.made, self.call.length, self.left)
 
     @property
     def is_full(self) -> bool:
@@ -132,6 +165,8 @@ class Reply:
     @property
     def is_cut(self) -> bool:
         """Whether it was stopped, and neither by a text that ends it nor for want of room."""
+        if any(other.is_cut for other in self.others):
+            return True
         done = self.column.finished
         if done is None:
             return True
@@ -148,10 +183,11 @@ class Reply:
         assert filled is not None
         metrics = {} if done is None else done.metrics
         cached = self.cached or (filled.visual_tokens if filled.reused else 0)
+        said = sum(one.tokens for one in self.answers)
         return {
             "prompt_tokens": filled.prompt_tokens,
-            "completion_tokens": self.tokens,
-            "total_tokens": filled.prompt_tokens + self.tokens,
+            "completion_tokens": said,
+            "total_tokens": filled.prompt_tokens + said,
             "prompt_tokens_details": {
                 "cached_tokens": min(cached, filled.prompt_tokens),
                 "image_tokens": filled.visual_tokens,
@@ -171,19 +207,35 @@ class Reply:
 
     def whole(self) -> dict[str, Any]:
         """The answer at once."""
-        message = {"role": "assistant", "content": self.text, "refusal": None}
-        choice = {
-            "index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason
-        }  # fmt: skip
+        choices = [one.choice() for one in self.answers]
         figures = self.column.report() | {"answer": self.text, "new_tokens": self.tokens}
         figures |= {"warm": self.is_warm, "doubt": self.doubt}
         return self._head("chat.completion") | {
-            "choices": [choice], "usage": self.usage, "rotatek": figures
+            "choices": choices, "usage": self.usage, "rotatek": figures
         }  # fmt: skip
+
+    def choice(self) -> dict[str, Any]:
+        """This answer among the others."""
+        message = {"role": "assistant", "content": self.text, "refusal": None}
+        logprobs = self._logprobs(rest=True)
+        if logprobs is None and self.call.request.sampling.top_logprobs is not None:
+            logprobs = {"content": [], "refusal": None}
+        return {
+            "index": self.index, "message": message, "logprobs": logprobs,
+            "finish_reason": self.finish_reason,
+        }  # fmt: skip
+
+    def _logprobs(self, rest: bool) -> dict[str, Any] | None:
+        """Of tokens that are shown now, where there are any; rest: the answer is complete."""
+        entries = self.logs.take(self.shown, rest=rest and not self.stops.hit)
+        return {"content": entries, "refusal": None} if entries else None
 
     def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         """One piece of a stream."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        choice = {
+            "index": self.index, "delta": delta, "finish_reason": finish_reason,
+            "logprobs": self._logprobs(finish_reason is not None),
+        }  # fmt: skip
         more: dict[str, Any] = {"usage": None} if self.call.with_usage else {}
         if finish_reason is not None:
             more["rotatek"] = {"doubt": self.doubt}
@@ -209,7 +261,8 @@ def doubt_of(reply: Reply) -> str | None:
     done = reply.column.finished
     sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
     pictures = reply.call.request.images
-    return measured_doubt(reply.call.model, sure, lambda: any_photo(pictures)) or None
+    said = measured_doubt(reply.call.model, sure, lambda: any_photo(pictures), shown=bool(pictures))
+    return said or None
 
 
 def sse(data: dict[str, Any]) -> bytes:

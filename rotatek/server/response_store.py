@@ -17,7 +17,7 @@ AGE_S: Final = 3600.0
 
 
 def new_id() -> str:
-    """One that nobody can guess."""
+    """A random one."""
     return f"resp_{secrets.token_hex(24)}"
 
 

@@ -4,12 +4,14 @@ Items of the input are messages, and parts of either API are read by `chat`. Wha
 and this server has not is refused by name.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rotatek import errors
+from rotatek.inputs.text_files import whole_characters
 from rotatek.methods.settings import Settings
 from rotatek.server.chat_request import Call, object_of, read_call
 from rotatek.server.files import Find
@@ -88,7 +90,14 @@ def read_response_call(
         error.param = _param(error.param, len(led) + len(before), numbers)
         raise
     echoed = {name: given.get(name, value) for name, value in ECHOED.items()}
-    return ResponseCall(call, echoed, chat, store, size + len(body))
+    return ResponseCall(call, _sayable(echoed), chat, store, size + len(body))
+
+
+def _sayable(given: dict[str, Any]) -> dict[str, Any]:
+    """What a client sent, without half characters and numbers that JSON does not have."""
+    text = whole_characters(json.dumps(given, ensure_ascii=False))
+    found: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return found
 
 
 def _instructed(given: Any) -> list[dict[str, Any]]:

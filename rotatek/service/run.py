@@ -10,6 +10,7 @@ from PIL import Image
 
 from rotatek.compare.report import Column
 from rotatek.engine.events import Event, Queued, Restarted
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.trace import Trace
 from rotatek.methods.settings import Settings
 
@@ -32,6 +33,7 @@ class Run:
     place: int = 0  # in the queue for memory; 0 where it is free
     previous: "Run | None" = None  # the turn before, in a conversation
     pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about
+    sampling: Sampling = GREEDY  # with a seed where tokens are drawn
 
     def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """`make()`, computed once: for slow results that do not change with the sliders."""
@@ -72,7 +74,7 @@ class Run:
         """The complete conversation, this run last."""
         return [*(self.previous.turns if self.previous is not None else []), self]
 
-    def next(self, question: str, max_new_tokens: int) -> "Run":
+    def next(self, question: str, max_new_tokens: int, sampling: Sampling = GREEDY) -> "Run":
         """The turn that follows, of which nothing has happened yet."""
         columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
         return Run(
@@ -84,6 +86,7 @@ class Run:
             memory=self.memory,
             previous=self,
             pictures=self.pictures,
+            sampling=sampling,
         )
 
 

@@ -16,6 +16,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Restarted, Token
 from rotatek.inputs import request as inputs
+from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 from rotatek.models.download import Progress, downloading
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
@@ -135,24 +136,27 @@ class Service:
         session: str | None = None,
         *,
         talk: bool = False,
+        sampling: Sampling = GREEDY,
     ) -> Iterator[Run]:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
         Args:
             session: the visitor's; `stop(session)` ends it.
             talk: keep the caches of a complete answer for `follow`.
+            sampling: how tokens are chosen; the run says with which seed.
 
         Raises:
             UserError: at once, where the question or image is refused.
         """
         if image is None:
             raise errors.ImageMissing
-        request = inputs.make_request(image, question, max_new_tokens)
+        sampling = sampling.seeded()
+        request = inputs.make_request(image, question, max_new_tokens, sampling=sampling)
         engine = self.engine(model)
         if self._closed:
             raise errors.Restarting
         run = start(dict(columns), np.asarray(request.images[0]), request.question, model)
-        run.pictures = request.images
+        run.pictures, run.sampling = request.images, sampling
         request, run.notice = engine.terms(request, len(columns))
         run.max_new_tokens = request.max_new_tokens
         if talk:
@@ -165,7 +169,12 @@ class Service:
         return self._grown(engine, run, events, stop, session or "", waiting)
 
     def follow(
-        self, run: Run, question: str, max_new_tokens: int, session: str | None
+        self,
+        run: Run,
+        question: str,
+        max_new_tokens: int,
+        session: str | None,
+        sampling: Sampling = GREEDY,
     ) -> Iterator[Run]:
         """A further question about the image of `run`, answered from the caches it left.
 
@@ -181,11 +190,13 @@ class Service:
         waiting = self.conversations.take(session or "", run.key)
         if waiting is None:
             raise errors.ConversationGone
-        later = run.next(question, max_new_tokens)
+        later = run.next(question, max_new_tokens, sampling.seeded())
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
-            events = engine.follow(waiting.conversation, question, max_new_tokens, stop)
+            events = engine.follow(
+                waiting.conversation, question, max_new_tokens, stop, sampling=later.sampling
+            )
         except Exception:  # refused, or nothing to go on from: what there is waits on
             self.conversations.keep(session or "", waiting)
             raise

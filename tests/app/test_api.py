@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gradio_client import Client, handle_file
@@ -23,8 +24,27 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
         "text_dtype",
         "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "text_window",
-        "recovery", "number_bits",
+        "recovery", "number_bits", "temperature", "top_p", "seed",
     ]  # fmt: skip
+
+
+def test_answers_are_drawn_with_a_seed(client: Client, picture_file: Path) -> None:
+    """A seed that is not given is reported; with it the answer comes again, in either function."""
+
+    def ask(name: str = "/ask", **more: Any) -> Any:
+        return client.predict(
+            handle_file(picture_file), "Which colour?", max_new_tokens=8, api_name=name, **more
+        )
+
+    first = ask(temperature=1.0, top_p=0.9)
+    assert first["sampling"].keys() == {"temperature", "top_p", "seed"}
+    assert ask(**first["sampling"])["answer"] == first["answer"]
+    assert ask(temperature=1.5, seed=1)["answer"] != ask(temperature=1.5, seed=2)["answer"]
+    assert ask()["sampling"] == {}
+    beside = ask("/compare", **first["sampling"])
+    assert all(column["sampling"] == first["sampling"] for column in beside.values())
+    with pytest.raises(AppError, match="temperature must be a number from 0 to 2"):
+        ask(temperature=3)
 
 
 def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:

@@ -17,9 +17,11 @@ from rotatek.cli.main import main
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.errors import SettingError
 from rotatek.inputs.request import open_image
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import Settings
 from rotatek.page import export
 from rotatek.page.ask import export_events, widgets
+from rotatek.page.ask.answers import cards
 from rotatek.page.ask.export_events import ExportEvents
 from rotatek.page.form import changed, fields, settings_of, values_of
 from rotatek.page.links import read_query
@@ -50,6 +52,61 @@ def talk(pocket: Site) -> Run:
     *_, run = service.ask("pocket", image, "What is the total?", columns, 24, "v", talk=True)
     *_, later = service.follow(run, 'And "the" shop\'s name?', 20, "v")
     return later
+
+
+@pytest.fixture(scope="module")
+def drawn(pocket: Site) -> Run:
+    """Two turns whose tokens are drawn, by a seed that was drawn too."""
+    image = open_image(pocket.examples[0].image)
+    service, warm = pocket.service, Sampling(temperature=0.9)
+    columns = titled(CHOSEN, [])
+    *_, run = service.ask(
+        "pocket", image, "What is the total?", columns, 12, "w", talk=True, sampling=warm
+    )
+    *_, later = service.follow(run, "And?", 8, "w", Sampling(temperature=1.1, seed=0))
+    return later
+
+
+def test_what_was_drawn_is_drawn_again(
+    pocket: Site, drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Temperature and seed are in the file, the table, the program and the command."""
+    monkeypatch.chdir(root)
+    image = ExportEvents(pocket).picture_of(drawn)
+    first, later = drawn.turns
+    assert first.sampling.seed is not None and later.sampling.seed == 0
+    told = json.loads(export.as_json(drawn))["turns"]
+    assert [turn["columns"]["RotateK"]["sampling"] for turn in told] == [
+        {"temperature": 0.9, "seed": first.sampling.seed}, {"temperature": 1.1, "seed": 0}
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(export.as_csv(drawn))))
+    assert {row["temperature"] for row in rows} == {"0.9", "1.1"}
+    assert {row["seed"] for row in rows} == {str(first.sampling.seed), "0"}
+    printed = run_program(export.python(drawn, image))
+    for turn in drawn.turns:
+        for title, column in turn.columns.items():
+            assert f"{title}: {present(column.finished).answer} (" in printed
+    assert main(shlex.split(export.command(drawn, image))[3:]) == 0
+    got = json.loads(capsys.readouterr().out)
+    assert got["answer"] == present(first.chosen.finished).answer
+    assert f"the seed {first.sampling.seed}" in cards(first, on_cpu=True)
+
+
+def test_a_link_carries_temperature_and_seed(pocket: Site) -> None:
+    links = ExportEvents(pocket)
+    request = {"image": None, "question": "?", "model": "pocket", "max_new_tokens": 64}
+    for seed in (0.0, 7, None):
+        sent = links.share(**request, others=[], temperature=0.7, seed=seed, **values_of(CHOSEN))[
+            "sent"
+        ]
+        shown = links.restore(json.loads(sent)["query"])
+        assert (shown["temperature"], shown["seed"]) == (0.7, seed)
+    plain = json.loads(links.share(**request, others=[], **values_of(CHOSEN))["sent"])["query"]
+    assert "temperature" not in plain and "temperature" not in links.restore(plain)
+    for wrong in ("temperature=9", "temperature=x", "temperature=1&seed=x"):
+        with pytest.raises(SettingError):
+            read_query(wrong, pocket.examples, ["pocket"])
 
 
 def run_program(text: str) -> str:

@@ -20,6 +20,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import make_request
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.runs import Runs
@@ -171,6 +172,42 @@ def test_every_token_once_whoever_is_lost(
     homes = {home for home, _ in replicas.sent}
     assert (homes == {"a"}) == (not dies_after)
     assert all(len(one.waiting) == 0 for one in replicas.alive), "closed with the conversation"
+
+
+DRAWN = Sampling(temperature=1.0, top_p=0.95, seed=12)
+
+
+def drawn_conversation(engine: Engine, picture: Any, columns: dict[str, Settings]) -> list[Any]:
+    """Two turns whose tokens are drawn."""
+    talk = Conversation()
+    request = make_request(picture, "What?", 8, sampling=DRAWN)
+    first = told(engine.compare(request, columns, conversation=talk))
+    later = told(engine.follow(talk, "And?", 8, engine.flag(), sampling=DRAWN))
+    talk.close()
+    return [first, later]
+
+
+@pytest.mark.parametrize("dies_after", [[], [5], [9, 4], [99, 6], [99, 7]])
+def test_a_drawn_answer_goes_on_where_its_replica_was_lost(
+    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture,
+    dies_after: list[int],
+) -> None:  # fmt: skip
+    """With its seed every replica draws the same tokens: no answer begins anew."""
+    alone = drawn_conversation(Engine(vlm), picture(224, 224), ONE)
+    replicas.dies_after = list(dies_after)
+    assert drawn_conversation(remote, picture(224, 224), ONE) == alone
+
+
+def test_a_seed_is_drawn_once_for_all_replicas(
+    replicas: Replicas, remote: RemoteEngine, picture: Picture
+) -> None:
+    """A call without a seed: half of the answer was sent when its replica was lost."""
+    replicas.dies_after = [6]
+    request = make_request(picture(224, 224), "What?", 10, sampling=Sampling(temperature=1.0))
+    draws = {f"draw {number}": ONE["answer"] for number in range(2)}
+    assert len(told(remote.compare(request, draws))) == 2
+    seeds = {present(job.request).sampling.seed for _, job in replicas.sent}
+    assert len(replicas.sent) == 2 and len(seeds) == 1 and None not in seeds
 
 
 def test_an_idle_conversation_is_read_from_its_text(

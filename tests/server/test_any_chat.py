@@ -31,6 +31,13 @@ PARTS = st.one_of(
             {"url": ADDRESSES}, optional={"detail": st.sampled_from(["low", "high", "x", None])}
         ),
     }),
+    st.fixed_dictionaries({
+        "type": st.sampled_from(["file", "input_image", "input_file", "input_text"]),
+    }, optional={
+        "file": st.dictionaries(st.sampled_from(["file_data", "file_id"]), ADDRESSES | VALUES),
+        "image_url": ADDRESSES | VALUES, "file_data": ADDRESSES | VALUES, "file_id": WORDS,
+        "text": WORDS, "detail": WORDS,
+    }),
     VALUES,
 )  # fmt: skip
 CALLS = st.lists(
@@ -59,7 +66,8 @@ LAST = st.fixed_dictionaries({
 })  # fmt: skip
 NAMES = st.sampled_from([
     "temperature", "n", "tools", "tool_choice", "functions", "stream_options", "response_format",
-    "rotatek", "user", "stop", "max_tokens", "detail", "\ud800", "top_k", "metadata",
+    "rotatek", "user", "stop", "max_tokens", "detail", "\ud800", "top_k", "metadata", "seed",
+    "logit_bias", "logprobs", "top_p",
 ])  # fmt: skip
 
 
@@ -103,3 +111,35 @@ def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
         {"type": "image_url", "image_url": {"url": ADDRESS}}, {"type": "text", "text": "?"},
     ]}  # fmt: skip
     sent(chat, {"model": "tiny", "messages": [message], "max_tokens": 1, "rotatek": settings})
+
+
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {"role": ROLES, "content": WORDS | st.lists(PARTS, max_size=3)}, optional={"type": WORDS}
+    )
+    | st.fixed_dictionaries({
+        "type": st.sampled_from(["function_call", "function_call_output", "reasoning", "x"]),
+    }, optional={"name": VALUES, "arguments": VALUES, "call_id": VALUES, "output": VALUES})
+    | VALUES,
+    max_size=3,
+)  # fmt: skip
+FIELDS = st.sampled_from([
+    "instructions", "text", "tools", "previous_response_id", "store", "metadata", "include",
+    "truncation", "n", "max_output_tokens", "background", "reasoning", "user", "temperature",
+])  # fmt: skip
+
+
+@examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(items=WORDS | ITEMS, more=st.dictionaries(FIELDS, VALUES, max_size=3))
+def test_any_response(chat: str, items: Any, more: dict[str, Any]) -> None:
+    body = {"max_output_tokens": 1} | more | {"model": "tiny", "input": items}
+    typed = {"content-type": "application/json"}
+    address = chat.replace("chat/completions", "responses")
+    reply = httpx.post(address, content=json.dumps(body), headers=typed, timeout=60)
+    told = reply.json()
+    event(str(reply.status_code))
+    if reply.status_code == 200:
+        assert told["status"] in ("completed", "incomplete")
+        return
+    assert reply.status_code in (400, 404, 413), told
+    assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"

@@ -10,10 +10,12 @@ from PIL import Image
 from rotatek import errors
 from rotatek.inputs.messages import Message
 from rotatek.inputs.request import MAX_IMAGES
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import MOST_STOPS, read_call
 from rotatek.server.reply import StopText
+from rotatek.server.sampling_fields import MOST_ANSWERS
 from tests.server.conftest import asked, uri
 
 PICTURE = uri(Image.new("RGB", (64, 48), "white"))
@@ -25,6 +27,11 @@ USUAL = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
 
 def body(**given: Any) -> bytes:
     return json.dumps({"model": "tiny", "messages": CHAT} | given).encode()
+
+
+def formed(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A `response_format` with a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema} | more}
 
 
 def parts(*given: Any) -> list[dict[str, Any]]:
@@ -53,6 +60,27 @@ def test_a_method_that_is_named_has_its_own_defaults() -> None:
     assert read_call(body(rotatek=given), ["tiny"], USUAL).settings == BASELINE
     call = read_call(body(rotatek={"channels": "think"}), ["tiny"], USUAL)
     assert call.settings == Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
+
+
+def test_how_tokens_are_chosen() -> None:
+    """What clients send is taken; without a temperature answers stay greedy."""
+    plain = read_call(body(seed=3, top_p=0.5, response_format={"type": "text"}), ["tiny"], USUAL)
+    assert plain.request.sampling.is_plain and plain.answers == 1
+    call = read_call(
+        body(
+            temperature=0.7, top_p=0.9, top_k=40, min_p=0.1, seed=5, presence_penalty=1,
+            frequency_penalty=-1, repetition_penalty=1.1, logit_bias={"7": -100}, n=3,
+            logprobs=True, top_logprobs=2,
+        ), ["tiny"], USUAL,
+    )  # fmt: skip
+    assert call.request.sampling == Sampling(
+        0.7, 0.9, 40, 0.1, 5, 1, -1, 1.1, ((7, -100.0),), top_logprobs=2
+    )
+    assert call.answers == 3 == len(call.columns) and not call.ignored
+    drawn = read_call(body(temperature=1), ["tiny"], USUAL).request.sampling
+    assert drawn.seed is not None, "a seed that can be reported"
+    loose = read_call(body(response_format=formed({"not": {"type": "string"}})), ["tiny"], USUAL)
+    assert loose.request.sampling.grammar
 
 
 def test_turns_are_history_and_a_system_message_has_its_own_role() -> None:
@@ -144,15 +172,42 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "pictures too large together": (
         body(messages=parts(*[asked(LARGE)[0]["content"][1]] * 23)), errors.ImageTooManyPixels
     ),
-    "warm": (body(temperature=0.7), errors.SettingError),
-    "two answers": (body(n=2), errors.SettingError),
+    "too warm": (body(temperature=2.5), errors.SettingError),
+    "text as temperature": (body(temperature="warm"), errors.SettingError),
+    "no share": (body(top_p=0), errors.SettingError),
+    "half a seed": (body(seed=0.5), errors.SettingError),
+    "a penalty out of range": (body(presence_penalty=3), errors.SettingError),
+    "a bias on a word": (body(logit_bias={"yes": 1}), errors.SettingError),
+    "no answers": (body(n=0), errors.SettingError),
+    "many answers": (body(n=MOST_ANSWERS + 1), errors.SettingError),
+    "log probabilities as a number": (body(logprobs=5), errors.SettingError),
+    "likely tokens without their probabilities": (body(top_logprobs=5), errors.SettingError),
+    "many likely tokens": (body(logprobs=True, top_logprobs=21), errors.SettingError),
     "tools without names": (body(tools=[{"type": "function"}]), errors.SettingError),
     "tools as text": (body(tools="find"), errors.SettingError),
     "a call that has to be made": (body(tool_choice="required"), errors.SettingError),
     "a call of one tool": (
         body(tool_choice={"type": "function", "function": {"name": "f"}}), errors.SettingError
     ),
-    "JSON mode": (body(response_format={"type": "json_object"}), errors.SettingError),
+    "a form that there is not": (body(response_format={"type": "xml"}), errors.SettingError),
+    "a schema without one": (
+        body(response_format={"type": "json_schema", "json_schema": {"name": "x"}}),
+        errors.SettingError,
+    ),
+    "a schema that is none": (body(response_format=formed({"type": "x"})), errors.SchemaUnusable),
+    "a schema that nothing satisfies": (
+        body(response_format=formed({"enum": []})), errors.SchemaUnusable
+    ),
+    "a schema from elsewhere": (
+        body(response_format=formed({"$ref": "http://127.0.0.1/x"})), errors.SchemaUnusable
+    ),
+    "a strict schema that cannot be enforced": (
+        body(response_format=formed({"not": {"type": "string"}}, strict=True)),
+        errors.SchemaUnusable,
+    ),
+    "a long schema": (
+        body(response_format=formed({"enum": ["x" * 100_000]})), errors.SchemaUnusable
+    ),
     "two answers by another name": (body(best_of=2), errors.SettingError),
     "an answer of sound": (body(modalities=["text", "audio"]), errors.SettingError),
     "no length": (body(max_completion_tokens=0), errors.SettingError),

@@ -10,12 +10,13 @@ import io
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx
 import openai
 import pytest
 from PIL import Image
+from pydantic import BaseModel
 
 from tests.fixtures import Picture
 from tests.server.conftest import uri
@@ -184,6 +185,54 @@ def test_pydantic_ai(address: str, shown: Image.Image, expected: str) -> None:
             assert (await stream.get_output()).strip() == expected.strip()
 
     in_a_thread(run())
+
+
+class Page(BaseModel):
+    """What structured answers are to hold."""
+
+    kind: Literal["receipt", "letter"]
+    paid: bool
+
+
+def test_langchain_structured_output(address: str, shown: Image.Image) -> None:
+    langchain = pytest.importorskip("langchain_openai")
+    messages = pytest.importorskip("langchain_core.messages")
+    model = langchain.ChatOpenAI(
+        model="tiny", base_url=f"{address}/v1", api_key="none", temperature=0.7, seed=1,
+        max_retries=0,
+    )  # fmt: skip
+    for strict in (True, False):
+        asking = model.with_structured_output(Page, method="json_schema", strict=strict)
+        assert isinstance(asking.invoke([messages.HumanMessage(content(shown))]), Page)
+
+
+def test_pydantic_ai_structured_output(address: str, shown: Image.Image) -> None:
+    ai = pytest.importorskip("pydantic_ai")
+    models = pytest.importorskip("pydantic_ai.models.openai")
+    providers = pytest.importorskip("pydantic_ai.providers.openai")
+
+    async def ask() -> Any:
+        async with httpx.AsyncClient(timeout=60) as http:
+            provider = providers.OpenAIProvider(
+                base_url=f"{address}/v1", api_key="none", http_client=http
+            )
+            model = models.OpenAIChatModel("tiny", provider=provider)
+            agent = ai.Agent(model, output_type=ai.NativeOutput(Page))
+            asked = [QUESTION, ai.BinaryContent(png(shown), media_type="image/png")]
+            return (await agent.run(asked, model_settings={"temperature": 0.8})).output
+
+    assert isinstance(in_a_thread(ask()), Page)
+
+
+def test_instructor(address: str, shown: Image.Image) -> None:
+    instructor = pytest.importorskip("instructor")
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as plain:
+        client = instructor.from_openai(plain, mode=instructor.Mode.JSON_SCHEMA)
+        found = client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": content(shown)}],
+            response_model=Page, max_tokens=200, temperature=0.5, max_retries=0,
+        )  # fmt: skip
+    assert isinstance(found, Page)
 
 
 def test_what_a_browsers_page_sends(address: str, shown: Image.Image, expected: str) -> None:

@@ -18,7 +18,7 @@ from rotatek.cli import main as command
 from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inspect.doubt import PHOTO_NOTE, measured, measured_doubt
+from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, measured, measured_doubt
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.server.chat_app import ChatApp
@@ -81,6 +81,13 @@ def test_the_api_doubts_as_the_page_does(client: openai.OpenAI) -> None:
     assert said[document].count("") >= 12
 
 
+def test_an_answer_without_a_picture_is_doubted(client: openai.OpenAI) -> None:
+    create: Any = client.chat.completions.create
+    messages = [{"role": "user", "content": "Who are you?"}]
+    told = create(model="pocket", messages=messages, max_tokens=TOKENS)
+    assert told.choices[0].message.content and told.rotatek["doubt"] == TEXT_NOTE
+
+
 @pytest.mark.parametrize("kind", [photo, document])
 def test_a_stream_says_it_at_its_end(client: openai.OpenAI, kind: Any) -> None:
     whole = ask(client, kind(2)).rotatek["doubt"]
@@ -127,6 +134,7 @@ def test_the_command_line_doubts_as_the_page_does(
 def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
     assert measured_doubt("qwen2.5-vl-7b", 0.1, lambda: True) == ""
     assert measured_doubt("pocket", None, lambda: True) == ""
+    assert measured_doubt("qwen2.5-vl-7b", 0.1, lambda: True, shown=False) == ""
     body = {"model": "tiny", "messages": asked(photo(0)), "max_tokens": 2}
     told = httpx.post(f"{address}/v1/chat/completions", json=body).json()
     assert told["rotatek"]["doubt"] is None

@@ -118,6 +118,10 @@ def test_pages_are_bounded_together(client: openai.OpenAI, monkeypatch: Any) -> 
         ask(client, file, file)
     assert refused.value.code == "pdfs_many_pages"
     assert "32 pages" in errors.PdfsManyPages.sentence
+    monkeypatch.setattr("rotatek.server.chat.DRAWN_S", -1.0)
+    with pytest.raises(openai.BadRequestError) as late:
+        ask(client, file)
+    assert late.value.code == "pdf_page_too_long"
 
 
 @pytest.fixture(scope="module")

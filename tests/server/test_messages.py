@@ -175,12 +175,12 @@ def test_what_changes_nothing_is_named() -> None:
     ]  # fmt: skip
     call = read(
         messages, user="me", metadata={"a": "b"}, store=True, service_tier="auto",
-        reasoning_effort="low", parallel_tool_calls=False, top_k=40, speed="warp",
+        reasoning_effort="low", parallel_tool_calls=False, speed="warp",
         stream_options={"include_usage": True, "pace": 1},
     )  # fmt: skip
     assert set(call.ignored) == {
         "user", "metadata", "store", "service_tier", "reasoning_effort", "parallel_tool_calls",
-        "top_k", "speed", "messages.name", "content.cache_control", "image_url.blur",
+        "speed", "messages.name", "content.cache_control", "image_url.blur",
         "stream_options.pace",
     }  # fmt: skip
     assert header_of(call.ignored).count(", ") == len(call.ignored) - 1
@@ -196,10 +196,18 @@ def test_names_of_clients_are_tamed() -> None:
 
 
 PARAMS: dict[str, tuple[dict[str, Any], str]] = {
-    "a temperature": ({"temperature": 0.7}, "temperature"),
-    "JSON": ({"response_format": {"type": "json_object"}}, "response_format"),
+    "a temperature": ({"temperature": 7}, "temperature"),
+    "a form": ({"response_format": {"type": "xml"}}, "response_format"),
+    "a schema": (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},
+        "response_format",
+    ),
     "a beam": ({"use_beam_search": True}, "use_beam_search"),
     "a forced call": ({"tool_choice": "required"}, "tool_choice"),
+    "a named call": (
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "find"}}},
+        "tool_choice",
+    ),
     "no model": ({"model": "gpt-4o"}, "model"),
     "no messages": ({"messages": []}, "messages"),
     "a length": ({"max_completion_tokens": -1}, "max_completion_tokens"),

@@ -89,9 +89,12 @@ def test_metrics_are_computed_once_a_model_and_counted_as_shared(
     inputs = asked(vlm, picture)
     made: list[Tensor] = []
     plain = output_metric._output_roots
-    monkeypatch.setattr(
-        output_metric, "_output_roots", lambda w, key: (made.append(w), plain(w, key))[1]
-    )
+
+    def counting(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        made.append(weight)
+        return plain(weight, key)
+
+    monkeypatch.setattr(output_metric, "_output_roots", counting)
     first, second = (answered(vlm, inputs, bits=0.75) for _ in range(2))
     layers = len(decoder_layers(vlm.model))
     assert len(made) == layers
@@ -108,7 +111,7 @@ def test_metrics_follow_the_weights(picture: Picture) -> None:
     assert module is not None
     before = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
     with torch.no_grad():
-        module.o_proj.weight.mul_(2)
+        module.get_parameter("o_proj.weight").mul_(2)
     after = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
     assert before is not None and after is not None
     torch.testing.assert_close(after[0], 2 * before[0])

@@ -48,6 +48,15 @@ def test_ask_prints_the_answer_alone(image: str, capsys: pytest.CaptureFixture[s
     assert err == ""
 
 
+def test_a_question_without_a_picture(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ask", "--no-image", "what?", "--max-new-tokens", "4", "--json"]
+    assert command.main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["visual_tokens"] == 0 and told["kv_bytes"] == told["kv_bytes_full"] > 0
+    assert command.main(["ask", "--no-image", image, "what?"]) == 2
+    assert "give the QUESTION alone" in capsys.readouterr().err
+
+
 def test_a_picture_stands_first_unless_told(
     image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +90,23 @@ def test_ask_json_has_every_field(image: str, capsys: pytest.CaptureFixture[str]
     assert report["visual_tokens_kept"] == round(0.4 * report["visual_tokens"])
     assert report["kv_bytes"] < report["kv_bytes_full"]
     assert report["attention"] in ("reference", "triton")
+
+
+def test_ask_draws_with_a_seed(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A seed that was drawn is reported; the same seed gives the same answer."""
+
+    def ask(*more: str) -> dict[str, Any]:
+        assert command.main(["ask", image, "what?", "--json", "--max-new-tokens", "6", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    first = ask("--temperature", "1.5", "--top-p", "0.95")
+    own = first["sampling"]
+    assert own.keys() == {"temperature", "top_p", "seed"}
+    given = [word for name, value in own.items() for word in (f"--{name}".replace("_", "-"), value)]
+    assert ask(*map(str, given))["answer"] == first["answer"]
+    assert ask()["sampling"] == {} == ask("--seed", "3")["sampling"]
+    assert command.main(["ask", image, "what?", "--temperature", "3"]) == 2
+    assert "temperature must be a number from 0 to 2" in capsys.readouterr().err
 
 
 def test_batch_keeps_order_and_survives_a_bad_row(

@@ -27,7 +27,9 @@ def test_committed_tables_are_those_of_the_committed_answers(
     (run,) = made.runs
     model, whose = run["model"]["name"], (run["model"]["name"], run["suite"]["name"])
     assert run in committed.runs
-    assert made.cells == [cell for cell in committed.cells if (cell.model, cell.suite) == whose]
+    asks = {cell.ask for cell in made.cells}
+    mine = [cell for cell in committed.cells if (cell.model, cell.suite) == whose]
+    assert made.cells == [cell for cell in mine if cell.ask in asks]
     if len(run["tables"]) > 1:  # claims are judged on
         assert made.pairs == [pair for pair in committed.pairs if pair.model == model]
         assert made.found == [one for one in committed.found if one.model == model]

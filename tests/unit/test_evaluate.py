@@ -414,7 +414,7 @@ def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> Non
     assert command("--tables", "list") == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {
         *tables(),
-        "rivals",
+        *("rivals", "second"),
     }
 
 

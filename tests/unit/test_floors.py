@@ -70,6 +70,7 @@ FLOORS = {
     "pocket.costs": 32,
     "pocket.browser": 32,
     "pocket.examples": 32,
+    "pocket.plain": 32,
     "pocket": 32,
 }
 NO_PREFIXES = ("rotatek", "pocket")

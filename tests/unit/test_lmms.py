@@ -20,6 +20,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.inputs.request import make_request
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import Settings
 from tests.tiny import tiny_qwen
 
@@ -130,12 +131,28 @@ def test_stop_strings(plugin: types.SimpleNamespace) -> None:
     assert plugin.model.cut("42", []) == "42"
 
 
-def test_what_is_not_greedy_is_refused(plugin: types.SimpleNamespace, picture: Any) -> None:
+def test_a_task_that_samples_is_answered_as_the_engine_draws(
+    plugin: types.SimpleNamespace, picture: Any
+) -> None:
+    model = plugin.model.RotateK(batch_size=3)
+    docs = [{"question": f"{n}?", "image": picture(90 + 9 * n, 90, seed=n)} for n in range(3)]
+    own = {"do_sample": True, "temperature": 1.2, "top_p": 0.95}
+    said = model.generate_until(instances(model, docs, **own))
+    engine = Engine(model.vlm)
+    for number, (doc, text) in enumerate(zip(docs, said, strict=True)):
+        sampling = Sampling(temperature=1.2, top_p=0.95, seed=number)
+        request = make_request(doc["image"], doc["question"], 5, sampling=sampling)
+        events = list(engine.answer(request, model.settings))
+        assert [e.answer for e in events if isinstance(e, Finished)] == [text]
+    greedy = model.generate_until(instances(model, docs, temperature=0.7))
+    assert greedy != said and plugin.model.sampling_of({"do_sample": True}, 1).temperature == 1
+
+
+def test_what_is_not_supported_is_refused(plugin: types.SimpleNamespace, picture: Any) -> None:
     model = plugin.model.RotateK()
     docs = [{"question": "?", "image": picture(64, 64)}]
-    for options in ({"do_sample": True, "temperature": 0.7}, {"num_beams": 4}):
-        with pytest.raises(ModeUnsupported):
-            model.generate_until(instances(model, docs, **options))
+    with pytest.raises(ModeUnsupported):
+        model.generate_until(instances(model, docs, num_beams=4))
     for call in (model.loglikelihood, model.generate_until_multi_round):
         with pytest.raises(ModeUnsupported):
             call([])

@@ -19,6 +19,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import make_request
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.channels import Full, Store
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -343,3 +344,16 @@ def test_forgotten_is_gone(engine: Engine, shown: list[Image.Image], tmp_path: P
         assert pictures.names() == [] and pictures.find(page.name) is None
         with pytest.raises(errors.UserError, match="Add it again"):
             pictures.ask(page, "what?")
+
+
+def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Image.Image]) -> None:
+    """A batch of pictures draws as each picture does by itself."""
+    pictures, own = Pictures(engine, FULL), Sampling(temperature=1.0, seed=6)
+    held = [pictures.add(image) for image in shown]
+    together = [answer.text for answer in pictures.ask(held, "What?", 9, own)]
+    assert together == [pictures.ask(one, "What?", 9, own)[0].text for one in held]
+    greedy = [answer.text for answer in pictures.ask(held, "What?", 9)]
+    assert greedy != together
+    other = pictures.ask(held, "What?", 9, Sampling(temperature=1.0, seed=7))
+    assert [answer.text for answer in other] != together
+    pictures.close()

@@ -203,6 +203,12 @@ class ChannelMethod(Method):
         return None
 
     @property
+    def times_smaller(self) -> float | None:
+        """How many times fewer bytes visual tokens are to take, where a method is asked for that;
+        or None."""
+        return None
+
+    @property
     def recent_text(self) -> int | None:
         """Newest text tokens that stay as the model computes where others take 8 bits; or None."""
         return None

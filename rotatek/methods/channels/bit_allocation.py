@@ -18,6 +18,7 @@ from kernels.planes import DEPTHS, GRANULE, TILE
 # Share of a Gaussian's variance that a uniform quantiser of so many bits leaves.
 DISTORTION: Final = {0: 1.0, 2: 0.119, 4: 0.0115, 6: 0.001, 8: 1e-4}
 COLUMN_EXTRA: Final = 4  # bytes of a column of the basis beside its d numbers: its scale
+FILLING: Final = 12  # smaller steps that may follow the first one that a budget of bytes cannot pay
 
 
 class BitDemand(NamedTuple):
@@ -79,33 +80,89 @@ def allot_groups(claims: Sequence[BitDemand], bits: float, width: int) -> list[T
         bits: mean bits of a number, over all `width` channels of all heads and tokens.
         width: d of a head.
     """
-    gains: list[Tensor] = []
-    costs: list[Tensor] = []
-    rises: list[Tensor] = []
-    budgets: list[Tensor] = []
+    ladder = Ladder.of(claims)
+    budgets = []
     for claim in claims:
-        energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
-        energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
-        rise, saved, price = _hull(claim.tokens, claim.column)
-        gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
-        cost = (rise * (GRANULE * claim.tokens)[..., None])[:, :, None, None].expand_as(gain)
-        gains.append(gain.transpose(0, 1).flatten(1))  # [B, steps]
-        costs.append(cost.transpose(0, 1).flatten(1))
-        rises.append(rise.transpose(0, 1)[:, :, None, None])
-        share = bits * width * energy.shape[2] * (1 + 1e-9)
+        share = bits * width * claim.loss[0, 0, ..., 0].numel() * (1 + 1e-9)
         budgets.append(share * claim.tokens.sum(0).double())
-    order = joined(gains, 1).argsort(dim=1, descending=True, stable=True)
-    spent = joined(costs, 1).gather(1, order).cumsum(1)
     budget = budgets[0] if len(budgets) == 1 else torch.stack(budgets).sum(0)
-    bought = torch.empty_like(order, dtype=torch.bool)
-    bought.scatter_(1, order, spent <= budget[:, None])
-    found = []
-    parts = bought.split([gain.shape[1] for gain in gains], 1)
-    for claim, own, rise in zip(claims, parts, rises, strict=True):
-        n, B, *heads, c = claim.loss.shape
-        got = (own.view(B, n, -1, c // GRANULE, len(DEPTHS)) * rise).sum(-1)
-        found.append(got.transpose(0, 1).int().view(n, B, *heads, c // GRANULE))
-    return found
+    return ladder.bits(ladder.first_steps(ladder.rise, budget), claims)
+
+
+def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
+    """As `allot_groups`, where a sample's digits and columns are to take `budget` bytes, [B].
+
+    The steps that gain most for a byte come first. The next one may be too large for what is left:
+    then smaller ones fill it, as long as the total comes nearer to the budget.
+    """
+    ladder = Ladder.of(claims)
+    bought = ladder.first_steps(ladder.price, budget.double())
+    for _ in range(FILLING):
+        bought = ladder.one_more(bought, budget.double())
+    return ladder.bits(bought, claims)
+
+
+class Ladder(NamedTuple):
+    """Every step that some group of channels may take, [B, rows, groups, 4] each: a row is a head
+    of a layer, and a group's steps follow one another.
+
+    gain: loss saved a byte; rise: bits of all tokens; price: bytes; bits: that a channel rises by.
+    """
+
+    gain: Tensor
+    rise: Tensor
+    price: Tensor
+    up: Tensor
+
+    @classmethod
+    def of(cls, claims: Sequence[BitDemand]) -> "Ladder":
+        """The steps of all claims."""
+        found = []
+        for claim in claims:
+            energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
+            energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
+            up, saved, price = _hull(claim.tokens, claim.column)
+            gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
+            cost = up * (GRANULE * claim.tokens)[..., None]
+            parts = gain, *(each[:, :, None, None] for each in (cost, GRANULE * price, up))
+            found.append([each.expand_as(gain).transpose(0, 1).flatten(1, 2) for each in parts])
+        return cls(*(joined(parts, 1) for parts in zip(*found, strict=True)))
+
+    def first_steps(self, costs: Tensor, budget: Tensor) -> Tensor:
+        """Bool: the steps of most gain whose `costs` together come to no more than budget [B]."""
+        order = self.gain.flatten(1).argsort(dim=1, descending=True, stable=True)
+        spent = costs.flatten(1).gather(1, order).cumsum(1)
+        bought = torch.empty_like(order, dtype=torch.bool)
+        bought.scatter_(1, order, spent <= budget[:, None])
+        return bought.view_as(self.gain)
+
+    def one_more(self, bought: Tensor, budget: Tensor) -> Tensor:
+        """`bought` and one step: of those that budget [B] bytes can pay, that of most gain; where
+        it can pay none, the cheapest, if that brings the total nearer.
+
+        It is a group's next one, and lifts no group above the stronger one before it.
+        """
+        left = (budget - (bought * self.price).sum((1, 2, 3)))[:, None, None, None]
+        has = (bought * self.up).sum(-1)
+        before = torch.nn.functional.pad(has[..., :-1], (1, 0), value=DEPTHS[-1])
+        open_ = ~bought & (self.price > 0)
+        able = open_ & (open_.cumsum(-1) == 1) & (has[..., None] + self.up <= before[..., None])
+        worth = torch.where(self.price <= left, self.gain, -self.price)
+        worth = torch.where(able & (self.price < 2 * left), worth, float("-inf"))
+        best = worth.flatten(1).max(1)
+        chosen = torch.zeros_like(bought).flatten(1)
+        chosen.scatter_(1, best.indices[:, None], best.values.isfinite()[:, None])
+        return bought | chosen.view_as(bought)
+
+    def bits(self, bought: Tensor, claims: Sequence[BitDemand]) -> list[Tensor]:
+        """Bits of every claim's groups."""
+        sizes = [claim.loss[:, 0, ..., 0].numel() for claim in claims]
+        found = []
+        for claim, own in zip(claims, (bought * self.up).sum(-1).split(sizes, 1), strict=True):
+            n, B, *heads, c = claim.loss.shape
+            got = own.unflatten(1, (n, -1)).transpose(0, 1)
+            found.append(got.int().reshape(n, B, *heads, c // GRANULE))
+        return found
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:

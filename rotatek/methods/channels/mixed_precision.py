@@ -29,7 +29,13 @@ from rotatek.errors import CalibrationUnusable, ModeUnsupported
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.batched_rotation import LayerGroup, PendingStore, held, layered
-from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_groups, joined
+from rotatek.methods.channels.bit_allocation import (
+    COLUMN_EXTRA,
+    BitDemand,
+    allot_bytes,
+    allot_groups,
+    joined,
+)
 from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
 from rotatek.methods.channels.store import Store
 from rotatek.methods.channels.token_importance import Importance, importance
@@ -37,7 +43,10 @@ from rotatek.methods.rotation.stored_bases import LayerAxes
 
 AXIS_BYTES: Final = 1  # of the number of a calibration's axis
 DEEPEST: Final = 8  # bits of a stored channel, at most
+HEAD_BYTES: Final = 28  # of a side of a head beside its mean: counts and places of `Planes`
 LEAST_BITS: Final = 0.25  # a number, on average
+LEAST_TIMES: Final = 2  # smaller than 16 bits: what 8 bits a number come to
+MOST_TIMES: Final = 64
 PLAIN: Final = 16  # bits of a number as it is
 TOKEN_POWER: Final = 0.75  # of a token's attention: what it counts for
 TOKEN_FLOOR: Final = 0.05  # of the mean attention: a token not looked at may be read later
@@ -248,6 +257,22 @@ class Batch:
         """Tiles of tokens of every layer, on the CPU."""
         return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
 
+    def rows_held(self) -> Tensor:
+        """[layers, B] tokens that are packed: those that fill a batch up with the others."""
+        rows = [part.keys.shape[2] for part in self.layers.parts]
+        return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
+
+    def budget(self, smaller: float, axes: bool) -> Tensor:
+        """[B] bytes that digits and columns may take, for visual tokens so many times `smaller`.
+
+        axes: whether those are a calibration's, whose places a head holds beside.
+        """
+        _, heads, _, d = self.layers.parts[0].keys.shape
+        itemsize = self.layers.parts[0].keys.element_size()
+        whole = 2 * heads * d * itemsize * self.lengths.sum(0, dtype=torch.float64)
+        head = d * itemsize + HEAD_BYTES + (4 if axes else 0)
+        return whole / smaller - len(self.lengths) * (2 * heads * head + 4)
+
     def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
         """Every group with its samples."""
         first = 0
@@ -261,8 +286,14 @@ class Batch:
             yield slice(first, first := first + len(group.stores))
 
 
-def fill(groups: Sequence[LayersOfOneForm], bits: float) -> None:
+def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None = None) -> None:
     """Allot the bits of all layers, then quantise and pack them group by group.
+
+    Args:
+        groups: all layers.
+        bits: a number, on average.
+        smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
+            is stored for them; then `bits` is what that comes to before anything is counted.
 
     Raises:
         ModeUnsupported: where the heads of some layers are wider than those of others.
@@ -282,12 +313,20 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float) -> None:
     axes = [find_axes(batch.sides, columns) for batch in batches]
     claims = []
     for batch, found in zip(batches, axes, strict=True):
-        lengths = batch.lengths
+        lengths = batch.lengths if smaller is None else batch.rows_held()
         rate = torch.stack([side.rate for side in batch.sides])
         loss = (found.energy * rate[..., None]).unflatten(1, lengths.shape)  # [2, layers, B, ...]
         column = COLUMN_EXTRA + (d if found.numbers is None else AXIS_BYTES)
         claims.append(BitDemand(loss.permute(1, 2, 0, 3, 4).to(place), lengths.to(place), column))
-    depths = [found.permute(2, 0, 1, 3, 4) for found in allot_groups(claims, bits, d)]
+    if smaller is None:
+        allotted = allot_groups(claims, bits, d)
+    else:
+        known = [
+            batch.budget(smaller, found.numbers is not None).to(place)
+            for batch, found in zip(batches, axes, strict=True)
+        ]
+        allotted = allot_bytes(claims, torch.stack(known).sum(0))
+    depths = [found.permute(2, 0, 1, 3, 4) for found in allotted]
     levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
     counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in levels])

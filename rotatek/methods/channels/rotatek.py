@@ -11,7 +11,8 @@ Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PC
 the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
 gives each head the channels of most energy under one budget for the model;
 cache_dtype="fp8" or "int8" stores the rest in 8 bits. bits=b replaces all of these:
-every rotated channel of Keys and Values gets bits by its energy, b a number on average.
+every rotated channel of Keys and Values gets bits by its energy, b a number on average. smaller=t
+does the same until the visual tokens of a prompt take t times fewer bytes, with everything counted.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
@@ -25,7 +26,7 @@ from torch import Tensor
 from kernels.dispatch import has_window_kernel
 from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
-from rotatek.errors import ModeUnsupported
+from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.methods import rotation
 from rotatek.methods.channels.ablation_tables import studies
 from rotatek.methods.channels.adaptive_widths import allot
@@ -54,6 +55,8 @@ from rotatek.methods.channels.mixed_precision import (
     AXIS_BYTES,
     DEEPEST,
     LEAST_BITS,
+    LEAST_TIMES,
+    MOST_TIMES,
     PLAIN,
     BitStore,
     calibrated,
@@ -99,12 +102,25 @@ class RotateK(RotationOptions):
         high=PLAIN,
         place="beyond",
     )
+    smaller: float | None = option(
+        None,
+        "Times smaller",
+        "how many times fewer bytes the visual tokens of each prompt are to take, with all that "
+        "is stored for them, 2 to 64, or 0: off; in place of bits, which it finds (beyond the "
+        "paper)",
+        kind="number",
+        low=LEAST_TIMES,
+        high=MOST_TIMES,
+        place="beyond",
+    )
     text_dtype: str = text_dtype_option()
     text_window: int = text_window_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bits is not None:
+        if self.bits is not None and self.smaller is not None:
+            raise SettingError("smaller", "left out where bits is given", self.smaller)
+        if self.bits_a_number is not None:
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)
@@ -123,9 +139,9 @@ class RotateK(RotationOptions):
 
     def measure(self, states: LayerStates) -> Store:
         """Hold one layer's states until `pack` rotates them with other layers'."""
-        if self.bits is None:
+        if self.bits_a_number is None:
             return RotateKStore(full_visual(states), states)
-        if self.bits >= PLAIN:
+        if self.bits_a_number >= PLAIN:
             return Store(full_visual(states))
         width = states.keys.shape[-1]
         if width % GRANULE:
@@ -162,13 +178,13 @@ class RotateK(RotationOptions):
             pause()
         if last and with_bits:
             groups = {id(store.group): held(store.group) for store in with_bits}
-            fill(list(groups.values()), min(held(self.bits), DEEPEST))
+            fill(list(groups.values()), min(held(self.bits_a_number), DEEPEST), self.smaller)
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
         """Those of the calibration file; with bits, its axes."""
         if self.calibration is None:
             return None
-        load = load_bases if self.bits is None else load_axes
+        load = load_bases if self.bits_a_number is None else load_axes
         return load(self.calibration, layers)
 
     @property
@@ -179,42 +195,58 @@ class RotateK(RotationOptions):
     @property
     def weighs_values(self) -> bool:
         """Rotated Values are found in the output projection's metric."""
-        return self.values == "rotate" or self.bits is not None
+        return self.values == "rotate" or self.bits_a_number is not None
 
     @property
     def key_share(self) -> float:
-        """Share of the Key channels, or of their bits, that stays."""
-        return self.keep if self.bits is None else _bit_share(self.bits)
+        """Share of the Key channels, or of their bits or bytes, that stays."""
+        return self._share(self.keep)
 
     @property
     def value_share(self) -> float:
-        """Share of the Value channels, or of their bits, that stays."""
-        return self.keep_values if self.bits is None else _bit_share(self.bits)
+        """Share of the Value channels, or of their bits or bytes, that stays."""
+        return self._share(self.keep_values)
+
+    def _share(self, keep: float) -> float:
+        """What stays: of channels, or where these have bits, of 16 a number."""
+        if self.smaller is not None:
+            return 1 / self.smaller
+        return keep if self.bits is None else _bit_share(self.bits)
 
     @property
     def bits_a_number(self) -> float | None:
-        """`bits`, where they are given."""
-        return self.bits
+        """`bits`, or what `smaller` comes to where nothing but the numbers is counted."""
+        return self.bits if self.smaller is None else PLAIN / self.smaller
+
+    @property
+    def times_smaller(self) -> float | None:
+        """`smaller`, where it is given."""
+        return self.smaller
 
     def with_keep(self, keep: float) -> Self:
-        """The same method keeping another share of the channels; of the bits, where it has them."""
+        """The same method keeping another share of the channels; of bits or bytes where these are
+        given."""
+        if self.smaller is not None:
+            times = 1 / keep if keep > 0 else MOST_TIMES
+            return replace(self, smaller=max(LEAST_TIMES, min(MOST_TIMES, times)))
         if self.bits is None:
             return replace(self, keep=keep)
         return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
 
     def with_share(self, share: float) -> Self:
         """The same method at a nominal share; bits count for Keys and Values alike."""
-        return super().with_share(share) if self.bits is None else self.with_keep(share)
+        return super().with_share(share) if self.bits_a_number is None else self.with_keep(share)
 
     @property
     def adapts(self) -> bool:
         """Adaptive widths give each head what its spectrum earns."""
-        return self.widths == "adaptive" or self.bits is not None
+        return self.widths == "adaptive" or self.bits_a_number is not None
 
     @property
     def extensions(self) -> str:
         """`K + V, adaptive`, or `.75 bits`: the extensions of the paper."""
         parts = [] if self.bits is None else [f"{self.bits:g} bits"]
+        parts += [] if self.smaller is None else [f"{self.smaller:g} times smaller"]
         parts += ["K + V"] if self.values == "rotate" else []
         parts += ["adaptive"] if self.widths == "adaptive" else []
         parts += [self.cache_dtype] if self.cache_dtype != "model" else []
@@ -243,7 +275,7 @@ class RotateK(RotationOptions):
         """Uniform widths of Keys alone, as numbers of the model."""
         return replace(
             self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
-            text_dtype="model", text_window=32,
+            smaller=None, text_dtype="model", text_window=32,
         )  # fmt: skip
 
     def for_figures(self) -> Self:
@@ -276,13 +308,13 @@ class RotateK(RotationOptions):
         """One budget for all heads where widths adapt; with bits, channels that get any."""
         return (
             self._with_bits(spectra)
-            if self.bits is not None
+            if self.bits_a_number is not None
             else self._allotted(spectra, self.keep, self.widths)
         )
 
     def value_widths(self, spectra: Tensor) -> Tensor:
         """As `key_widths`, of the Values."""
-        if self.bits is not None:
+        if self.bits_a_number is not None:
             return self._with_bits(spectra)
         return self._allotted(
             spectra, self.keep_values, self.widths if self.values == "rotate" else "uniform"
@@ -290,11 +322,12 @@ class RotateK(RotationOptions):
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
         """Bits of every rotated channel, by its spectrum alone."""
-        if self.bits is None or self.bits >= PLAIN:
+        bits = self.bits_a_number
+        if bits is None or bits >= PLAIN:
             return None
         some = torch.full((len(spectra), 1), TILE)
         claim = BitDemand(spectra[:, None], some, 0)
-        return allot_bits([claim], min(self.bits, DEEPEST), spectra.shape[-1])[0][:, 0]
+        return allot_bits([claim], min(bits, DEEPEST), spectra.shape[-1])[0][:, 0]
 
     def number_bits(self, itemsize: int) -> int:
         """Eight where the numbers are stored so."""
@@ -332,7 +365,7 @@ class RotateK(RotationOptions):
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
         """Keys, Values, bases, means and scales; where widths adapt, where each block begins."""
-        if self.bits is not None:
+        if self.bits_a_number is not None:
             return self._bit_bytes(keys + values, tokens, d, itemsize)
         eight = self.cache_dtype != "model"
         total = super().head_bytes(keys, values, tokens, d, 1 if eight else itemsize)
@@ -346,6 +379,8 @@ class RotateK(RotationOptions):
 
     def _bit_bytes(self, columns: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Bytes of heads with the mean bits, and so many columns of their bases."""
+        if self.smaller is not None:
+            return (2 * itemsize * d * tokens / self.smaller).long().expand_as(columns)
         if held(self.bits) >= PLAIN:
             return (2 * itemsize * d * tokens.long()).expand_as(columns)
         rows = -(-tokens.long() // TILE) * TILE  # planes end with complete tiles

@@ -15,6 +15,7 @@ CUT_NOTE: Final = (
 TRIMMED_NOTE: Final = (
     "The picture is larger than the model sees at once, so its blank margins were left out."
 )
+DRAWN_NOTE: Final = "Drawn at temperature {:g} with the seed {}, the same for every column."
 WAITING: Final = "Ask, and both answers appear here side by side."
 
 
@@ -36,6 +37,8 @@ def _notes(run: Run) -> list[str]:
     seen = [column.prefilled.grids for column in run.columns.values() if column.prefilled]
     if any(grid.trimmed for grids in seen for grid in grids):
         notes.append(TRIMMED_NOTE)
+    if run.sampling.draws:
+        notes.append(DRAWN_NOTE.format(run.sampling.temperature, run.sampling.seed))
     if any(is_cut(column, run) for column in run.columns.values()):
         notes.append(CUT_NOTE)
     return notes

@@ -147,6 +147,7 @@ def _figures(column: Column, run: Run, on_cpu: bool) -> str:
     said = [FIDELITY] if strip(column) else []
     if column.title != UNCOMPRESSED and column.diverged_at is not None:
         said.insert(0, f"First differs at token {column.diverged_at + 1}.")
+    said += [column.missed] if column.missed else []
     words = "".join(f"<p>{escape(text)}</p>" for text in [*said, *([CPU_NOTE] if on_cpu else [])])
     return (
         '<details class="rk-why"><summary>Figures</summary>'

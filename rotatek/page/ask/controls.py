@@ -11,6 +11,7 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.inputs.limits import Limits
+from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
 from rotatek.page.ask import readings
@@ -39,6 +40,8 @@ class Controls:
         presets: budgets that set them all.
         model: which model answers.
         length: how long an answer may be.
+        temperature: how much chance has a part in it; 0 is none.
+        seed: of the draws; empty for new ones.
         others: further columns, as text of `links.encode`.
         every: the button that adds a column of every method, at one nominal budget.
         alike: the one that adds them at the live bytes that these settings take.
@@ -53,6 +56,8 @@ class Controls:
     presets: gr.Radio
     model: gr.Dropdown
     length: gr.Slider
+    temperature: gr.Slider
+    seed: gr.Number
     others: gr.CheckboxGroup
     every: gr.Button
     alike: gr.Button
@@ -70,6 +75,13 @@ class Controls:
         """Those that a preset sets: methods, their shares, and what is beyond the paper."""
         rare = {key for key, field in self.fields.items() if field.option.place == "more"}
         return {name: widget for name, widget in self.inputs.items() if name not in rare}
+
+    @property
+    def length_and_chance(self) -> dict[str, Any]:
+        """What an answer has beside its settings, by the names that the events take."""
+        return {
+            "max_new_tokens": self.length, "temperature": self.temperature, "seed": self.seed
+        }  # fmt: skip
 
     def updates(self, settings: Settings) -> dict[Any, Any]:
         """What every widget must show for `settings`, ready for Gradio."""
@@ -117,9 +129,10 @@ def drawers_part(
             checkpoint = checkpoint_part() if brings else None
             maker.place("more")
             length = _length_slider()
+            temperature, seed = _chance_widgets()
     return Controls(
-        maker.methods, maker.options, maker.fields, budgets, model, length, others, every,
-        alike, pin, maker.readings, checkpoint,
+        maker.methods, maker.options, maker.fields, budgets, model, length, temperature, seed,
+        others, every, alike, pin, maker.readings, checkpoint,
     )  # fmt: skip
 
 
@@ -159,6 +172,26 @@ def _length_slider() -> gr.Slider:
         buttons=[],
         elem_id="length",
     )
+
+
+def _chance_widgets() -> tuple[gr.Slider, gr.Number]:
+    """Greedy until the slider is moved."""
+    temperature = gr.Slider(
+        0,
+        HOTTEST,
+        0,
+        step=0.05,
+        label="Temperature: 0 takes the likeliest token, 1 draws as the model says",
+        buttons=[],
+        elem_id="temperature",
+    )
+    seed = gr.Number(
+        None,
+        precision=0,
+        label="Seed of the draws, the same for every column; empty for a new one",
+        elem_id="seed",
+    )
+    return temperature, seed
 
 
 class ControlsMaker:

@@ -26,7 +26,7 @@ from rotatek.page.binding import (
     listen,
     listen_to_selection,
 )
-from rotatek.page.form import settings_of
+from rotatek.page.form import sampling_of, settings_of
 from rotatek.page.links import decode
 from rotatek.page.refusals import refusal, refusing, refusing_stream
 from rotatek.page.site import Site
@@ -61,6 +61,8 @@ class AskEvents:
         others: Sequence[str],
         clip: Clip | None = None,
         session: str | None = None,
+        temperature: float = 0.0,
+        seed: float | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
         """Stream every column; `form` holds the settings as `settings_of` takes them. The picture
@@ -69,8 +71,9 @@ class AskEvents:
         columns = titled(settings_of(form), further)
         service = self.site.service
         asking = partial(
-            service.ask, model, clip or image, question, columns, max_new_tokens, session, talk=True
-        )
+            service.ask, model, clip or image, question, columns, max_new_tokens, session,
+            talk=True, sampling=sampling_of(temperature, seed),
+        )  # fmt: skip
         loading = service.loading(model, session)
         return self._stream(asking, "Looking at the image…", loading)
 
@@ -95,12 +98,21 @@ class AskEvents:
 
     @refusing
     def follow(
-        self, run: Run | None, question: str, max_new_tokens: int, session: str | None = None
+        self,
+        run: Run | None,
+        question: str,
+        max_new_tokens: int,
+        session: str | None = None,
+        temperature: float = 0.0,
+        seed: float | None = None,
     ) -> Iterator[Shown]:
         """A further question about the same image."""
         if run is None:
             raise ConversationGone
-        asking = partial(self.site.service.follow, run, question, max_new_tokens, session)
+        asking = partial(
+            self.site.service.follow, run, question, max_new_tokens, session,
+            sampling_of(temperature, seed),
+        )  # fmt: skip
         return self._stream(asking, "Going on from the kept caches…")
 
     def _stream(
@@ -210,13 +222,12 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
     }  # fmt: skip
     request = {
         "image": question.image, "question": question.text, "model": controls.model,
-        "max_new_tokens": controls.length, "others": controls.others,
-        "clip": question.clip.frames,
+        "others": controls.others, "clip": question.clip.frames, **controls.length_and_chance,
     }  # fmt: skip
     asking = [question.ask.click, question.text.submit]
     asked = listen(asking, events.ask, request | controls.inputs, shown, **QUIET, **MODEL_WORK)
     further = {
-        "run": widgets.answers.run, "question": follow.text, "max_new_tokens": controls.length,
+        "run": widgets.answers.run, "question": follow.text, **controls.length_and_chance
     }  # fmt: skip
     following = [follow.button.click, follow.text.submit]
     followed = listen(following, events.follow, further, shown, **QUIET, **MODEL_WORK)

@@ -15,7 +15,7 @@ from rotatek.page.ask.events import Shown
 from rotatek.page.ask.settings_events import columns_shown
 from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
 from rotatek.page.binding import QUIET, listen
-from rotatek.page.form import settings_of, values_of
+from rotatek.page.form import sampling_of, settings_of, values_of
 from rotatek.page.links import Link, decode, read_query
 from rotatek.page.refusals import refusing
 from rotatek.page.site import Site
@@ -69,6 +69,8 @@ class ExportEvents:
         model: str,
         max_new_tokens: int,
         others: Sequence[str],
+        temperature: float = 0.0,
+        seed: float | None = None,
         **form: Any,
     ) -> Shown:
         """A link to what the page is set to. Changes: sent."""
@@ -80,6 +82,7 @@ class ExportEvents:
             example=None if name is None else Path(name).stem,
             model=model,
             max_new_tokens=int(max_new_tokens),
+            sampling=sampling_of(temperature, seed),
         )
         own = image is not None and name is None
         said = "Link copied. Your own image is not part of it." if own else "Link copied."
@@ -88,13 +91,15 @@ class ExportEvents:
     @refusing
     def restore(self, text: str) -> Shown:
         """What the page's address says. Changes: image, question, suggestions, model,
-        max_new_tokens, others, presets, status, and `Controls.inputs`."""
+        max_new_tokens, temperature, seed, others, presets, status, and `Controls.inputs`."""
         models = [model.name for model in self.site.service.models]
         link = read_query(text or "", self.site.examples, models)
         named = {
             "question": link.question, "model": link.model, "max_new_tokens": link.max_new_tokens,
         }  # fmt: skip
         shown: Shown = {name: value for name, value in named.items() if value}
+        if link.sampling.draws:
+            shown |= {"temperature": link.sampling.temperature, "seed": link.sampling.seed}
         for example in self.site.examples:
             if example.image.stem == link.example:
                 choices = list(example.questions)
@@ -114,7 +119,7 @@ def wire_export(events: ExportEvents, widgets: AskWidgets) -> None:
     listen(part.csv.click, save_csv, run, sent, **QUIET)
     request = {
         "image": question.image, "question": question.text, "model": controls.model,
-        "max_new_tokens": controls.length, "others": controls.others,
+        "others": controls.others, **controls.length_and_chance,
     }  # fmt: skip
     listen(part.link.click, events.share, request | controls.inputs, sent, **QUIET)
     listen(widgets.answers.run.change, events.code, run, {"code": part.code}, **QUIET)
@@ -126,7 +131,7 @@ def wire_link(events: ExportEvents, widgets: AskWidgets, greeted: Any) -> None:
     asked = greeted.then(None, None, part.address, js="() => location.search", **QUIET)
     shown = {
         "image": question.image, "question": question.text, "suggestions": question.suggestions,
-        "model": controls.model, "max_new_tokens": controls.length, "others": controls.others,
-        "presets": controls.presets, "status": widgets.answers.status,
+        "model": controls.model, "others": controls.others, "presets": controls.presets,
+        "status": widgets.answers.status, **controls.length_and_chance,
     }  # fmt: skip
     listen(asked.then, events.restore, {"text": part.address}, shown | controls.inputs, **QUIET)

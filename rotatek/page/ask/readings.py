@@ -27,6 +27,8 @@ def channel_reading(settings: Settings, width: int = WIDTH) -> str:
     method = settings.channels
     if method.stores_everything:
         return _reading(f"keeps all {width} channels")
+    if method.times_smaller is not None:
+        return _reading(f"becomes {method.times_smaller:g} times smaller")
     if method.bits_a_number is not None:
         return _reading(f"stores {method.bits_a_number:g} bits a number on average")
     mean = " on average" if method.adapts else ""
@@ -47,6 +49,11 @@ def beyond_reading(
     if not has_beyond(type(method)):
         able = [one.label for one in CHANNELS.values() if has_beyond(one)]
         return _reading(f"works with {' and '.join(able)} only")
+    if method.times_smaller is not None:
+        return _reading(
+            f"every channel gets the bits it earns, until all is {method.times_smaller:g} times "
+            "smaller"
+        )
     if method.bits_a_number is not None:
         return _reading(
             f"every channel gets the bits it earns, {method.bits_a_number:g} on average"
@@ -84,7 +91,9 @@ def dropped(settings: Settings) -> str:
     if bits is not None:
         share = settings.tokens.kept_share
         first = [f"{percent(1 - share)} of tokens dropped"] if share < 1 else []
-        return ", ".join([*first, f"{bits:g} bits a number"])
+        times = settings.channels.times_smaller
+        kept = f"{bits:g} bits a number" if times is None else f"{times:g} times smaller"
+        return ", ".join([*first, kept])
     shares = {
         "tokens": settings.tokens.kept_share,
         "Key channels": settings.channels.key_share,

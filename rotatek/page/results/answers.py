@@ -31,7 +31,7 @@ def answers(files: Files, asked: Asked) -> Drawings:
         for table in run["tables"]:
             if table["scope"] != "long":  # the pages alone: a kind of question of the others
                 shown.setdefault(table["name"], []).append((run, table, found[table["name"]]))
-    drawn: Drawings = {}
+    drawn = conversations(files, asked)
     for name in sorted(shown, key=lambda name: _place(shown[name][0][1])):
         having = [run["model"]["name"] for run, _, _ in shown[name]]
         missing = [run["model"]["name"] for run in models if run["model"]["name"] not in having]
@@ -46,6 +46,18 @@ def answers(files: Files, asked: Asked) -> Drawings:
                 drawing = drawing._replace(reading=f"{drawing.reading} {lacking}")
             drawn[name_of(name, files, run)] = (
                 f"{title}: {model}" if len(models) > 1 else title, drawing)  # fmt: skip
+    return drawn
+
+
+def conversations(files: Files, asked: Asked) -> Drawings:
+    """A figure a run of second questions, which read the compressed cache from the first token."""
+    drawn: Drawings = {}
+    for number, run in enumerate(files.results.conversations):
+        for table in run["tables"]:
+            made = _table(run, table, files.results.of(run)[table["name"]], asked)
+            if made is not None:
+                title = f"{made[0]}: {run['model']['name']}, {run['suite']['name']}"
+                drawn[f"{run['ask']}-{number}"] = title, made[1]
     return drawn
 
 

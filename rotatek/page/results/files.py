@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rotatek.evaluation.cells import Cell, Results, Score, records
+from rotatek.evaluation.chains import FIRST
 from rotatek.evaluation.speed_claims import SPEED, Speed
 from viz import Drawing
 
@@ -48,6 +49,7 @@ def load(folder: Path) -> Files:
 def categories(files: Files) -> list[str]:
     """Kinds of questions that every cell scores on their own; none where there is one kind."""
     shown = {run["suite"]["name"] for run in files.results.main}
-    kinds = [cell.kinds for cell in files.results.cells if cell.suite in shown]
+    mine = [cell for cell in files.results.cells if cell.ask == FIRST and cell.suite in shown]
+    kinds = [cell.kinds for cell in mine]
     many = [mine for mine in kinds if len(mine) > 1]
     return [kind for kind in (many[0] if many else ()) if all(kind in mine for mine in many)]

@@ -1,0 +1,139 @@
+"""Questions that want a step of thought or another form of answer, from what a page holds.
+
+Sums and differences of what is printed, two facts at once, conditions, yes or no in one word, whole
+sentences. Only the third pocket learns them: the first two have no language for them.
+"""
+
+import random
+import re
+from typing import Final
+
+from pocket.document import Question
+from pocket.questions.derived import Table, called, fields, listed, numbers, table
+from pocket.questions.templates import careless
+
+KIND: Final = "free"
+AMOUNT: Final = re.compile(r"(\D*?)(\d{1,6}(?:\.\d{1,2})?)(\D*)")
+LONGEST: Final = 140  # bytes of an answer
+TOGETHER: Final = (
+    "How much are {a} and {b} together?", "What do {a} and {b} add up to in {g}?",
+    "Add the {g} of {a} and {b}.", "What is the {g} of {a} plus that of {b}?",
+    "{a} and {b} together: what {g}?",
+)  # fmt: skip
+APART: Final = (
+    "How much more is the {g} of {a} than that of {b}?", "By how much does {a} exceed {b} in {g}?",
+    "What is the difference in {g} between {a} and {b}?", "{a} minus {b}: what {g} is left?",
+)  # fmt: skip
+TWICE: Final = (
+    "How much are two of {a}?", "I take {a} twice. What do I pay?", "What do two {a} cost?",
+    "What would 2 x {a} come to?",
+)  # fmt: skip
+BOTH: Final = (
+    "What are the {g} and the {h} of {a}?", "Give me the {g} and {h} of {a}.",
+    "{a}: {g} and {h}?", "Tell me {g} and {h} for {a}.",
+)  # fmt: skip
+BELOW: Final = (
+    "Which {p} have a {g} below {v}?", "Name the {p} with less {g} than {v}.",
+    "Which of the {p} stay under {v} in {g}?",
+)  # fmt: skip
+WHETHER: Final = (
+    "Is the {g} of {a} {v}? Answer in one word.", "Does {a} have the {g} {v}? Yes or no?",
+    "Yes or no: the {g} of {a} is {v}.", "In one word: is {v} the {g} of {a}?",
+)  # fmt: skip
+SENTENCE: Final = (
+    "What is the {f}? Answer in a full sentence.", "What is the {f}? Use a whole sentence.",
+    "In a sentence, what is the {f}?", "Tell me the {f} in a complete sentence.",
+)  # fmt: skip
+CELL: Final = (
+    "What is the {g} of {a}? Answer in a full sentence.",
+    "In a whole sentence: which {g} does {a} have?",
+)
+PAIR: Final = (
+    "What are the {f} and the {h}?", "Give me {f} and {h}.", "Tell me both the {f} and the {h}.",
+)  # fmt: skip
+RIGHT: Final = (
+    "Is the {f} {v}? Answer in one word.", "Is it right that the {f} is {v}? Yes or no.",
+    "The {f} is {v}, isn't it? One word, please.",
+)  # fmt: skip
+MOST_ASKED: Final = 6  # of them, of one document
+
+
+def freeform(rng: random.Random, text: str) -> list[Question]:
+    """Such questions about a page, from its transcription: few, or none."""
+    found = table(text) or listed(text)
+    out = _of_rows(rng, found) if found else _of_fields(rng, text)
+    out = [q for q in out if q.answer and len(q.answer.encode()) <= LONGEST]
+    return rng.sample(out, min(MOST_ASKED, len(out)))
+
+
+def _put(rng: random.Random, forms: tuple[str, ...], answer: str, **slots: str) -> Question:
+    return Question(KIND, careless(rng, rng.choice(forms).format(**slots)), answer)
+
+
+def _of_rows(rng: random.Random, found: Table) -> list[Question]:
+    """Of a table or of a list of cards."""
+    heads, rows = found
+    names, out = [row[0] for row in rows], list[Question]()
+    if len(set(names)) < len(names) or len(rows) < 2:
+        return out
+    many = called(heads[0], "row")[1]
+    columns = [i for i in range(1, len(heads)) if heads[i]]
+    for i in columns:
+        column, head = [row[i] for row in rows], heads[i]
+        one, other = rng.sample(range(len(rows)), 2)
+        slots = {"a": names[one], "b": names[other], "g": head, "p": many}
+        out.append(_put(rng, CELL, f"The {head} of {names[one]} is {column[one]}.", **slots))
+        claimed = column[rng.choice((one, other))]
+        said = "yes" if claimed == column[one] else "no"
+        out.append(_put(rng, WHETHER, said, v=claimed, **slots))
+        out += _reckoned(rng, names, column, (one, other), slots)
+    if len(columns) > 1:
+        g, h = rng.sample(columns, 2)
+        row = rng.choice(rows)
+        answer = f"{row[g]} and {row[h]}"
+        out.append(_put(rng, BOTH, answer, a=row[0], g=heads[g], h=heads[h]))
+    return out
+
+
+def _reckoned(
+    rng: random.Random, names: list[str], column: list[str], pair: tuple[int, int],
+    slots: dict[str, str],
+) -> list[Question]:  # fmt: skip
+    """Sums, differences and limits, where all cells of a column are figures of one kind."""
+    values, found = numbers(column), [AMOUNT.fullmatch(text) for text in column]
+    if values is None or not all(found):
+        return []
+    cells = [m.groups() for m in found if m]
+    places = {len(digits.partition(".")[2]) for _, digits, _ in cells}
+    if len(places) > 1:
+        return []
+    before, _, after = cells[0]
+    digits, (one, other) = places.pop(), pair
+
+    def written(value: float) -> str:
+        return f"{before}{value:.{digits}f}{after}"
+
+    out = [_put(rng, TOGETHER, written(values[one] + values[other]), **slots)]
+    if values[one] > values[other]:
+        out.append(_put(rng, APART, written(values[one] - values[other]), **slots))
+    if "price" in slots["g"].lower():
+        out.append(_put(rng, TWICE, written(2 * values[one]), **slots))
+    less = [name for name, value in zip(names, values, strict=True) if value < values[one]]
+    if 0 < len(less) < 5:
+        out.append(_put(rng, BELOW, ", ".join(less), v=column[one], **slots))
+    return out
+
+
+def _of_fields(rng: random.Random, text: str) -> list[Question]:
+    """Of lines with a label, a colon and a value."""
+    pairs, out = [(key.lower().rstrip("."), value) for key, value in fields(text)], list[Question]()
+    keys = [key for key, _ in pairs]
+    clear = [(key, value) for key, value in pairs if keys.count(key) == 1 and len(value) < 60]
+    for key, value in rng.sample(clear, min(3, len(clear))):
+        out.append(_put(rng, SENTENCE, f"The {key} is {value}.", f=key))
+        claimed = rng.choice((value, rng.choice(clear)[1]))
+        out.append(_put(rng, RIGHT, "yes" if claimed == value else "no", f=key, v=claimed))
+    if len(clear) > 1:
+        (f, v), (h, w) = rng.sample(clear, 2)
+        out.append(_put(rng, PAIR, f"{v} and {w}", f=f, h=h))
+    return out

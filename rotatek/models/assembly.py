@@ -1,0 +1,138 @@
+"""An embedded model whose language model is another package's: put together once, then kept.
+
+The checkout holds a vision tower, its connector and low-rank changes of the language model's
+matrices (Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022). The first
+load merges them with SmolLM2 into an ordinary checkpoint in the user's cache; later ones read that.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rotatek.errors import StorageFull, WeightsDamaged, WeightsMissing
+from rotatek.models import smollm2
+
+RECIPE: Final = "language.json"  # what marks such a folder: {"language", "sha256", "scale"}
+PARTS: Final = "parts*.safetensors"  # not "model*": transformers alone must not load half a model
+FORM: Final = 1  # of what is written; another one is put together anew
+LANGUAGE: Final = "model.language_model."
+VISUAL: Final = "model.visual."
+DOWN, UP = "down", "up"  # the two factors, [r, in] and [out, r]
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_apart(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder's language model is to be put to it."""
+    return Path(folder, RECIPE).is_file()
+
+
+def at_hand(folder: str | os.PathLike[str]) -> bool:
+    """Whether a model can be loaded: it is whole, or what it lacks is on this machine."""
+    return not is_apart(folder) or smollm2.find() is not None or _kept(Path(folder)).is_dir()
+
+
+def whole(folder: str | os.PathLike[str]) -> str:
+    """The folder of a complete checkpoint: `folder` itself, or what is made of it and kept.
+
+    It takes some seconds the first time, and 300 MB of the user's cache (`XDG_CACHE_HOME`).
+
+    Raises:
+        WeightsMissing: where the language model is not on this machine, or is another one.
+        WeightsDamaged: for parts that cannot be read.
+        StorageFull: where the cache cannot hold it.
+    """
+    parts = Path(folder)
+    if not is_apart(parts):
+        return str(folder)
+    kept = _kept(parts)
+    if kept.is_dir():
+        return str(kept)
+    language = smollm2.located()
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{kept.name}-", dir=kept.parent))
+    except OSError as exc:
+        raise _unkept(exc) from exc
+    try:
+        assemble(parts, language, made)
+        made.rename(kept)  # atomic: no process finds half of it
+    except OSError as exc:
+        if not kept.is_dir():  # else another process was faster
+            raise _unkept(exc) from exc
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return str(kept)
+
+
+def assemble(parts: Path, language: Path, out: Path) -> None:
+    """Write a complete checkpoint of `parts` and the file of SmolLM2 into the folder `out`.
+
+    Raises:
+        WeightsMissing: where the parts were trained with another language model.
+        WeightsDamaged: for parts that cannot be read.
+    """
+    try:
+        recipe = json.loads((parts / RECIPE).read_text(encoding="utf-8"))
+        wanted, scale = recipe["sha256"], float(recipe["scale"])
+        own = dict(_tensors(parts))
+    except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as exc:
+        raise WeightsDamaged from exc
+    if wanted != smollm2.SHA256:
+        raise WeightsMissing(f"The parts in {parts.name} belong to another language model.")
+    state = {name: value.bfloat16() for name, value in own.items() if name.startswith(VISUAL)}
+    for name, value in smollm2.weights(language):
+        state[LANGUAGE + name] = merged(value, own, LANGUAGE + name, scale)
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            bias = name.replace("weight", "bias")  # which the class has, and SmolLM2 has not
+            state[LANGUAGE + bias] = torch.zeros(len(value), dtype=torch.bfloat16)
+    save_file(state, out / "model.safetensors", {"format": "pt"})
+    for file in (*parts.glob("*.json"), *parts.glob("*.jinja")):
+        if file.name != RECIPE and not file.name.endswith(".index.json"):
+            shutil.copyfile(file, out / file.name)
+    smollm2.write_tokenizer(language, out)
+
+
+def merged(weight: Tensor, own: dict[str, Tensor], name: str, scale: float) -> Tensor:
+    """A language model's tensor with its low-rank change, where it has one; bfloat16."""
+    stem = name.removesuffix("weight")
+    if stem + UP in own:
+        weight = weight + scale * (own[stem + UP].float() @ own[stem + DOWN].float())
+    return weight.bfloat16().contiguous()
+
+
+def _tensors(parts: Path) -> Iterator[tuple[str, Tensor]]:
+    for file in sorted(parts.glob(PARTS)):
+        with safe_open(file, "pt") as shard:
+            for name in shard.keys():  # noqa: SIM118 - it is no dictionary
+                yield name, shard.get_tensor(name)
+
+
+def _kept(parts: Path) -> Path:
+    """Where what is made of these parts is kept: another place for other weights."""
+    digest = hashlib.sha256(f"{FORM} {smollm2.SHA256}".encode())
+    for file in sorted(parts.iterdir()):
+        if file.suffix in (".json", ".jinja", ".safetensors"):
+            digest.update(file.name.encode() + file.read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "rotatek" / f"{parts.resolve().name}-{digest.hexdigest()[:16]}"
+
+
+def _unkept(error: OSError) -> StorageFull | WeightsMissing:
+    """Why the cache does not hold it."""
+    if error.errno in FULL:
+        return StorageFull()
+    return WeightsMissing(
+        "The embedded model could not be put together, because the cache's folder cannot be "
+        "written to. Set XDG_CACHE_HOME to one that can."
+    )

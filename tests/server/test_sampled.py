@@ -1,0 +1,243 @@
+"""Answers that are drawn, several at once, with log probabilities, or after a JSON schema."""
+
+import json
+import threading
+from typing import Any, Literal
+
+import jsonschema
+import openai
+import pytest
+from pydantic import BaseModel
+
+from rotatek.engine import grammar
+from rotatek.errors import SchemasNotInstalled, SchemaUnusable
+from rotatek.models import VisionLanguageModel
+from rotatek.server.chat_app import SEED
+from tests.families import EVERY
+from tests.fixtures import Picture
+from tests.server.conftest import asked, client_of, served, tiny_door
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning"),
+]
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["receipt", "letter", "chart"]},
+        "paid": {"type": "boolean"},
+        "pages": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["kind", "paid", "pages"],
+    "additionalProperties": False,
+}
+
+
+def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **given: Any) -> Any:
+    create: Any = client.chat.completions.create
+    return create(**{"model": "tiny", "messages": messages, "max_tokens": 12} | given)
+
+
+def formed(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "page", "schema": schema} | more}
+
+
+def texts(reply: Any) -> list[str]:
+    return [choice.message.content for choice in reply.choices]
+
+
+def streamed(reply: Any) -> tuple[dict[int, str], dict[int, list[Any]], dict[int, str]]:
+    """Text, log probabilities and reason of every choice."""
+    text: dict[int, str] = {}
+    logs: dict[int, list[Any]] = {}
+    ends: dict[int, str] = {}
+    for chunk in reply:
+        for choice in chunk.choices:
+            text[choice.index] = text.get(choice.index, "") + (choice.delta.content or "")
+            logs.setdefault(choice.index, []).extend(
+                [] if choice.logprobs is None else choice.logprobs.content
+            )
+            if choice.finish_reason:
+                ends[choice.index] = choice.finish_reason
+    return text, logs, ends
+
+
+def test_a_seed_gives_the_same_answer_alone_and_in_a_crowd(
+    client: openai.OpenAI, picture: Picture
+) -> None:
+    given = [
+        {"temperature": 1.0, "seed": n % 3, "top_p": 0.95} if n % 2 else {"max_tokens": 9}
+        for n in range(8)
+    ]
+    chats = [asked(picture(seed=80 + n % 2)) for n in range(8)]
+    alone = [texts(ask(client, chat, **own)) for chat, own in zip(chats, given, strict=True)]
+    found: list[Any] = [None] * 8
+
+    def one(number: int) -> None:
+        found[number] = texts(ask(client, chats[number], **given[number]))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == alone
+    assert len({text for (text,) in alone}) > 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_seed_that_was_drawn_is_reported(
+    client: openai.OpenAI, picture: Picture, stream: bool
+) -> None:
+    raw = client.chat.completions.with_raw_response
+    given: dict[str, Any] = {
+        "model": "tiny", "messages": asked(picture()), "max_tokens": 9, "temperature": 1.2,
+    }  # fmt: skip
+    first = raw.create(**given, stream=stream)
+    seed = int(first.headers[SEED])
+    reply: Any = first.parse()
+    said = streamed(reply)[0][0] if stream else reply.choices[0].message.content
+    again = ask(client, given["messages"], max_tokens=9, temperature=1.2, seed=seed)
+    assert texts(again) == [said]
+    assert again.rotatek["sampling"] == {"temperature": 1.2, "seed": seed}
+    assert SEED not in raw.create(**given | {"temperature": 0}).headers
+
+
+def test_several_answers(client: openai.OpenAI, picture: Picture) -> None:
+    """Each with its own index, the first one as it is alone; usage counts all of them."""
+    messages = asked(picture(seed=3))
+    own = {"temperature": 1.0, "seed": 4}
+    several = ask(client, messages, n=4, **own)
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    assert len(set(texts(several))) == 4
+    assert texts(several)[:1] == texts(ask(client, messages, **own))
+    made = ask(client, messages, n=4, logprobs=True, **own)
+    counts = [len(choice.logprobs.content) for choice in made.choices]
+    assert several.usage.completion_tokens == sum(counts)
+    text, _, ends = streamed(ask(client, messages, n=4, stream=True, **own))
+    assert [text[number] for number in range(4)] == texts(several)
+    assert [ends[number] for number in range(4)] == [c.finish_reason for c in several.choices]
+    equal = ask(client, messages, n=2)
+    assert len(set(texts(equal))) == 1, "greedy answers are equal"
+
+
+def test_each_of_several_answers_has_its_own_end(client: openai.OpenAI, picture: Picture) -> None:
+    """A text that ends one of them ends no other."""
+    messages, own = asked(picture(seed=5)), {"temperature": 1.0, "seed": 8, "max_tokens": 30}
+    whole = texts(ask(client, messages, n=3, **own))
+    stop = next(c for c in whole[1][1:] if c.isprintable() and c not in whole[0])
+    cut = ask(client, messages, n=3, stop=stop, **own)
+    assert texts(cut) == [text.split(stop)[0] for text in whole]
+    reasons = [choice.finish_reason for choice in cut.choices]
+    assert reasons[1] == "stop"
+    told = streamed(ask(client, messages, n=3, stop=stop, stream=True, **own))
+    assert [told[0][n] for n in range(3)] == texts(cut)
+    assert [told[2][n] for n in range(3)] == reasons
+
+
+@pytest.mark.parametrize("own", [{}, {"temperature": 1.0, "seed": 2}], ids=["greedy", "drawn"])
+def test_log_probabilities_stand_beside_the_text(
+    client: openai.OpenAI, picture: Picture, own: dict[str, Any]
+) -> None:
+    messages = asked(picture(seed=6))
+    plain = ask(client, messages, **own)
+    assert plain.choices[0].logprobs is None
+    reply = ask(client, messages, logprobs=True, top_logprobs=3, **own)
+    assert texts(reply) == texts(plain)
+    entries = reply.choices[0].logprobs.content
+    assert len(entries) == reply.usage.completion_tokens
+    spelled = b"".join(bytes(entry.bytes) for entry in entries).decode(errors="replace")
+    assert spelled.strip().startswith(reply.choices[0].message.content.rstrip("\ufffd"))
+    for entry in entries:
+        best = [one.logprob for one in entry.top_logprobs]
+        assert len(best) == 3 and best == sorted(best, reverse=True)
+        assert entry.logprob <= best[0] + 1e-6
+        assert own or entry.token == entry.top_logprobs[0].token
+    _, logs, _ = streamed(ask(client, messages, logprobs=True, top_logprobs=3, stream=True, **own))
+    assert [one.model_dump() for one in logs[0]] == [one.model_dump() for one in entries]
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_a_schema_is_followed_by_every_family(family: str, picture: Picture) -> None:
+    vlm = EVERY[family]()
+    with served(tiny_door(vlm)) as address, client_of(address) as client:
+        messages = asked(picture(56, 56))
+        for own in ({}, {"temperature": 1.0, "seed": 1}):
+            reply = ask(
+                client, messages, response_format=formed(SCHEMA, strict=True), max_tokens=120,
+                **own,
+            )  # fmt: skip
+            assert reply.choices[0].finish_reason == "stop"
+            jsonschema.validate(json.loads(texts(reply)[0]), SCHEMA)
+
+
+def test_the_embedded_model_follows_a_schema_200_of_200_times(picture: Picture) -> None:
+    from rotatek.models import load
+
+    with served(tiny_door(load("pocket"))) as address, client_of(address) as client:
+        found = set()
+        for seed in range(0, 200, 10):
+            reply = ask(
+                client, asked(picture(56, 56)), response_format=formed(SCHEMA, strict=True),
+                temperature=1.0, seed=seed, n=10, max_tokens=120,
+            )  # fmt: skip
+            for choice in reply.choices:
+                assert choice.finish_reason == "stop"
+                jsonschema.validate(json.loads(choice.message.content), SCHEMA)
+                found.add(choice.message.content)
+        assert len(found) > 30
+
+
+def test_json_without_a_schema_and_an_honest_end(client: openai.OpenAI, picture: Picture) -> None:
+    """White space is bounded, and what is cut does not claim to be complete."""
+    for seed in range(12):
+        reply = ask(
+            client, asked(picture(seed=7)), response_format={"type": "json_object"},
+            temperature=1.5, seed=seed, max_tokens=30,
+        )  # fmt: skip
+        (said,), (choice,) = texts(reply), reply.choices
+        assert said.startswith("{") and "  " not in said.split('"')[0]
+        if choice.finish_reason == "stop":
+            assert isinstance(json.loads(said), dict)
+        else:
+            assert choice.finish_reason == "length" and reply.usage.completion_tokens == 30
+    cut = ask(client, asked(picture()), response_format=formed(SCHEMA), max_tokens=5)
+    assert cut.choices[0].finish_reason == "length"
+    with pytest.raises(ValueError):
+        json.loads(texts(cut)[0])
+
+
+class Page(BaseModel):
+    """What the helper of the official client asks for."""
+
+    kind: Literal["receipt", "letter"]
+    paid: bool
+
+
+def test_the_official_clients_parse_helper(client: openai.OpenAI, picture: Picture) -> None:
+    messages: Any = asked(picture(seed=9))
+    reply = client.chat.completions.parse(
+        model="tiny", messages=messages, response_format=Page, max_tokens=80, temperature=0.7
+    )
+    assert isinstance(reply.choices[0].message.parsed, Page)
+
+
+def test_without_the_library_a_sentence(
+    client: openai.OpenAI, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Any:
+        raise SchemasNotInstalled
+
+    monkeypatch.setattr(grammar, "_library", missing)
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, asked(picture()), response_format={"type": "json_object"})
+    assert "rotatek[serve]" in refused.value.message
+    assert texts(ask(client, asked(picture()), response_format={"type": "text"}))
+
+
+def test_a_schema_that_cannot_be_followed(vlm: VisionLanguageModel) -> None:
+    for wrong in ({"type": "thing"}, {"enum": []}, {"$ref": "https://example.org/x"}):
+        with pytest.raises(SchemaUnusable) as refused:
+            grammar.compiled(json.dumps(wrong))
+        assert refused.value.param == "response_format"
+    assert grammar.compiled('{"not": {"type": "string"}}', lenient=True)

@@ -1,0 +1,338 @@
+"""The sampler: transformers' own distributions, equal draws alone and in a crowd."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.generation import logits_process as theirs
+
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Token
+from rotatek.engine.noise import gumbel, keys_of
+from rotatek.engine.token_choice import RowChoice, chosen, likeliest, warped
+from rotatek.errors import SchemaBroken, SettingError
+from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.sampling import GREEDY, Sampling
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import VisionLanguageModel
+from tests.fixtures import Picture
+from tests.tiny import TINY, tiny_qwen
+
+DRAWS = 20_000
+CPU = torch.device("cpu")
+WARPS: dict[str, dict[str, Any]] = {
+    "as it is": {"temperature": 1.0},
+    "cooler": {"temperature": 0.6},
+    "hotter": {"temperature": 1.7},
+    "top k": {"temperature": 1.0, "top_k": 7},
+    "top p": {"temperature": 1.0, "top_p": 0.8},
+    "min p": {"temperature": 1.3, "min_p": 0.1},
+    "all": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02},
+}
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+def logits_like(rows: int = 1, vocabulary: int = 60, seed: int = 5) -> Tensor:
+    return 2.5 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
+
+
+def by_transformers(logits: Tensor, own: Sampling) -> Tensor:
+    """transformers' warpers, in the order of its `generate`."""
+    warpers: list[Any] = [theirs.TemperatureLogitsWarper(own.temperature)]
+    warpers += [theirs.TopKLogitsWarper(own.top_k)] if own.top_k else []
+    warpers += [theirs.TopPLogitsWarper(own.top_p)] if own.top_p < 1 else []
+    warpers += [theirs.MinPLogitsWarper(own.min_p)] if own.min_p else []
+    none = torch.zeros(logits.shape[0], 1, dtype=torch.long)
+    return theirs.LogitsProcessorList(warpers)(none, logits)
+
+
+@pytest.mark.parametrize("name", WARPS)
+def test_distributions_are_those_of_transformers(name: str) -> None:
+    """The same tokens are left, with the same probabilities; draws follow them."""
+    own, logits = Sampling(seed=3, **WARPS[name]), logits_like()
+    expected = by_transformers(logits.clone(), own).softmax(-1)[0]
+    found = warped(logits.clone(), [own]).softmax(-1)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+    assert torch.equal(found > 0, expected > 0)
+    rows = [RowChoice(own) for _ in range(DRAWS)]
+    for position, row in enumerate(rows):
+        row.said[0] = position  # the noise of one position each
+    drawn = chosen(logits.expand(DRAWS, -1).clone(), rows)
+    counts = drawn.bincount(minlength=logits.shape[-1]).double()
+    assert not counts[expected == 0].any()
+    often = expected * DRAWS >= 5
+    rest = expected.double()[~often].sum() * DRAWS
+    seen = [*counts[often].tolist(), *([counts[~often].sum().item()] if rest >= 5 else [])]
+    wanted = [*(expected.double()[often] * DRAWS).tolist(), *([rest.item()] if rest >= 5 else [])]
+    square = sum((a - b) ** 2 / b for a, b in zip(seen, wanted, strict=True))
+    freedom = len(seen) - 1
+    assert square < freedom + 4.5 * (2 * max(freedom, 1)) ** 0.5, (square, freedom)
+
+
+def test_noise_is_gumbels_and_unlike_its_neighbours() -> None:
+    found = gumbel([keys_of(7, 0, place) for place in range(4000)], 50, CPU)
+    assert found.mean().item() == pytest.approx(0.5772, abs=0.01)
+    assert found.var().item() == pytest.approx(1.6449, abs=0.03)
+    for other in (found[1:, 3], found[:-1, 4]):
+        both = torch.stack([found[:-1, 3], other])
+        assert abs(both.corrcoef()[0, 1].item()) < 0.06
+    others = [gumbel([keys_of(*key)], 4000, CPU)[0] for key in ((7, 0, 0), (8, 0, 0), (7, 1, 0))]
+    assert torch.stack(others).corrcoef().fill_diagonal_(0).abs().max() < 0.06
+    assert torch.equal(found[5], gumbel([keys_of(7, 0, 5)], 50, CPU)[0])
+
+
+def test_penalties_and_biases() -> None:
+    """Against transformers, and against a plain reference where it has none."""
+    logits, said, read = logits_like(), [4, 9, 9, 2], [2, 30]
+    row = RowChoice(Sampling(repetition_penalty=1.4), read=read)
+    for token in said:
+        row.take(token)
+    found = logits[0].clone()
+    row.adjust(found)
+    own = theirs.RepetitionPenaltyLogitsProcessor(1.4)
+    assert torch.equal(found, own(torch.tensor([read + said]), logits.clone())[0])
+
+    row = RowChoice(
+        Sampling(presence_penalty=0.7, frequency_penalty=-0.3, logit_bias=((9, 2.0), (1, -100.0)))
+    )
+    expected = logits[0].clone()
+    for token in said:
+        row.take(token)
+    for token in set(said):
+        expected[token] -= 0.7 - 0.3 * said.count(token)
+    expected[9] += 2
+    expected[1] -= 100
+    found = logits[0].clone()
+    row.adjust(found)
+    torch.testing.assert_close(found, expected)
+
+
+def test_rows_of_every_kind_in_one_step_are_chosen_as_alone(vlm: VisionLanguageModel) -> None:
+    from rotatek.engine.token_choice import TokenChoice
+
+    choice, logits = TokenChoice(vlm), logits_like(9, 262)
+    samplings = [GREEDY, *(Sampling(seed=n, **own) for n, own in enumerate(WARPS.values()))]
+    samplings.append(Sampling(logit_bias=((7, 50.0),)))
+    before = logits.clone()
+    rows = [(place, choice.row(one)) for place, one in enumerate(samplings)]
+    together = choice.choose(logits, [(p, row) for p, row in rows if row is not None])
+    assert torch.equal(logits, before)
+    for place, one in enumerate(samplings):
+        row = choice.row(one)
+        alone = choice.choose(logits[place : place + 1], [] if row is None else [(0, row)])
+        assert alone.item() == together[place].item()
+    banned = torch.tensor(vlm.banned_ids)
+    assert together[0] == likeliest(logits[:1], banned) and together[8] == 7
+    assert rows[0][1] is None, "what is greedy costs nothing"
+    with pytest.raises(SettingError):
+        choice.row(Sampling(logit_bias=((10_000, 1.0),)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1}, {"temperature": 2.1}, {"temperature": float("nan")},
+        {"temperature": True}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -2}, {"top_k": 1.5},
+        {"min_p": 2}, {"seed": 1.5}, {"seed": 2**70}, {"presence_penalty": 3},
+        {"frequency_penalty": "1"}, {"repetition_penalty": 0}, {"top_logprobs": 21},
+        {"logit_bias": {"a": 1}}, {"logit_bias": {"1": 200}}, {"logit_bias": 3},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError) as refused:
+        Sampling(**wrong)
+    assert refused.value.name == next(iter(wrong))
+
+
+def test_what_is_told_of_a_sampling() -> None:
+    assert GREEDY.as_dict() == {} == Sampling(seed=4).as_dict() and GREEDY.seeded() is GREEDY
+    drawn = Sampling(temperature=0.5, logit_bias={"3": 1}).seeded()  # type: ignore[arg-type]
+    assert drawn.seed is not None and drawn.seeded() == drawn
+    assert drawn.as_dict() == {
+        "temperature": 0.5, "seed": drawn.seed, "logit_bias": {"3": 1.0}
+    }  # fmt: skip
+    assert Sampling(temperature=0.5).seeded() != Sampling(temperature=0.5).seeded()
+    assert Sampling(top_k=-1).top_k == 0 and not Sampling(temperature=1e-9).draws
+
+
+# -- whole answers -----------------------------------------------------------------------------
+
+
+def asked(picture: Picture, number: int, own: Sampling, tokens: int = 10) -> Request:
+    return make_request(picture(84, 84, seed=number), f"question {number}", tokens, sampling=own)
+
+
+def ids(events: Sequence[Event]) -> dict[str, list[int]]:
+    said: dict[str, list[int]] = {}
+    for event in events:
+        assert not isinstance(event, Failed), event
+        if isinstance(event, Token):
+            said.setdefault(event.column, []).append(event.token_id)
+    return said
+
+
+MIXED = (
+    GREEDY, Sampling(temperature=1.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2),
+    Sampling(frequency_penalty=1.5), Sampling(temperature=1.2, top_k=9, min_p=0.02, seed=3),
+    Sampling(temperature=0.9, repetition_penalty=1.3, presence_penalty=1.0, seed=4),
+    Sampling(top_logprobs=3), Sampling(temperature=1.0, seed=1),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(TINY))
+@pytest.mark.parametrize("graphs", [False, True], ids=["launched", "captured"])
+def test_a_crowd_changes_no_answer(
+    kind: str, graphs: bool, picture: Picture, recorded: list[Any]
+) -> None:
+    """Greedy, penalised and drawn rows in one batch, as each is answered alone."""
+    vlm = TINY[kind]()
+    columns = {"full": BASELINE, "rotated": Settings.of(keep_channels=0.25)}
+    work = [asked(picture, n % 3, MIXED[n % len(MIXED)]) for n in range(12)]
+    alone = [ids([*Engine(vlm).compare(one, columns, trace=False)]) for one in work]
+    engine = Engine(vlm)
+    engine.graphs = engine.scheduler.graphs = graphs
+    found: list[Any] = [None] * len(work)
+
+    def one(number: int) -> None:
+        found[number] = ids([*engine.compare(work[number], columns, trace=False)])
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == alone
+    assert engine.state().tokens > 2 * engine.state().steps
+    drawn = [tuple(map(tuple, said.values())) for said in alone]
+    assert len({drawn[1], drawn[4], drawn[0]}) == 3, "chance has a part in them"
+
+
+def test_greedy_answers_are_bit_equal_beside_others(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    """A greedy request says of itself what it says in a process without a sampler's row."""
+    request = asked(picture, 1, GREEDY)
+    alone = [e for e in Engine(vlm).answer(request, BASELINE) if isinstance(e, Token)]
+    engine = Engine(vlm)
+    events = engine.answer(asked(picture, 1, Sampling(temperature=1.5, seed=9), 40), BASELINE)
+    next(e for e in events if isinstance(e, Token))  # it goes on in the same steps
+    beside = [e for e in engine.answer(request, BASELINE) if isinstance(e, Token)]
+    assert [(e.token_id, e.probability) for e in beside] == [
+        (e.token_id, pytest.approx(e.probability, rel=1e-5)) for e in alone
+    ]
+    events.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("settings", [BASELINE, Settings.of(keep_channels=0.25)])
+def test_several_draws_share_a_prefill(
+    vlm: VisionLanguageModel, picture: Picture, settings: Settings
+) -> None:
+    own = Sampling(temperature=1.0, seed=11)
+    engine, columns = Engine(vlm), {f"draw {n}": settings for n in range(4)}
+    events = [*engine.compare(asked(picture, 2, own), columns, trace=False)]
+    said = ids(events)
+    assert len({tuple(tokens) for tokens in said.values()}) == 4
+    again = ids([*Engine(vlm).compare(asked(picture, 2, own), columns, trace=False)])
+    assert again == said
+    alone = ids([*Engine(vlm).answer(asked(picture, 2, own), settings)])
+    assert alone["answer"] == said["draw 0"]
+    assert engine.state().live_bytes == 0
+    told = [e.metrics["sampling"] for e in events if isinstance(e, Finished)]
+    assert told == [{"temperature": 1.0, "seed": 11}] * 4
+
+
+def test_a_further_question_draws_too(vlm: VisionLanguageModel, picture: Picture) -> None:
+    own = Sampling(temperature=1.0, seed=5, repetition_penalty=1.1)
+
+    def talk(second: Sampling) -> list[list[int]]:
+        engine, conversation = Engine(vlm), Conversation()
+        columns = {"answer": BASELINE}
+        first = ids([*engine.compare(asked(picture, 3, own), columns, conversation=conversation)])
+        later = ids([*engine.follow(conversation, "And?", 10, sampling=second)])
+        conversation.close()
+        return [first["answer"], later["answer"]]
+
+    assert talk(own) == talk(own)
+    assert talk(own)[1] != talk(GREEDY)[1]
+    without = list(Engine(vlm).answer(asked(picture, 3, Sampling(temperature=1)), BASELINE))
+    told = next(e for e in without if isinstance(e, Finished)).metrics["sampling"]
+    repeated = Sampling(temperature=1, seed=told["seed"])
+    assert ids(without) == ids([*Engine(vlm).answer(asked(picture, 3, repeated), BASELINE)])
+
+
+class Breaks:
+    """A schema's matcher that gives up after some tokens."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def allowed(self, vocabulary: int, device: torch.device) -> Tensor:
+        self.left -= 1
+        if self.left < 0:
+            raise SchemaBroken
+        return torch.ones(vocabulary, dtype=torch.bool, device=device)
+
+    def take(self, token: int) -> None:
+        pass
+
+
+def test_a_schema_that_breaks_ends_its_own_answer_only(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, plain = Engine(vlm), asked(picture, 5, GREEDY, 20)
+    alone = ids([*Engine(vlm).answer(plain, BASELINE)])
+    monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
+    broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
+    found: list[Any] = [None, None]
+
+    def one(number: int, request: Request) -> None:
+        found[number] = [*engine.answer(request, BASELINE)]
+
+    threads = [threading.Thread(target=one, args=pair) for pair in enumerate((plain, broken))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert ids(found[0]) == alone
+    *before, last = found[1]
+    assert isinstance(last, Failed) and isinstance(last.error, SchemaBroken)
+    assert len([e for e in before if isinstance(e, Token)]) == 3
+    assert engine.state().live_bytes == 0 and engine.scheduler.running == 0
+
+
+def test_log_probabilities_are_a_log_softmax(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """Of the model's own logits, whatever was drawn from them."""
+    own, seen = Sampling(temperature=0.9, seed=2, logit_bias=((70, 3.0),), top_logprobs=5), []
+    engine = Engine(vlm)
+    choose = engine.scheduler.choice.choose
+
+    def watch(logits: Tensor, rows: Any = ()) -> Tensor:
+        seen.append(logits.clone())
+        return choose(logits, rows)
+
+    engine.scheduler.choice.choose = watch  # type: ignore[method-assign]
+    events = engine.answer(asked(picture, 4, own), BASELINE)
+    tokens = [e for e in events if isinstance(e, Token)]
+    assert len(tokens) > 3
+    for token, logits in zip(tokens, seen, strict=False):
+        logs = logits.log_softmax(-1)[0]
+        first, *rest = token.likely
+        assert first.logprob == pytest.approx(logs[token.token_id].item(), abs=1e-5)
+        best = logs.topk(5)
+        assert [one.logprob for one in rest] == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert [one.code for one in rest] == [
+            vlm.tokenizer.decode([i]).encode() for i in best.indices.tolist()
+        ] or "\ufffd" in "".join(one.text for one in rest)
+    assert (
+        b"".join(token.likely[0].code for token in tokens)
+        .decode(errors="replace")
+        .startswith("".join(token.text for token in tokens)[:1])
+    )

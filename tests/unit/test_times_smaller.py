@@ -1,0 +1,169 @@
+"""`smaller`: how many times fewer bytes the visual tokens of a prompt take, all things counted."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.planes import DEPTHS, GRANULE
+from kernels.reference import Text
+from rotatek.cache.bytes import storage_bytes
+from rotatek.compare.columns import title_of
+from rotatek.compare.report import Column
+from rotatek.engine.engine import Engine
+from rotatek.errors import SettingError
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import RotateK
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
+from rotatek.methods.channels.store import Store
+from rotatek.methods.settings import Settings
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+NEAR = 0.03  # of the bytes that were asked for
+POCKETS = {"pocket": (10, 2, 4, 128), "pocket-llava": (9, 2, 4, 128)}  # layers, kv heads, heads, d
+
+
+def states(
+    layer: int, tokens: list[int], shape: tuple[int, int, int, int], dtype: torch.dtype
+) -> LayerStates:
+    """One layer's random states, whose channels fall in size as those of Keys do."""
+    _, kv, heads, d = shape
+    generator = torch.Generator().manual_seed(layer)
+    fall = (0.97 - 0.01 * layer) ** torch.arange(d)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(*size, d, generator=generator).mul(fall).to(dtype)
+
+    B, N, text = len(tokens), max(tokens), 24
+    alive = torch.ones(B, 8, dtype=torch.bool)
+    own = Text(draw(B, kv, text), draw(B, kv, text), torch.full((B,), text))
+    lengths = torch.tensor(tokens, dtype=torch.int32)
+    dead = torch.arange(N) >= lengths[:, None]
+    keys, values = (draw(B, kv, N).masked_fill(dead[:, None, :, None], 0) for _ in range(2))
+    return LayerStates(keys, values, lengths, draw(B, heads, 8), alive, layer, text=own)
+
+
+def stores(method: RotateK, layers: list[LayerStates]) -> list[Store]:
+    """What a prompt of these layers leaves."""
+    found: list[Store] = []
+    for each in layers:
+        found.append(method.measure(each))
+        method.pack(found, last=each is layers[-1])
+    return found
+
+
+def weight(found: list[Store]) -> int:
+    """Live bytes."""
+    return storage_bytes(tensor for store in found for _, tensor in store.tensors())
+
+
+def plain(layers: list[LayerStates]) -> int:
+    """Bytes of the same tokens uncompressed."""
+    each = 2 * layers[0].keys.shape[1] * layers[0].keys.shape[3] * layers[0].keys.element_size()
+    return sum(int(one.lengths.sum()) * each for one in layers)
+
+
+@pytest.mark.parametrize("name", POCKETS)
+@pytest.mark.parametrize("tokens", [64, 97, 150, 280, 437, 1100, 3000])
+def test_live_bytes_are_within_three_percent_of_what_was_asked(name: str, tokens: int) -> None:
+    shape = POCKETS[name]
+    for times in (4, 8, 16, 20, 32):
+        layers = [states(i, [tokens], shape, torch.bfloat16) for i in range(shape[0])]
+        got = plain(layers) / weight(stores(RotateK(smaller=times), layers))
+        assert got == pytest.approx(times, rel=NEAR)
+
+
+def test_a_model_of_float32_is_as_many_times_smaller() -> None:
+    shape = POCKETS["pocket"]
+    layers = [states(i, [300], shape, torch.float32) for i in range(shape[0])]
+    got = plain(layers) / weight(stores(RotateK(smaller=16), layers))
+    assert got == pytest.approx(16, rel=NEAR)
+
+
+def test_each_prompt_of_a_batch_has_a_budget_of_its_own() -> None:
+    shape = POCKETS["pocket"]
+    layers = [states(i, [384, 380], shape, torch.bfloat16) for i in range(shape[0])]
+    both = stores(RotateK(smaller=16), layers)
+    assert plain(layers) / weight(both) == pytest.approx(16, rel=NEAR)
+    for b in range(2):
+        planes = [p for s in both for p in (s.visual.key_planes, s.visual.value_planes) if p]
+        digits = sum(int(p.counts[b].sum()) * 3 * 128 // 4 for p in planes)
+        columns = sum(int(p.counts[b, :, 0].sum()) * (128 + 4) for p in planes)
+        fixed = len(planes) * 2 * (256 + 28) + 4 * len(layers)
+        own = sum(int(one.lengths[b]) for one in layers) * 2 * 2 * 128 * 2
+        assert own / (digits + columns + fixed) == pytest.approx(16, rel=NEAR)
+
+
+def test_a_short_prompt_comes_as_near_as_it_can() -> None:
+    """Means and places of its heads alone may weigh more than the budget; 8 bits, less."""
+    shape = POCKETS["pocket"]
+    layers = [states(i, [20], shape, torch.bfloat16) for i in range(shape[0])]
+    least = stores(RotateK(smaller=64), layers)
+    assert all(not int(p.counts.sum()) for s in least for p in [s.visual.key_planes] if p)
+    layers = [states(i, [600], shape, torch.bfloat16) for i in range(shape[0])]
+    most = stores(RotateK(smaller=2), [each for each in layers if not each.made.clear()])
+    bits = [int(p.counts.sum()) * 2 for s in most for p in [s.visual.key_planes] if p]
+    assert sum(bits) <= 8 * 2 * 128 * shape[0]
+
+
+def test_what_is_left_of_a_budget_is_filled_and_never_passed_by_more_than_it_missed() -> None:
+    loss = torch.linspace(8, 0.1, 64)[None, None, None]
+    claim = BitDemand(loss, torch.tensor([[300]]), 132)
+    step = 384 * GRANULE * 2 // 8
+    for bytes_ in range(4000, 60000, 777):
+        depths = allot_bytes([claim], torch.tensor([float(bytes_)]))[0][0, 0, 0]
+        assert bool((depths.diff() <= 0).all())
+        took = int(depths.sum()) // 2 * step + int((depths > 0).sum()) * GRANULE * 132
+        full = 4 * (DEPTHS[-1] // 2 * step + GRANULE * 132)
+        assert abs(took - min(bytes_, full)) <= step + 1
+
+
+# The option
+
+
+def test_smaller_stands_for_what_it_replaces() -> None:
+    one = RotateK(smaller=16)
+    assert RotateK(smaller=16, keep=0.1, keep_values=0.3, cache_dtype="fp8") == one
+    assert one.nominal_share == one.key_share == one.value_share == 1 / 16
+    assert one.within(1 / 8).smaller == 8 and one.within(0.0).smaller == 64
+    assert one.of_paper() == RotateK() == RotateK(smaller=0)
+    assert title_of(Settings(channels=one)) == "RotateK (16 times smaller)"
+    settings = Settings.of(smaller=16)
+    assert Settings.from_dict(settings.as_dict()) == settings
+
+
+@pytest.mark.parametrize("given", [{"smaller": 1.5}, {"smaller": 65}, {"smaller": "much"}])
+def test_what_cannot_be_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=r"smaller.*\[2, 64\]"):
+        Settings.of(**given)
+
+
+def test_bits_and_smaller_together_are_refused() -> None:
+    with pytest.raises(SettingError, match="left out where bits is given"):
+        Settings.of(bits=1, smaller=16)
+
+
+@pytest.mark.parametrize(("times", "size"), [(4, (280, 224)), (64, (56, 56))])
+def test_a_report_says_how_many_times_smaller_it_became(
+    picture: Picture, times: int, size: tuple[int, int]
+) -> None:
+    """And where so short a prompt cannot come near, that it did not."""
+    vlm = tiny_qwen()
+    request = make_request(picture(*size), "what is it?", 8)
+    column = Column("one", Settings.of(smaller=times))
+    for event in Engine(vlm).compare(request, {"one": column.settings}, trace=False):
+        if event.column is not None:
+            column.take(event)
+    filled, parts = column.prefilled, column.report()["kv_bytes_by_part"]
+    assert filled is not None
+    visual = sum(each for name, each in parts.items() if name not in ("text", "lengths"))
+    found = vlm.full_bytes(filled.visual_tokens) / visual
+    assert column.report()["visual_times_smaller"] == pytest.approx(found)
+    near = found == pytest.approx(times, rel=NEAR)
+    assert near == (times == 4)
+    assert (column.missed == "") == near
+    if not near:
+        assert f"became {found:.1f} times smaller, not 64" in column.missed
