@@ -99,7 +99,7 @@ class TokenChoice:
         preparing: held by those who use its tokenizer.
     """
 
-    def __init__(self, vlm: VisionLanguageModel, preparing: threading.Lock | None = None) -> None:
+    def __init__(self, vlm: VisionLanguageModel, preparing: "threading.Lock | None" = None) -> None:
         self.vlm, self._grammars = vlm, Grammars(vlm, preparing or threading.Lock())
         self._banned: Tensor | None = None
         self._lock = threading.Lock()
