@@ -82,7 +82,7 @@ def everything(kept: Iterable[AnswerArchive]) -> tuple[Results, list[Speed]]:
 
 
 def place_of(run: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where a run stands among the others."""
+    """The position of a run among the others."""
     return run.get("ask", ""), run["suite"]["name"], run["model"]["name"]
 
 

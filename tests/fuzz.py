@@ -30,7 +30,7 @@ SNIPPETS = (
 
 @dataclass
 class Report:
-    """What happened: counts, the slowest case in seconds, and each crash as one line."""
+    """The results: counts, the slowest case in seconds, and each crash as one line."""
 
     accepted: int = 0
     refused: int = 0

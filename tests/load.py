@@ -55,7 +55,8 @@ PATIENCE_S = 300.0
 
 @dataclass
 class Report:
-    """What clients saw. first: seconds to the first token; megabytes: of the door, by requests."""
+    """Measurements of clients. first: seconds to the first token; megabytes: of the server, by
+    requests."""
 
     told: Counter[str] = field(default_factory=Counter)
     first: list[float] = field(default_factory=list)
@@ -75,7 +76,7 @@ class Report:
         return self.told.total() - self.told["refused: full"]
 
     def figures(self) -> dict[str, Any]:
-        """What `docs/results.md` tells of it; seconds, in the median and at the 99th percentile."""
+        """The figures of `docs/results.md`; seconds, in the median and at the 99th percentile."""
         first, whole = (np.percentile(t, [50, 99]).tolist() for t in (self.first, self.whole))
         return {
             "told": dict(sorted(self.told.items())),

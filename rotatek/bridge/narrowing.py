@@ -28,9 +28,9 @@ def take_rows(states: Tensor, source: Tensor) -> Tensor:
 def seen_by(mask: Any, rows: int) -> Tensor | None:
     """A model's own mask as bool [B or 1, 1, rows, n], for any of its attention functions.
 
+    Args:
         mask: bool, or added to scores, or flex attention's; not one of tokens alone.
         rows: their number.
-        rows: how many there are.
 
     Returns:
         None where it is causal.

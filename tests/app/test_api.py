@@ -220,7 +220,7 @@ BAD_VALUES = [
 
 
 def called(address: str, name: str, body: bytes) -> tuple[int, str]:
-    """What a plain call is answered with: status and text, the event's where there is one."""
+    """The result of a plain call: status and text, the event's where there is one."""
     base = f"{address.rstrip('/')}/gradio_api/call/{name}"
     request = urllib.request.Request(base, body, {"Content-Type": "application/json"})
     try:

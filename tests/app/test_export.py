@@ -1,4 +1,4 @@
-"""What visitors take away: files that say what was measured, code that gives it again, links."""
+"""Exports: files with the measurements, code that gives the same answer again, links."""
 
 import csv
 import io
@@ -112,7 +112,7 @@ def test_a_link_carries_temperature_and_seed(pocket: Site) -> None:
 
 
 def run_program(text: str) -> str:
-    """What a Python program prints."""
+    """The output of a Python program."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(compile(text, "snippet", "exec"), {"__name__": "snippet"})

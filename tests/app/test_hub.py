@@ -1,4 +1,4 @@
-"""What goes wrong with the hub is one sentence at every door: the commands, the page, the API."""
+"""Failures of the hub are one sentence in each interface: the commands, the page, the API."""
 
 import shutil
 from http.server import ThreadingHTTPServer

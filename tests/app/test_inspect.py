@@ -1,4 +1,4 @@
-"""What is drawn of a run: complete, in step with its bytes and its trace, and quick."""
+"""Figures of a run: complete, equal to its bytes and its trace, and quick."""
 
 import json
 import time
@@ -41,7 +41,7 @@ def run(service: Service) -> Run:
 
 
 def form(**changed: Any) -> dict[str, Any]:
-    """What the settings' widgets show at half of the channels, or as changed."""
+    """The settings' widgets at half of the channels, or as changed."""
     return values_of(Settings.of(keep_channels=0.5)) | changed
 
 

@@ -1,4 +1,4 @@
-"""What the page says and draws, and that Stop and failures leave nothing behind."""
+"""Texts and drawings of the page; Stop and failures leave nothing behind."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What journeys are made of: pictures to upload, asking and waiting, reading a figure."""
+"""Steps of journeys: pictures to upload, asking and waiting, reading a figure."""
 
 import io
 import time
@@ -69,7 +69,7 @@ def ask(page: Page, question: str) -> float:
 
 
 def plot_data(page: Page, name: str) -> str:
-    """What a figure is drawn from, as text that changes when the figure does."""
+    """The data of a figure, as text that changes when the figure does."""
     return page.evaluate(
         "name => { const plot = document.querySelector(`#${name}-plot .js-plotly-plot`);"
         " return JSON.stringify([plot.data.map(t => [t.z, t.x, t.y]), plot.layout.shapes,"
@@ -121,7 +121,7 @@ def turn(page: Page, theme: str) -> None:
 
 
 def page_width(page: Page) -> int:
-    """How wide the page is, in pixels: more than its window where it scrolls sideways."""
+    """The page's width in pixels: more than its window's where it scrolls sideways."""
     return page.evaluate(
         "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
     )

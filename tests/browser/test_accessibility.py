@@ -13,7 +13,7 @@ SERIOUS = ("serious", "critical")
 
 
 def findings(page: Page, theme: str) -> list[str]:
-    """What axe-core calls serious or critical in a theme, with the elements it means.
+    """Violations that axe-core calls serious or critical in a theme, with their elements.
 
     Only violations are asked for: spelling out what passes took as long again.
     """

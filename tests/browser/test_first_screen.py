@@ -177,7 +177,7 @@ def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) 
 
 
 def brightest(page: Page) -> tuple[float, float]:
-    """Where the light falls, as shares of the picture's width and height."""
+    """The centre of the light, as shares of the picture's width and height."""
     return tuple(page.evaluate(
         "() => { const veil = document.querySelector('.rk-veil');"
         " const {data, width, height} = veil.getContext('2d')"

@@ -1,4 +1,4 @@
-"""What a visitor does, step by step."""
+"""A visitor's journeys, step by step."""
 
 import json
 import re

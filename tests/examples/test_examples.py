@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.unversioned]
 
 
 def outside(*words: str, folder: Path) -> str:
-    """What a fresh process prints, started in `folder`, without a GPU or the network."""
+    """The output of a fresh process, started in `folder`, without a GPU or the network."""
     env = os.environ | {
         "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)
     }  # fmt: skip

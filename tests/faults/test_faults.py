@@ -91,7 +91,7 @@ FAILURES = {
 
 
 def place(stage: str) -> tuple[Any, str, int]:
-    """Whose attribute a stage is, its name, and the good calls before the failure."""
+    """The owner of a stage's attribute, its name, and the good calls before the failure."""
     target, after = STAGES[stage]
     module, _, name = target.rpartition(".")
     package, _, last = module.rpartition(".")

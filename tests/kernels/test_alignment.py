@@ -1,4 +1,5 @@
-"""Where heads differ in width, kernels load several channels at once: every row starts there."""
+"""Heads of different widths: kernels load several channels at once, and every row is aligned for
+it."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the launch does at certain widths and batches: single tiles, sliced merges, late starts."""
+"""Branches of the launch by widths and batches: single tiles, sliced merges, late starts."""
 
 from dataclasses import replace
 from functools import partial

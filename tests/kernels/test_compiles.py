@@ -68,7 +68,7 @@ for pack, d in (("flat", 64), ("flat int8", 128), ("flat keys", 80)):
 
 
 def compiled(script: str, *args: object) -> list[str]:
-    """What the script prints in a process whose Triton compiles for an architecture."""
+    """The output of the script in a process whose Triton compiles for an architecture."""
     found = subprocess.run(
         [sys.executable, "-c", START + script, *map(str, args)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What the last queries do with the tokens, against one softmax a head in float64."""
+"""Sums of the last queries' attention, against one softmax a head in float64."""
 
 import pytest
 import torch

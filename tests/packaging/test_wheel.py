@@ -74,7 +74,7 @@ print(json.dumps({"failed": failed, "tops": tops}))
 
 
 class Installed(NamedTuple):
-    """What was built, and a program that runs with what was installed from it."""
+    """The built files, and a program that runs with the installed wheel."""
 
     wheel: Path
     sdist: Path

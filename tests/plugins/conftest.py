@@ -54,7 +54,7 @@ def with_package(package: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def said(with_package: Callable[..., str]) -> Callable[[str], str]:
-    """What lines of code print in such a process."""
+    """The output of lines of code in such a process."""
     return lambda code: with_package("-c", code)
 
 

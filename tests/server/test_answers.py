@@ -1,4 +1,4 @@
-"""What an answer says of itself: why it ended, what it used, what was ignored, and whose cache."""
+"""The fields of an answer: its end, its usage, ignored fields, and its cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who may start, and who waits."""
+"""Admission: the order of requests, and their memory."""
 
 from rotatek.engine.admission import Admission
 

@@ -1,4 +1,4 @@
-"""What figures show of a head is what the methods do: stored numbers, scores, energy and bytes."""
+"""Figures of a head agree with the methods: stored numbers, scores, energy and bytes."""
 
 from dataclasses import dataclass
 from typing import ClassVar

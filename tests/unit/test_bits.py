@@ -57,7 +57,7 @@ def states(layer: int = 0, tokens: tuple[int, ...] = (150, 90), text: int = 20) 
 
 
 def stored(layers: list[LayerStates], **options: Any) -> list[Visual]:
-    """What decoding reads of every layer."""
+    """The decoded states of every layer."""
     method, stores = RotateK(**options), []
     for each in layers:
         stores.append(method.measure(each))
@@ -337,7 +337,7 @@ def test_layers_are_taken_together() -> None:
 
 
 def launches(count: int) -> int:
-    """What is launched on a GPU to compress so many layers, all in one piece."""
+    """The launches on a GPU to compress so many layers, all in one piece."""
     layers = [replace(states(i), entering=None) for i in range(count)]
     with Launches() as counted, kernels_replaced(counted):
         stored(layers, bits=1)

@@ -1,4 +1,4 @@
-"""Where an evaluation runs: what counts as a GPU."""
+"""The devices of an evaluation."""
 
 import pytest
 import torch

@@ -43,7 +43,7 @@ def test_the_papers_budgets_match(nominal: float, keep: float) -> None:
 
 
 def test_rows_of_one_budget_keep_it() -> None:
-    """What a label says of the nominal KV is what its settings keep."""
+    """A label's nominal KV is that of its settings."""
     checked = 0
     for table in tables().values():
         for row in table.rows:

@@ -25,7 +25,7 @@ PASSES = {
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What ran in one pass, by plain PyTorch."""
+    """The element-wise kernels that ran, by plain PyTorch."""
     found: list[str] = []
 
     def run(work: str, *given: Any) -> Tensor:

@@ -33,7 +33,7 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
 
 
 def given(vlm: VisionLanguageModel, picture: Picture, *questions: str) -> dict[str, Any]:
-    """What a processor hands to `generate`, padded on the left."""
+    """A processor's output for `generate`, padded on the left."""
     prompts = [vlm.prompt(make_request(picture(120, 90), text, NEW)) for text in questions]
     longest = max(prompt.ids.shape[1] for prompt in prompts)
     spare = [longest - prompt.ids.shape[1] for prompt in prompts]

@@ -59,7 +59,7 @@ def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
 
 
 def state_of(model: PreTrainedModel) -> tuple[list[str], list[type], Any]:
-    """What of a model another program may look at."""
+    """The state of a model that other programs may read."""
     kinds = [type(module).__mro__[-3] for module in model.modules()]
     return list(model.state_dict()), kinds, model.config.to_dict()
 

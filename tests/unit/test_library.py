@@ -28,7 +28,7 @@ def _prompt(vlm: VisionLanguageModel, picture: Picture, question: str = "what is
 
 
 def _inputs(prompt: Prompt) -> dict[str, torch.Tensor]:
-    """What a processor would hand to `generate`."""
+    """A processor's output for `generate`."""
     return {
         "input_ids": prompt.ids,
         "attention_mask": torch.ones_like(prompt.ids),

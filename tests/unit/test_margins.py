@@ -25,7 +25,7 @@ def sheet(ground: int = 255, ink: int = 20, size: tuple[int, int] = (1600, 2000)
 
 
 def part(image: Image.Image) -> tuple[float, float, float, float] | None:
-    """What is shown, in pixels: left, top, right, bottom."""
+    """The visible part, in pixels: left, top, right, bottom."""
     cut = blank_margins(image, UNIT, MOST)
     if cut is None:
         return None

@@ -1,4 +1,4 @@
-"""How often a step is captured while many visitors come and go, and that what was captured serves
+"""The number of captures of a step while many visitors come and go, and that a captured step serves
 them all. Steps are recorded in place of CUDA graphs (`tests.recorded`)."""
 
 import random
@@ -37,7 +37,7 @@ EXPECTED = {"one setting": 3, "bits": 3, "mixed": 10}  # capacity is made for a 
 
 
 class Passes:
-    """How often a model's layers have run: a replay runs none of them."""
+    """The number of runs of a model's layers: a replay runs none of them."""
 
     def __init__(self, vlm: VisionLanguageModel) -> None:
         self.count = 0

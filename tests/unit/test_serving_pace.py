@@ -1,4 +1,4 @@
-"""How long a token waits while others' prompts are read, by a clock that only work moves."""
+"""The wait of a token while others' prompts are read, by a clock that only work moves."""
 
 import threading
 import time

@@ -98,7 +98,7 @@ def test_each_prompt_of_a_batch_has_a_budget_of_its_own() -> None:
 
 
 def test_a_short_prompt_comes_as_near_as_it_can() -> None:
-    """Means and places of its heads alone may weigh more than the budget; 8 bits, less."""
+    """Means and positions of its heads alone may weigh more than the budget; 8 bits, less."""
     shape = POCKETS["pocket"]
     layers = [states(i, [20], shape, torch.bfloat16) for i in range(shape[0])]
     least = stores(RotateK(smaller=64), layers)
