@@ -100,10 +100,9 @@ UNASKED: Final = {
     "Rotation gathers Keys in few channels":
         ("figure 3", "the page draws a run's energy and spectrum under Look inside"),
     "Weighting by the queries after the basis is found costs O(d^2) a head":
-        ("section 3", "here it is part of the solver's one launch, and no benchmark times it apart"),
+        ("section 3", "here it is part of the solver's launch, and no benchmark times it apart"),
     "An iteration as it is printed takes four kernels, and a single one of them is slower":
-        ("appendix E, algorithm 1", "ours runs every iteration in one launch; the speed claims time "
-         "both as a whole"),
+        ("appendix E, algorithm 1", "ours runs every iteration in one launch; speed claims time both"),
     "Bases calibrated offline serve as well":
         ("appendix B", "the paper gives no figure"),
 }  # fmt: skip
