@@ -102,7 +102,7 @@ UNASKED: Final = {
     "Weighting by the queries after the basis is found costs O(d^2) a head":
         ("section 3", "here it is part of the solver's launch, and no benchmark times it apart"),
     "An iteration as it is printed takes four kernels, and a single one of them is slower":
-        ("appendix E, algorithm 1", "ours runs every iteration in one launch; speed claims time both"),
+        ("appendix E, algorithm 1", "ours is one launch for all; speed claims time both"),
     "Bases calibrated offline serve as well":
         ("appendix B", "the paper gives no figure"),
 }  # fmt: skip
