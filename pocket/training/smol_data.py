@@ -173,7 +173,7 @@ def conversations(rng: random.Random, codec: Any, rows: int) -> torch.Tensor | N
         return None
     out = torch.full((rows, LONGEST), codec.PAD, dtype=torch.int64)
     for row in out:
-        ids = _talk(codec, *plain.one(rng))[:LONGEST]
+        ids = _talk(codec, *plain.own(rng))[:LONGEST]
         row[: len(ids)] = torch.tensor(ids)
     return out
 
