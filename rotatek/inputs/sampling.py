@@ -29,7 +29,7 @@ class Sampling:
     temperature: 0 is greedy, 1 the model's own distribution; top_p: the smallest set of the
     likeliest tokens with this much probability; top_k: so many of them, all where it is 0; min_p:
     those with at least this share of the likeliest one's probability; seed: the same answer every
-    time, alone or beside others; None draws one; presence_penalty, frequency_penalty: taken off the
+    time, alone or beside others; None, or -1 as some clients have it, draws one; presence_penalty, frequency_penalty: taken off the
     logits of tokens that the answer has, once or for each time; repetition_penalty: divides the
     logits of tokens in prompt and answer; logit_bias: (token, added) pairs; top_logprobs: how many
     of the likeliest tokens are reported with each token, None for no log probabilities at all;
@@ -60,6 +60,8 @@ class Sampling:
         if not _is_whole(self.top_k) or self.top_k < -1:
             raise SettingError("top_k", "a whole number from 1, or 0 for all tokens", self.top_k)
         object.__setattr__(self, "top_k", max(0, int(self.top_k)))
+        if self.seed == -1:
+            object.__setattr__(self, "seed", None)
         if self.seed is not None and not (_is_whole(self.seed) and abs(self.seed) < 2**64):
             raise SettingError("seed", "a whole number of up to 64 bits", self.seed)
         top = self.top_logprobs
