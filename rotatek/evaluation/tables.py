@@ -40,10 +40,7 @@ FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's tr
 PART: Final = {False: 0.4, True: 0.2}
 DESIGN: Final = ("ablation",)  # studies that are asked a part
 SECOND_BITS: Final = (2.0, 1.0, 0.75, 0.5)  # that second questions are asked at
-SECOND_RIVALS: Final = (
-    ("kivi", "4"), ("kivi", "2"),
-    ("turboquant", "4"), ("turboquant", "3"), ("turboquant", "2"),
-)  # fmt: skip
+BITS: Final = "number_bits"  # the option of methods that store every number in as many
 SECOND_TOKENS: Final = 0.4  # and the share of tokens, where some are dropped
 
 
@@ -303,9 +300,11 @@ def second_table() -> Table:
     for kept, method in product((HEAD // 2, HEAD // 4), reducers()):
         form, one = next(iter(method.papers().items()))
         named[f"{form}, {kept} Key channels"] = Settings(channels=one.at(kept / HEAD))
-    for name, bits in SECOND_RIVALS:
-        label = f"{CHANNELS[name].label} ({bits} bits)"
-        named[label] = Settings.of(channels=name, number_bits=bits)
+    for method in CHANNELS.values():
+        for option in options_of(method):
+            for bits in option.values if option.key == BITS else ():
+                label = f"{method.label} ({bits} bits)"
+                named[label] = Settings.from_dict({"channels": method.name, BITS: bits})
     tokens, words = pruner(keep=SECOND_TOKENS), f"{pruner.label} {SECOND_TOKENS:g}"
     named[words] = Settings(tokens, Full())
     for bits in SECOND_BITS[1:3]:
