@@ -27,6 +27,7 @@ from rotatek.methods.shares import matched_keep_tokens
 from rotatek.methods.tokens import KeepAll, TokenPruner
 
 Scope = Literal["all", "part", "long"]
+Taken = Scope | frozenset[str]  # or questions by their names
 Across = Literal["", "live", "channels", "pruners"]
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.
 PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875, 0.30))
@@ -39,10 +40,7 @@ FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's tr
 PART: Final = {False: 0.4, True: 0.2}
 DESIGN: Final = ("ablation",)  # studies that are asked a part
 SECOND_BITS: Final = (2.0, 1.0, 0.75, 0.5)  # that second questions are asked at
-SECOND_RIVALS: Final = (
-    ("kivi", "4"), ("kivi", "2"),
-    ("turboquant", "4"), ("turboquant", "3"), ("turboquant", "2"),
-)  # fmt: skip
+BITS: Final = "number_bits"  # the option of methods that store every number in as many
 SECOND_TOKENS: Final = 0.4  # and the share of tokens, where some are dropped
 
 
@@ -55,12 +53,22 @@ class Row:
         settings: what is compared.
         line: the words of the line or group in which a figure draws it; "" for a row by itself.
         times: how many times smaller it was solved to be, or 0.
+        variants: where that was solved for prompts of every length, the settings of each class of
+            questions; `settings` are then those of the middle one.
+        classes: names of the questions in each class.
     """
 
     label: str
     settings: Settings
     line: str = ""
     times: int = 0
+    variants: tuple[Settings, ...] = ()
+    classes: tuple[frozenset[str], ...] = ()
+
+    @property
+    def asked(self) -> list[tuple[Settings, frozenset[str]]]:
+        """Settings with the questions that they are asked; none where all are asked alike."""
+        return list(zip(self.variants, self.classes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -292,9 +300,11 @@ def second_table() -> Table:
     for kept, method in product((HEAD // 2, HEAD // 4), reducers()):
         form, one = next(iter(method.papers().items()))
         named[f"{form}, {kept} Key channels"] = Settings(channels=one.at(kept / HEAD))
-    for name, bits in SECOND_RIVALS:
-        label = f"{CHANNELS[name].label} ({bits} bits)"
-        named[label] = Settings.of(channels=name, number_bits=bits)
+    for method in CHANNELS.values():
+        for option in options_of(method):
+            for bits in option.values if option.key == BITS else ():
+                label = f"{method.label} ({bits} bits)"
+                named[label] = Settings.from_dict({"channels": method.name, BITS: bits})
     tokens, words = pruner(keep=SECOND_TOKENS), f"{pruner.label} {SECOND_TOKENS:g}"
     named[words] = Settings(tokens, Full())
     for bits in SECOND_BITS[1:3]:
@@ -402,8 +412,10 @@ def with_options(table: Table, options: Mapping[str, Any]) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def asked(scope: Scope, items: Sequence[Item]) -> list[Item]:
+def asked(scope: Taken, items: Sequence[Item]) -> list[Item]:
     """The questions that a scope takes: all, the pages, or as large a part of every category."""
+    if isinstance(scope, frozenset):
+        return [item for item in items if item.name in scope]
     if scope == "all":
         return list(items)
     if scope == "long":
@@ -418,15 +430,22 @@ def asked(scope: Scope, items: Sequence[Item]) -> list[Item]:
     return taken
 
 
-def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Scope]]:
+def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Taken]]:
     """Each distinct setting once with each scope that adds questions; cheapest KV last."""
     scopes: dict[Settings, set[Scope]] = {}
+    named: dict[Settings, frozenset[str]] = {}
     for table in chosen:
         for row in table.rows:
-            scopes.setdefault(row.settings, set()).add(table.scope)
-    for settings in sorted(scopes, key=lambda one: one.nominal_kv, reverse=True):
-        mine = scopes[settings]
+            for settings, names in row.asked:
+                named[settings] = named.get(settings, frozenset()) | names
+            if not row.variants:
+                scopes.setdefault(row.settings, set()).add(table.scope)
+    every = dict.fromkeys([*scopes, *named])
+    for settings in sorted(every, key=lambda one: one.nominal_kv, reverse=True):
+        mine = scopes.get(settings, set())
         if "all" in mine:
             yield settings, "all"
-        else:
-            yield from ((settings, scope) for scope in sorted(mine))
+            continue
+        yield from ((settings, scope) for scope in sorted(mine))
+        if settings in named:
+            yield settings, named[settings]
