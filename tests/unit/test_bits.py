@@ -365,7 +365,7 @@ def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyP
 def test_layers_measured_apart_are_stored_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is measured whenever it weighs enough; one budget still serves all of it."""
     together = stored([states(i) for i in range(3)], bits=1)
-    monkeypatch.setattr("rotatek.methods.channels.rotatek.HELD_BYTES", 8)
+    monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 8)
     apart = stored([states(i) for i in range(3)], bits=1)
     for one, other in zip(together, apart, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))

@@ -98,7 +98,7 @@ def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
 
     settings = Settings.of(keep_channels=0.25, **extra)
     together = stored(made(), settings)
-    monkeypatch.setattr(rotatek, "HELD_BYTES", 0)
+    monkeypatch.setattr(rotatek, "PENDING_BYTES", 0)
     apart = stored(made(), settings)
     assert all(same(one, other) for one, other in zip(together, apart, strict=True))
 
@@ -116,7 +116,7 @@ def test_layers_wait_only_until_they_weigh_much(
 ) -> None:
     method = Settings.of(keep_channels=0.25).channels
     each = states(0).keys.nbytes + 2 * HEADS * D * D * 4
-    monkeypatch.setattr(rotatek, "HELD_BYTES", 2 * each)
+    monkeypatch.setattr(rotatek, "PENDING_BYTES", 2 * each)
     stores: list[Any] = []
     waiting = []
     for number in range(5):
@@ -169,7 +169,7 @@ def test_models_fill_the_same_caches_either_way(
         return list(cache.tensors())
 
     found = [filled(False), filled(True)]
-    monkeypatch.setattr(rotatek, "HELD_BYTES", 0)
+    monkeypatch.setattr(rotatek, "PENDING_BYTES", 0)
     wanted = filled(False)
     for each in found:
         assert [part for part, _ in each] == [part for part, _ in wanted]
