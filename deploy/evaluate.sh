@@ -9,7 +9,7 @@
 # of question alike. It says how many seconds all of it has taken so far, those of every GPU counted.
 # Exit status 3: not all is answered yet.
 #
-# RUNS are "name=model:suite:tables"; JOBS processes at once (10 for each GPU); DEVICE; QUESTIONS of a
+# RUNS are "name=model:suite:tables", or in place of tables second or neutral, for second questions; JOBS processes at once (10 for each GPU); DEVICE; QUESTIONS of a
 # drawn suite; EXTRA words for the command; PYTHON.
 set -eu
 out=${1:?usage: sh deploy/evaluate.sh OUT SECONDS}
@@ -28,7 +28,14 @@ jobs=${JOBS:-$((gpus > 0 ? 10 * gpus : 1))}
 handmade=assets/handmade/questions.jsonl
 runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-llava=pocket-llava:pocket:all,rivals
     pocket-unseen=pocket:pocket-unseen:core pocket-llava-unseen=pocket-llava:pocket-unseen:core
-    pocket-handmade=pocket:$handmade:core pocket-llava-handmade=pocket-llava:$handmade:core"}
+    pocket-handmade=pocket:$handmade:core pocket-llava-handmade=pocket-llava:$handmade:core
+    pocket-second=pocket:pocket:second pocket-llava-second=pocket-llava:pocket:second
+    pocket-unseen-second=pocket:pocket-unseen:second
+    pocket-llava-unseen-second=pocket-llava:pocket-unseen:second
+    pocket-handmade-second=pocket:$handmade:second
+    pocket-llava-handmade-second=pocket-llava:$handmade:second
+    pocket-unseen-neutral=pocket:pocket-unseen:neutral
+    pocket-llava-unseen-neutral=pocket-llava:pocket-unseen:neutral"}
 began=$(date +%s)
 end=$((began + seconds))
 state=artifacts/evaluation
@@ -42,6 +49,8 @@ read_run() {
     rest=${rest#*:}
     suite=${rest%%:*}
     tables=${rest#*:}
+    ask=first
+    case $tables in second | neutral) ask=$tables tables=second ;; esac
 }
 
 # The evaluation of the run that was read, on the GPU of a job's number.
@@ -50,7 +59,7 @@ evaluate() { # number words
     if [ "$gpus" -gt 0 ]; then gpu=CUDA_VISIBLE_DEVICES=$(($1 % gpus)); fi
     shift
     env $gpu $python -m rotatek evaluate --model "$model" --suite "$suite" --tables "$tables" \
-        --device "$device" --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" \
+        --ask "$ask" --device "$device" --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" \
         ${EXTRA:-} "$@"
 }
 

@@ -39,8 +39,8 @@ SUITES: Final = {  # in words, the main one first
 }
 MAIN: Final = next(iter(SUITES))
 HEADLINE: Final = (  # rows of second questions that README shows
-    UNCOMPRESSED, "RotateK (2 bits)", "RotateK (1 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",
-    "TurboQuant (3 bits)", "TurboQuant (2 bits)", "RotateK, 32 Key channels", "FastV 0.4",
+    UNCOMPRESSED, "RotateK (2 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",
+    "TurboQuant (2 bits)", "RotateK, 32 Key channels",
 )  # fmt: skip
 
 

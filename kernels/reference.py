@@ -4,12 +4,14 @@ Symbols: B batch, Hq query heads, Hkv key heads, G = Hq // Hkv, T queries of thi
 tokens, M text slots, d head width, k stored Key channels, r stored Value channels.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .planes import GRANULE, Planes, rows_of, unpack
+from .planes_plain import plane_scores, plane_sums
 
 MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what kernels load at once
 
@@ -196,16 +198,51 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
         weights = (scores * scale).softmax(-1)
         out = _by_group(weights, read_values)
         return out.reshape(B, Hq, T, d).to(q.dtype)
-    visual = opened(visual)
-    visual_scores, values = _visual_scores(query, visual)
+    if visual.key_planes is not None and reads_packed(q.device):
+        visual_scores, sums = _over_planes(query, visual)
+    else:
+        visual_scores, sums = _over_numbers(query, opened(visual))
     N = visual_scores.shape[-1]
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
-    out = _turned_up(_by_group(seen, values), visual)
+    out = sums(seen)
     if visual.value_mean is not None:
         out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
     out = out + _by_group(read, read_values)
     return out.reshape(B, Hq, T, d).to(q.dtype)
+
+
+def reads_packed(device: torch.device) -> bool:
+    """Whether digits are read as they are packed, with places and counts that the host knows."""
+    return device.type == "cpu"
+
+
+def _over_numbers(query: Tensor, visual: Visual) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Unscaled visual scores [B, Hkv, G, T, N], and what turns weights of that shape into sums of
+    Values [B, Hkv, G, T, d] without their mean."""
+    scores, values = _visual_scores(query, visual)
+    return scores, lambda weights: _turned_up(_by_group(weights, values), visual)
+
+
+def _over_planes(query: Tensor, visual: Visual) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The same where digits stay packed, on a processor."""
+    keys, values, lengths = visual.key_planes, visual.value_planes, visual.lengths
+    assert keys is not None and values is not None
+    B = len(query)
+    own = [visual.tokens or 0] * B if lengths is None else lengths.tolist()
+    scores = plane_scores(query, keys, own)
+    if visual.mean is not None:
+        scores = scores + _by_group(query, visual.mean.float()[..., None])
+    scores = _masked(scores, lengths)
+    return scores, lambda weights: plane_sums(weights, values, own)
+
+
+def _masked(scores: Tensor, lengths: Tensor | None) -> Tensor:
+    """Scores [B, Hkv, G, T, N], -inf beyond each length."""
+    if lengths is None:
+        return scores
+    dead = torch.arange(scores.shape[-1], device=scores.device) >= lengths[:, None]  # [B, N]
+    return scores.masked_fill(dead[:, None, None, None], float("-inf"))
 
 
 def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -352,8 +389,4 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     scores = _by_group(projected, keys.float().mT)
     if bias is not None:
         scores = scores + bias
-    if visual.lengths is not None:
-        slot = torch.arange(scores.shape[-1], device=scores.device)
-        dead = slot >= visual.lengths[:, None]  # [B, N]
-        scores = scores.masked_fill(dead[:, None, None, None], float("-inf"))
-    return scores, values
+    return _masked(scores, visual.lengths), values

@@ -149,14 +149,19 @@ def reckoned(rng: random.Random) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def conversations() -> tuple[tuple[str, str], ...]:
-    """What is asked and answered: SmolLM2's own, then about the model itself."""
+    """Instructions and SmolLM2's own answers."""
     rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-    return (*((row["q"], row["a"]) for row in rows), *SELF)
+    return tuple((row["q"], row["a"]) for row in rows)
+
+
+def own(rng: random.Random) -> tuple[str, str]:
+    """An instruction and SmolLM2's own answer."""
+    return rng.choice(conversations())
 
 
 def one(rng: random.Random) -> tuple[str, str]:
-    """Something plain that is asked, and its answer; one in eight is about the model itself."""
+    """A plain question and its answer; one in eight is about the model itself."""
     r = rng.random()
     if r < 0.125:
         return rng.choice(SELF)
-    return reckoned(rng) if r < 0.4 else rng.choice(conversations())
+    return reckoned(rng) if r < 0.4 else own(rng)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -312,12 +313,19 @@ def test_free_questions_have_true_answers() -> None:
 
 def test_plain_conversations_are_many_and_about_itself_honest() -> None:
     rows = plain.conversations()
-    assert len(rows) > 250 and all(asked and said for asked, said in rows)
+    assert len(rows) > 200 and all(asked and said for asked, said in rows)
     assert (
         len(plain.prompts(random.Random(0), 900))
         == 900
         == len(set(plain.prompts(random.Random(0), 900)))
     )
+    assert not {asked for asked, _ in rows} & {asked for asked, _ in plain.SELF}
+    for seed in range(200):
+        asked, said = plain.reckoned(random.Random(seed))
+        if found := re.fullmatch(r"What is (\d+) plus (\d+)\?", asked):
+            assert int(said) == int(found[1]) + int(found[2])
+        if "one word" in asked or "yes or no" in asked.lower():
+            assert " " not in said or said in plain.CAPITALS.values()
     about = dict(plain.SELF)
     assert "RotateK" in about["Who are you?"] and about["Are you ChatGPT?"].startswith("No")
 

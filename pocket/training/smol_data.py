@@ -17,6 +17,7 @@ from pocket.layouts import scenery
 from pocket.models.batch import Batch
 from pocket.models.config import UNIT, text_length
 from pocket.models.subwords import Subwords
+from pocket.questions.declining import KIND as DECLINING
 from pocket.questions.declining import declined
 from pocket.questions.freeform import freeform
 from pocket.training.data import (
@@ -91,7 +92,7 @@ def make_smol(options: SmolOptions, index: int, progress: float, world: int = 1)
         document = pictured(rng, drawn, names, run, asked)
         document = stretched(document, width, height)
         images[i] = np.asarray(document.image)
-        if not document.questions[0].kind.startswith("decl"):
+        if all(q.kind != DECLINING for q in document.questions):
             asked += [q.text for q in document.questions if len(q.text) < 80]
         turns.append([pack(order, document.questions, length, hidden, codec) for order in orders])
         p, c = glyph_targets(document)
@@ -172,7 +173,7 @@ def conversations(rng: random.Random, codec: Any, rows: int) -> torch.Tensor | N
         return None
     out = torch.full((rows, LONGEST), codec.PAD, dtype=torch.int64)
     for row in out:
-        ids = _talk(codec, *plain.one(rng))[:LONGEST]
+        ids = _talk(codec, *plain.own(rng))[:LONGEST]
         row[: len(ids)] = torch.tensor(ids)
     return out
 

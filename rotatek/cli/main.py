@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "compare": "every method side by side at one KV budget",
     "calibrate": "bases computed once, from many images",
     "evaluate": "the paper's tables, on any model and suite",
+    "verify": "second questions, bytes, speed and memory of one model, in ten minutes",
     "page": "serve the web page",
     "serve": "serve the OpenAI chat API, on one machine or many",
     "info": "versions, device, methods and models, for bug reports",

@@ -99,6 +99,10 @@ UNASKED: Final = {
         ("figure 2", "the page draws the masks of any run under Look inside; no table counts them"),
     "Rotation gathers Keys in few channels":
         ("figure 3", "the page draws a run's energy and spectrum under Look inside"),
+    "Weighting by the queries after the basis is found costs O(d^2) a head":
+        ("section 3", "here it is part of the solver's launch, and no benchmark times it apart"),
+    "An iteration as it is printed takes four kernels, and a single one of them is slower":
+        ("appendix E, algorithm 1", "ours is one launch for all; speed claims time both"),
     "Bases calibrated offline serve as well":
         ("appendix B", "the paper gives no figure"),
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """The table of rivals: every method at a few budgets of live bytes, solved for one model and suite.
 
 Which setting meets a budget depends on the model's shape and on how long prompts are, so the rows
-are solved once, on a typical prompt, and kept in the run's folder: a run that goes on, its other
+are solved once, in the mean over prompts of the suite that are each counted for themselves, and
+kept in the run's folder: a run that goes on, its other
 processes and its report read them there.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rotatek.compare.columns import QUARTER, pruners, reducers, title_of
-from rotatek.compare.equal_bytes import NEAR, Scale, rivals, settings_for_budget
+from rotatek.compare.equal_bytes import NEAR, MeanScale, rivals, settings_for_budget
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED_ROW, Claim, Row, Table
 from rotatek.inputs.request import make_request
@@ -26,7 +27,7 @@ from rotatek.models import Prompt, VisionLanguageModel
 NAME: Final = "rivals"
 TITLE: Final = "Every method at equal live bytes of the visual tokens"
 TIMES: Final = (2, 4, 8, 16, 32)  # smaller than uncompressed
-SAMPLED: Final = 9  # pictures among which a typical one is found
+SAMPLED: Final = 9  # prompts whose bytes are counted, of every length the suite has
 
 
 def stored(folder: Path) -> Table | None:
@@ -82,7 +83,8 @@ def line_of(settings: Settings) -> str:
 
 def solve(vlm: VisionLanguageModel, suite: Suite, folder: Path) -> Table:
     """Solve the rows for a model and a suite, and keep them in `folder`."""
-    return keep(list(rows_of(Scale(vlm, typical(vlm, suite), adapting()))), folder)
+    scale = MeanScale(vlm, sampled(vlm, suite), adapting())
+    return keep(list(rows_of(scale)), folder)
 
 
 def keep(rows: Sequence[Row], folder: Path) -> Table:
@@ -104,7 +106,7 @@ def adapting() -> list[ChannelMethod]:
     return list(dict.fromkeys(one.within(0.0) for one in found))
 
 
-def rows_of(scale: Scale) -> Iterator[Row]:
+def rows_of(scale: MeanScale) -> Iterator[Row]:
     """Every budget, heaviest first: tokens alone, the paper's methods, rivals, ours beyond it.
 
     A method that has to drop tokens has a row with each of the paper's pruners. One that cannot be
@@ -116,7 +118,7 @@ def rows_of(scale: Scale) -> Iterator[Row]:
     forms += [one.within(0.0) for one in rivals().values()] + adapting()
     seen: set[Settings] = set()
     for times in TIMES:
-        target = scale.shape.budget(times)
+        target = scale.budget(times)
         for form, pruner in product(forms, droppers):
             settings = settings_for_budget(form, [pruner], target, scale)
             if scale(settings) <= NEAR * target and settings not in seen:
@@ -125,10 +127,9 @@ def rows_of(scale: Scale) -> Iterator[Row]:
                 yield Row(label, settings, line_of(settings), times)
 
 
-def typical(vlm: VisionLanguageModel, suite: Suite) -> Prompt:
-    """The prompt of median length among some of the suite's."""
+def sampled(vlm: VisionLanguageModel, suite: Suite) -> list[Prompt]:
+    """Prompts of the suite, evenly out of its order."""
     items = list(suite.items)[:: max(1, len(suite.items) // SAMPLED)][:SAMPLED]
-    prompts = [
+    return [
         vlm.prompt(make_request(suite.image(item.document), item.question, 1)) for item in items
     ]
-    return sorted(prompts, key=lambda prompt: prompt.visual_tokens)[len(prompts) // 2]

@@ -28,7 +28,8 @@ REFUSED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 OWN: Final = ("input", "instructions", "max_output_tokens", "previous_response_id", "text", "store")
 NAMES: Final = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
 SILENT: Final = {"truncation": ("disabled",), "include": ([],), "top_logprobs": (0,)}
-ECHOED: Final = {  # of the call, said again in the response, with what is said where it is left out
+# Fields of the call that the response says again, with what it says where they are left out.
+ECHOED: Final[dict[str, Any]] = {
     "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True,
     "previous_response_id": None, "temperature": None, "top_p": None, "tool_choice": "auto",
     "tools": [], "truncation": "disabled", "user": None, "reasoning": {"effort": None},

@@ -19,6 +19,8 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.inputs.chat import make_chat
+from rotatek.inputs.messages import Message
 from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
@@ -208,6 +210,24 @@ def test_a_seed_is_drawn_once_for_all_replicas(
     assert len(told(remote.compare(request, draws))) == 2
     seeds = {present(job.request).sampling.seed for _, job in replicas.sent}
     assert len(replicas.sent) == 2 and len(seeds) == 1 and None not in seeds
+
+
+@pytest.mark.parametrize("dies_after", [[], [3], [99, 4], [99, 0, 2]])
+def test_texts_alone_are_answered_as_by_one_engine(
+    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, dies_after: list[int]
+) -> None:
+    request = make_chat([], [Message("user", ("Hello?",))], 8)
+
+    def turns(engine: Engine) -> list[Any]:
+        talk = Conversation()
+        first = told(engine.compare(request, ONE, conversation=talk))
+        second = told(engine.follow(talk, "And?", 8, engine.flag()))
+        talk.close()
+        return [first, second]
+
+    alone = turns(Engine(vlm))
+    replicas.dies_after = list(dies_after)
+    assert turns(remote) == alone
 
 
 def test_an_idle_conversation_is_read_from_its_text(

@@ -113,7 +113,7 @@ def test_attention_over_planes_is_that_over_the_levels_they_mean(
         basis=rows_of(keys, w).mT, value_basis=rows_of(values, w), value_mean=shift,
     )  # fmt: skip
     got, want = (attend_reference(q, each, text, 0.125) for each in (packed, plain))
-    assert torch.allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert (got - want).abs().max() <= 3e-5 * want.abs().max()  # scores of thousands, rounded
 
 
 def test_requests_may_share_rows() -> None:

@@ -78,6 +78,8 @@ def test_how_tokens_are_chosen() -> None:
     )
     assert call.answers == 3 == len(call.columns) and not call.ignored
     drawn = read_call(body(temperature=1), ["tiny"], USUAL).request.sampling
+    other = read_call(body(temperature=1, seed=-1), ["tiny"], USUAL).request.sampling
+    assert other.seed not in (-1, None, drawn.seed)
     assert drawn.seed is not None, "a seed that can be reported"
     loose = read_call(body(response_format=formed({"not": {"type": "string"}})), ["tiny"], USUAL)
     assert loose.request.sampling.grammar

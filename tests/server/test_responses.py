@@ -76,7 +76,8 @@ def test_texts_instructions_and_functions(client: openai.OpenAI) -> None:
         {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "7"},
     ]
-    for given, instead in (("Hello?", messages[:2]), (items, messages)):
+    pairs: list[tuple[Any, Any]] = [("Hello?", messages[:2]), (items, messages)]
+    for given, instead in pairs:
         said = respond(client, given, instructions="Be brief.")
         expected = chat(client, instead)
         assert said.output_text == expected.choices[0].message.content

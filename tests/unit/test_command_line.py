@@ -66,8 +66,8 @@ def test_a_picture_stands_first_unless_told(
     made: list[request.Request] = []
     real = request.make_request
 
-    def noted(*given: Any) -> request.Request:
-        made.append(real(*given))
+    def noted(*given: Any, **more: Any) -> request.Request:
+        made.append(real(*given, **more))
         return made[-1]
 
     monkeypatch.setattr(request, "make_request", noted)

@@ -180,10 +180,10 @@ def ids(events: Sequence[Event]) -> dict[str, list[int]]:
 
 
 MIXED = (
-    GREEDY, Sampling(temperature=1.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2),
-    Sampling(frequency_penalty=1.5), Sampling(temperature=1.2, top_k=9, min_p=0.02, seed=3),
-    Sampling(temperature=0.9, repetition_penalty=1.3, presence_penalty=1.0, seed=4),
-    Sampling(top_logprobs=3), Sampling(temperature=1.0, seed=1),
+    GREEDY, Sampling(temperature=2.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2),
+    Sampling(frequency_penalty=1.5), Sampling(temperature=1.8, top_k=9, min_p=0.02, seed=3),
+    Sampling(temperature=1.5, repetition_penalty=1.3, presence_penalty=1.0, seed=4),
+    Sampling(top_logprobs=3), Sampling(temperature=2.0, seed=1),
 )  # fmt: skip
 
 
@@ -211,8 +211,8 @@ def test_a_crowd_changes_no_answer(
         thread.join(120)
     assert found == alone
     assert engine.state().tokens > 2 * engine.state().steps
-    drawn = [tuple(map(tuple, said.values())) for said in alone]
-    assert len({drawn[1], drawn[4], drawn[0]}) == 3, "chance has a part in them"
+    said = {str(answers) for answers in alone}
+    assert len(said) > 4, "chance has a part in them, and pictures are three"
 
 
 def test_greedy_answers_are_bit_equal_beside_others(
@@ -235,7 +235,7 @@ def test_greedy_answers_are_bit_equal_beside_others(
 def test_several_draws_share_a_prefill(
     vlm: VisionLanguageModel, picture: Picture, settings: Settings
 ) -> None:
-    own = Sampling(temperature=1.0, seed=11)
+    own = Sampling(temperature=2.0, seed=11)
     engine, columns = Engine(vlm), {f"draw {n}": settings for n in range(4)}
     events = [*engine.compare(asked(picture, 2, own), columns, trace=False)]
     said = ids(events)
@@ -246,7 +246,7 @@ def test_several_draws_share_a_prefill(
     assert alone["answer"] == said["draw 0"]
     assert engine.state().live_bytes == 0
     told = [e.metrics["sampling"] for e in events if isinstance(e, Finished)]
-    assert told == [{"temperature": 1.0, "seed": 11}] * 4
+    assert told == [{"temperature": 2.0, "seed": 11}] * 4
 
 
 def test_a_further_question_draws_too(vlm: VisionLanguageModel, picture: Picture) -> None:

@@ -287,10 +287,10 @@ class Batch:
 
 
 def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None = None) -> None:
-    """Allot the bits of all layers, then quantise and pack them group by group.
+    """Allot the bits of layers, all together, then quantise and pack them group by group.
 
     Args:
-        groups: all layers.
+        groups: those that share a budget.
         bits: a number, on average.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them; then `bits` is what that comes to before anything is counted.

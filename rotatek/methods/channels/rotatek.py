@@ -47,6 +47,7 @@ from rotatek.methods.channels.batched_rotation import (
     RotateKStore,
     adapt,
     held,
+    held_bytes,
     ready,
     rotate,
 )
@@ -66,10 +67,11 @@ from rotatek.methods.channels.mixed_precision import (
 )
 from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
-from rotatek.methods.options import option, options_of
+from rotatek.methods.options import choice, option, options_of
 from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
 from rotatek.methods.shares import channels_kept
 
+WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
 
 
@@ -113,6 +115,14 @@ class RotateK(RotationOptions):
         high=MOST_TIMES,
         place="beyond",
     )
+    allot: str = choice(
+        "model",
+        "Who shares the bits",
+        "all layers, once the last one is read; or, of prompts of many thousand tokens, a few "
+        "layers at a time, whose full Keys and Values then go (beyond the paper)",
+        [("model", "all layers"), ("layers", "a few layers at a time where prompts are long")],
+        place="hidden",
+    )
     text_dtype: str = text_dtype_option()
     text_window: int = text_window_option()
 
@@ -125,6 +135,7 @@ class RotateK(RotationOptions):
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)
             return
+        object.__setattr__(self, "allot", "model")  # there is nothing to be shared
         if self.keep_values < 1:
             object.__setattr__(self, "values", "rotate")
         if self.widths == "adaptive" and self.weighting == "paper":
@@ -158,7 +169,9 @@ class RotateK(RotationOptions):
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
         are kept in full, and copied once while they are joined. With adaptive widths or bits all
-        heads share one budget, which is divided when all layers have been measured.
+        heads share one budget, which is divided when all layers have been measured. Where a
+        sample's pending layers take `WAITING_BYTES`, `allot="layers"` gives them their part of it,
+        and their full Keys and Values are freed.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
@@ -169,16 +182,19 @@ class RotateK(RotationOptions):
             pause()
         if last and rotated and self.widths == "adaptive":
             adapt(rotated, self)
-        unmeasured = [store for store in with_bits if store.group is None]
+        waiting = [store for store in with_bits if store.pending is not None]
+        unmeasured = [store for store in waiting if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
         in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
-        for group in ready(unmeasured, most, last):
-            measure(group, self.weighting, keep=last)
+        shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
+        for group in ready(unmeasured, most, shared):
+            measure(group, self.weighting, keep=shared)
             pause()
-        if last and with_bits:
-            groups = {id(store.group): held(store.group) for store in with_bits}
-            fill(list(groups.values()), min(held(self.bits_a_number), DEEPEST), self.smaller)
+        if shared and waiting:
+            groups = {id(store.group): held(store.group) for store in waiting}
+            bits = min(held(self.bits_a_number), DEEPEST)
+            fill(list(groups.values()), bits, self.smaller)
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
         """Those of the calibration file; with bits, its axes."""
@@ -275,7 +291,7 @@ class RotateK(RotationOptions):
         """Uniform widths of Keys alone, as numbers of the model."""
         return replace(
             self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
-            smaller=None, text_dtype="model", text_window=32,
+            smaller=None, allot="model", text_dtype="model", text_window=32,
         )  # fmt: skip
 
     def for_figures(self) -> Self:
@@ -387,6 +403,11 @@ class RotateK(RotationOptions):
         numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
         column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
         return numbers + columns.long() * column + 2 * itemsize * d
+
+
+def _a_sample(waiting: Sequence[BitStore]) -> float:
+    """Bytes of one sample's full Keys, and their covariances, in layers that wait."""
+    return sum(held_bytes(held(s.pending)) / len(held(s.pending).keys) for s in waiting)
 
 
 def _bit_share(bits: float) -> float:

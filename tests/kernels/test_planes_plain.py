@@ -1,0 +1,99 @@
+"""Attention over packed digits on a processor: what unpacking and plain products give."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.planes import GRANULE, Planes, pack, rows_of, unpack
+from kernels.planes_plain import plane_scores, plane_sums
+from kernels.reference import Text, Visual, attend_reference, opened
+
+B, HEADS, GROUP, D = 3, 2, 2, 64
+LENGTHS = [300, 128, 7]
+COUNTS = [[[64, 32, 16, 0], [16, 0, 0, 0]], [[0, 0, 0, 0], [48, 48, 48, 48]], [[32, 16, 0, 0]] * 2]
+
+
+def planes(values: bool, shared: bool = False, seed: int = 0) -> Planes:
+    """Random digits of heads of many depths; shared: rows of a calibration's basis."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.tensor(COUNTS, dtype=torch.int32)
+    coordinates = torch.randn(B, HEADS, max(LENGTHS), D, generator=generator) * 3
+    data, offsets = pack(coordinates, counts, torch.ones(B, HEADS, D), values)
+    own = counts[..., 0].flatten()
+    starts = (own.cumsum(0) - own).view(B, HEADS).int()
+    steps = torch.rand(int(own.sum()), generator=generator) + 0.5
+    rows = HEADS * D if shared else int(own.sum())
+    basis = torch.randint(-127, 128, (rows, D), generator=generator, dtype=torch.int8)
+    widest = int(counts.sum(-1).max()) // GRANULE
+    found = Planes(data, counts, offsets, basis, steps, starts, widest)
+    if not shared:
+        return found
+    axes = [torch.randperm(D, generator=generator)[:n] for n in own.tolist()]
+    places = (torch.arange(HEADS) * D).expand(B, HEADS).int()
+    return found._replace(axes=torch.cat(axes).to(torch.uint8), places=places)
+
+
+def dense(one: Planes, values: bool) -> Tensor:
+    """[B, Hkv, N, d] float64: what the digits mean."""
+    levels = unpack(one, max(LENGTHS), D, values).double()
+    return levels @ rows_of(one, D).double()
+
+
+@pytest.mark.parametrize("T", [1, 5])
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores_and_sums_are_those_of_unpacked_numbers(T: int, shared: bool) -> None:
+    keys, values = planes(False, shared), planes(True, shared, 1)
+    generator = torch.Generator().manual_seed(2)
+    query = torch.randn(B, HEADS, GROUP, T, D, generator=generator)
+    live = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    live = live[:, None, None, None]
+    wanted = query.double() @ dense(keys, False)[:, :, None].mT
+    found = plane_scores(query, keys, LENGTHS)
+    worst = (found - wanted).masked_fill(~live, 0).abs().max() / wanted.abs().max()
+    assert worst < 3e-6
+    weights = torch.rand(*found.shape, generator=generator).masked_fill(~live, 0)
+    wanted = weights.double() @ dense(values, True)[:, :, None]
+    found = plane_sums(weights, values, LENGTHS)
+    assert (found - wanted).abs().max() / wanted.abs().max() < 3e-6
+
+
+def test_a_row_says_the_same_beside_longer_ones() -> None:
+    """Bit for bit: a visitor's tokens do not depend on who else asks."""
+    keys, values = planes(False), planes(True)
+    query = torch.randn(B, HEADS, GROUP, 1, D, generator=torch.Generator().manual_seed(3))
+    weights = plane_scores(query, keys, LENGTHS).softmax(-1)
+    for b, length in enumerate(LENGTHS):
+        own = [
+            one._replace(counts=one.counts[b : b + 1], offsets=one.offsets[b : b + 1],
+                         starts=one.starts[b : b + 1])
+            for one in (keys, values)
+        ]  # fmt: skip
+        alone = plane_scores(query[b : b + 1], own[0], [length])
+        assert torch.equal(alone[0], plane_scores(query, keys, LENGTHS)[b, ..., :length])
+        some = weights[b : b + 1, ..., :length]
+        padded = torch.nn.functional.pad(some, (0, max(LENGTHS) - length))
+        both = torch.cat([padded, weights[1:2], weights[2:3]])
+        beside = [
+            one._replace(**{name: torch.cat([getattr(one, name)[i : i + 1] for i in (b, 1, 2)])
+                            for name in ("counts", "offsets", "starts")})
+            for one in (values,)
+        ]  # fmt: skip
+        joined = plane_sums(both, beside[0], [length, *LENGTHS[1:]])[0]
+        assert torch.equal(joined, plane_sums(some, own[1], [length])[0])
+
+
+def test_attention_over_digits_is_that_over_numbers() -> None:
+    generator = torch.Generator().manual_seed(4)
+    q = torch.randn(B, HEADS * GROUP, 1, D, generator=generator)
+    nothing = torch.zeros(B, HEADS, 0, 0)
+    visual = Visual(
+        nothing, nothing, torch.tensor(LENGTHS, dtype=torch.int32),
+        mean=torch.randn(B, HEADS, D, generator=generator), tokens=max(LENGTHS),
+        value_mean=torch.randn(B, HEADS, D, generator=generator),
+        key_planes=planes(False), value_planes=planes(True),
+    )  # fmt: skip
+    text = Text(*torch.randn(2, B, HEADS, 9, D, generator=generator), torch.tensor([9, 5, 1]))
+    found = attend_reference(q, visual, text, D**-0.5)
+    torch.testing.assert_close(
+        found, attend_reference(q, opened(visual), text, D**-0.5), rtol=1e-4, atol=1e-4
+    )

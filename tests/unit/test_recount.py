@@ -1,0 +1,101 @@
+"""An independent count: committed answers are scored, and bytes of prompts weighed, by other code.
+
+Nothing of `rotatek.evaluation` is used but the suite that draws the pictures: the archive is read
+as lines of JSON, scores are averaged here, and two prompts are filled alone and their tensors found
+by walking everything that the cache keeps alive.
+"""
+
+import csv
+import gc
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rotatek import RotateKCache, Settings
+from rotatek.inputs.request import make_request, open_image
+from rotatek.models import load
+
+RESULTS = Path("assets/results")
+ARCHIVES = sorted((RESULTS / "answers").glob("*second*.jsonl.xz"))
+HANDMADE = Path("assets/handmade")
+
+
+def lines(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    head, *rows = map(json.loads, lzma.decompress(path.read_bytes()).decode().splitlines())
+    return head, rows
+
+
+def kept_alive(cache: RotateKCache) -> int:
+    """Bytes of every storage that a cache reaches, the model apart."""
+    seen: set[int] = set()
+    found: dict[int, int] = {}
+    left: list[object] = [cache]
+    hold = []
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, type | torch.nn.Module) or callable(one):
+            continue
+        seen.add(id(one))
+        hold.append(one)
+        if isinstance(one, torch.Tensor):
+            found[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+        left.extend(gc.get_referents(one))
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.name)
+def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
+    head, rows = lines(path)
+    by_document: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_document.setdefault(row["item"]["document"], []).append(row)
+    follow = [
+        row
+        for mine in by_document.values()
+        for row in sorted(mine, key=lambda row: row["item"]["long"])[1:]
+        if not sorted(mine, key=lambda row: row["item"]["long"])[0]["item"]["long"]
+    ]
+    whole = [row for row in follow if all(place >= 0 for place in row["by"])]
+    with (RESULTS / "cells.csv").open(newline="") as file:
+        cells = [
+            cell
+            for cell in csv.DictReader(file)
+            if cell["ask"] == "second" and cell["suite"] == head["suite"]["name"]
+            and cell["model"] == head["model"]["name"]
+        ]  # fmt: skip
+    assert len(cells) == len(head["settings"]) > 5
+    means = []
+    for place, _ in enumerate(head["settings"]):
+        scores = [row["said"][row["by"][place]][1] for row in whole]
+        live = [row["bytes"][place] for row in whole]
+        means.append((sum(scores) / len(scores), sum(live) / len(live)))
+    for cell in cells:
+        mine = float(cell["score"]), float(cell["live"])
+        assert any(mine == pytest.approx(one, abs=2e-4) for one in means), cell["row"]
+
+
+@pytest.mark.parametrize("path", [one for one in ARCHIVES if "handmade" in one.name], ids=str)
+def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> None:
+    head, rows = lines(path)
+    vlm = load("pocket", "cpu")
+    names = [line["image"] for line in map(json.loads, (HANDMADE / "questions.jsonl").open())]
+    flat = [Settings.from_dict(one) for one in head["settings"]]
+    opened = [row for row in rows if all(place >= 0 for place in row["by"])][:1]
+    opened += [row for row in rows if row["item"]["document"] != opened[0]["item"]["document"]][:1]
+    for row in opened:  # the first question of a picture is what its cache was filled by
+        number = int(row["item"]["name"].removeprefix("line-")) - 1
+        image = open_image(HANDMADE / names[number])
+        prompt = vlm.prompt(make_request(image, row["item"]["question"], 4))
+        embedded = vlm.embed(prompt)
+        for place, settings in enumerate(flat):
+            if settings.is_baseline or settings.prunes_tokens or settings.channels.bits_a_number:
+                continue
+            cache = RotateKCache(vlm.model, embedded.inputs(), settings)
+            with torch.no_grad():
+                vlm.read(embedded, cache)
+            dense = vlm.full_bytes(prompt.ids.shape[1])
+            assert row["bytes"][place] == pytest.approx(kept_alive(cache) / dense, rel=0.02)
