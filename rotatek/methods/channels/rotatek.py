@@ -47,7 +47,7 @@ from rotatek.methods.channels.batched_rotation import (
     RotateKStore,
     adapt,
     held,
-    held_bytes,
+    pending_bytes,
     ready,
     rotate,
 )
@@ -407,7 +407,7 @@ class RotateK(RotationOptions):
 
 def _a_sample(waiting: Sequence[BitStore]) -> float:
     """Bytes of one sample's full Keys, and their covariances, in layers that wait."""
-    return sum(held_bytes(held(s.pending)) / len(held(s.pending).keys) for s in waiting)
+    return sum(pending_bytes(held(s.pending)) / len(held(s.pending).keys) for s in waiting)
 
 
 def _bit_share(bits: float) -> float:
