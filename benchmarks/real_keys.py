@@ -1,0 +1,298 @@
+"""What compressed caches do to the Keys of a pretrained language model.
+
+A text's first tokens stand for the picture: `visual` may be any mask, so any causal model of
+transformers can be asked. Of each segment the first 4 tokens stay text, as a chat template stands
+before a picture; `context` tokens are compressed; 48 more are the question. One prefill fills the
+caches of all settings, and the next 192 tokens are scored by teacher forcing against the plain
+cache: nats that a token costs more, the divergence of its distribution (KL), and how often the most
+likely token is the same. Live bytes are those of the compressed part over what the plain cache
+holds of the same tokens in the same type. The first token behind the prompt is not scored: it never
+meets a compressed cache.
+"""
+
+import csv
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache
+
+from benchmarks.bits_quality import change
+from benchmarks.key_spectra import Spectra
+from rotatek.bridge.attention import prepare
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.fitness import decoder_layers
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.shared_prefill import SharedPrefill
+from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.engine.prefill import by_pruning
+from rotatek.methods.settings import Settings
+
+BEFORE: Final = 4  # tokens before the context
+QUESTION: Final = 48
+SCORED: Final = 192
+SOURCES: Final = (
+    "statistics", "argparse", "difflib", "heapq", "doctest", "textwrap", "pickletools", "typing",
+)  # fmt: skip
+Arms = Mapping[str, Mapping[str, Any]]
+ARMS: Final[Arms] = {
+    "every number": {"channels": "full"},
+    "int8": {"channels": "full", "cache_dtype": "int8"},
+    **{f"RotateK {b:g} bits": {"bits": b} for b in (4, 3, 2, 1.5, 1, 0.75, 0.5)},
+    "RotateK k = d/2": {"keep_channels": 0.5},
+    "RotateK k = d/4": {"keep_channels": 0.25},
+    "ThinK d/2": {"channels": "think", "keep_channels": 0.5},
+    "ThinK d/4": {"channels": "think", "keep_channels": 0.25},
+    "SparK d/2": {"channels": "spark", "keep_channels": 0.5},
+    "SparK d/4": {"channels": "spark", "keep_channels": 0.25},
+    **{f"KIVI {b} bits": {"channels": "kivi", "number_bits": b} for b in ("4", "3", "2")},
+    **{
+        f"TurboQuant {b} bits": {"channels": "turboquant", "number_bits": b}
+        for b in ("4", "3", "2")
+    },
+}
+
+
+class Row(NamedTuple):
+    """One setting on one segment.
+
+    live: bytes of the compressed part over the plain cache's; nats: added a token; kl: in nats;
+    top1: share of tokens whose most likely one is the same.
+    """
+
+    model: str
+    context: int
+    segment: int
+    arm: str
+    live: float
+    nats: float
+    kl: float
+    top1: float
+
+
+def load(name: str, device: str | None, dtype: str) -> tuple[PreTrainedModel, Any]:
+    """A causal language model and its tokenizer.
+
+    Args:
+        name: a hub id, a folder, or a GGUF file.
+        device: "cpu" or "cuda"; a GPU where there is one.
+        dtype: of the weights, by torch's name.
+
+    Raises:
+        SystemExit: for a GGUF file without the package that reads it.
+    """
+    place, given = name, {}
+    if name.endswith(".gguf"):
+        if importlib.util.find_spec("gguf") is None:
+            raise SystemExit("Reading a GGUF file needs the package gguf. Run pip install gguf.")
+        place, given = str(Path(name).parent), {"gguf_file": Path(name).name}
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = AutoModelForCausalLM.from_pretrained(place, dtype=getattr(torch, dtype), **given)
+    return model.to(device).eval(), AutoTokenizer.from_pretrained(place, **given)
+
+
+def texts_of(paths: Sequence[Path]) -> list[str]:
+    """The texts of files; without any, the sources of modules of Python's standard library."""
+    if not paths:
+        found = (importlib.util.find_spec(name) for name in SOURCES)
+        paths = [Path(one.origin) for one in found if one is not None and one.origin is not None]
+    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+
+
+def segments_of(tokenizer: Any, texts: Iterable[str], length: int, most: int) -> list[Tensor]:
+    """Segments [1, length] of token ids: the texts' first ones, then their second ones, and so on.
+
+    Raises:
+        SystemExit: where no text is as long as that.
+    """
+    whole = [tokenizer(text, return_tensors="pt")["input_ids"] for text in texts]
+    rounds = max((ids.shape[1] // length for ids in whole), default=0)
+    found = [
+        ids[:, turn * length : (turn + 1) * length]
+        for turn in range(rounds)
+        for ids in whole
+        if ids.shape[1] >= (turn + 1) * length
+    ]
+    if not found:
+        raise SystemExit(f"No text has {length:,} tokens. Give a longer one, or a smaller context.")
+    return found[:most]
+
+
+def compressed_bytes(plain: Cache, question: int) -> int:
+    """Bytes that a filled plain cache holds of the compressed tokens; windows hold fewer.
+
+    Args:
+        plain: filled with `BEFORE` tokens, the context and the question.
+        question: tokens of the question.
+    """
+    length, total = plain.get_seq_length(), 0
+    for layer in plain.layers:
+        held = layer.keys.shape[2]
+        kept = held - min(held, question) - (BEFORE if held == length else 0)
+        total += (layer.keys.nbytes + layer.values.nbytes) * kept // held
+    return total
+
+
+@torch.inference_mode()
+def rows_of(
+    model: PreTrainedModel, name: str, number: int, ids: Tensor, context: int, arms: Arms
+) -> Iterator[Row]:
+    """One segment under every arm; ids: [1, BEFORE + context + QUESTION + 1 + SCORED]."""
+    prepare(model)
+    prompt = BEFORE + context + QUESTION
+    read, tail = ids[:, :prompt], ids[:, prompt:]
+    visual = torch.zeros_like(read, dtype=torch.bool)
+    visual[:, BEFORE : BEFORE + context] = True
+    plain = DynamicCache(config=model.config)
+    model(input_ids=read, **with_cache(model, plain), use_cache=True, logits_to_keep=1)
+    full = compressed_bytes(plain, QUESTION)
+    sure = scored(model, plain, tail)
+    cost = -float(sure.gather(-1, tail[:, 1:, None]).mean())
+    settings = {label: Settings.of(**arm) for label, arm in arms.items()}
+    for alike in by_pruning(settings.values()):
+        plan = TokenPlan(
+            layout_of(model, {"visual": visual}), alike[0].pruning, len(decoder_layers(model))
+        )
+        labels = [label for label, one in settings.items() if one in alike]
+        caches = [
+            RotateKCache(model, {"visual": visual}, settings[label], plan=plan) for label in labels
+        ]
+        shared = SharedPrefill(plan, caches, timed=False)
+        model(input_ids=read, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
+        for label, cache in zip(labels, caches, strict=True):
+            count = cache.bytes()
+            got = scored(model, cache, tail)
+            yield Row(
+                name, context, number, label,
+                live=round((count.total - count.parts["text"]) / full, 5),
+                nats=round(-float(got.gather(-1, tail[:, 1:, None]).mean()) - cost, 5),
+                kl=round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
+                top1=round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
+            )  # fmt: skip
+            cache.close()
+
+
+def scored(model: PreTrainedModel, cache: Cache, tail: Tensor) -> Tensor:
+    """Log-probabilities [1, T - 1, vocabulary] of tail[:, 1:], given a filled cache and tail."""
+    out = model(input_ids=tail[:, :-1], **with_cache(model, cache), use_cache=True)
+    return out.logits.float().log_softmax(-1)
+
+
+def kept(path: Path) -> list[Row]:
+    """The rows of a file, as far as they are whole."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if all(line.get(f) for f in Row._fields)]
+    kinds = Row.__annotations__
+    return [Row(**{field: kinds[field](line[field]) for field in Row._fields}) for line in lines]
+
+
+def save(path: Path, rows: Sequence[tuple[Any, ...]], fields: Sequence[str]) -> None:
+    """Write a tidy table."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(fields)
+        writer.writerows(rows)
+
+
+class Figure(NamedTuple):
+    """One setting's means over segments; spread: the standard deviation of kl between them."""
+
+    model: str
+    context: int
+    arm: str
+    segments: int
+    live: float
+    nats: float
+    kl: float
+    spread: float
+    top1: float
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
+    """Every model's, context's and setting's means, in the order in which they were measured."""
+    found = []
+    for key in dict.fromkeys((row.model, row.context, row.arm) for row in rows):
+        own = [row for row in rows if (row.model, row.context, row.arm) == key]
+        live, nats, kl, top1 = (
+            np.array([getattr(row, name) for row in own]) for name in ("live", "nats", "kl", "top1")
+        )
+        spread = kl.std(ddof=1) if len(own) > 1 else 0.0
+        found.append(
+            Figure(
+                *key, len(own), round(float(live.mean()), 4), round(float(nats.mean()), 4),
+                round(float(kl.mean()), 5), round(float(spread), 5), round(float(top1.mean()), 4),
+            )
+        )  # fmt: skip
+    return found
+
+
+def report(made: Sequence[Figure], spectra: Spectra) -> dict[str, Any]:
+    """Tables to print: one a model and context, and one of the Keys and Values by layer."""
+    found: dict[str, Any] = {}
+    for one in made:
+        table = found.setdefault(f"{one.model}, {one.context:,} tokens", {})
+        table[one.arm] = {
+            "live bytes": one.live, "nats added": one.nats, "KL": one.kl, "spread": one.spread,
+            "same top token": one.top1,
+        }  # fmt: skip
+    return found | spectra.tables()
+
+
+def real_keys(
+    model: str,
+    texts: Sequence[Path] = (),
+    contexts: Sequence[int] = (1024, 3072),
+    segments: int = 4,
+    device: str | None = None,
+    dtype: str = "bfloat16",
+    arms: Arms = ARMS,
+    constants: Sequence[str] = (),
+    out: Path = Path("artifacts/real-keys"),
+) -> Iterator[dict[str, Any]]:
+    """Every arm's figures at every context.
+
+    `out` keeps `rows.csv`, a line a segment and arm, from which a run that was cut short goes on;
+    `figures.csv`, their means; and `spectra.csv`, of Keys and Values by layer.
+
+    Args:
+        model: a hub id, a folder, or a GGUF file.
+        texts: files; by default sources of Python's standard library.
+        contexts: compressed tokens of a segment.
+        segments: of each context at most.
+        device: "cpu" or "cuda".
+        dtype: of the weights and the cache, by torch's name.
+        arms: label -> flat options of the settings.
+        constants: to change in this process, as `bits_quality` takes them.
+        out: a folder, whose rows may be of several models.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    change(constants)
+    rows, spectra = kept(out / "rows.csv"), Spectra.load(out / "spectra.csv")
+    lm, tokenizer = load(model, device, dtype)
+    name = Path(model).name.removesuffix(".gguf")
+    written = texts_of(texts)
+    for context in contexts:
+        length = BEFORE + context + QUESTION + 1 + SCORED
+        for number, ids in enumerate(segments_of(tokenizer, written, length, segments)):
+            ids = ids.to(lm.device)
+            if number == 0 and not spectra.has(name, context):
+                spectra.measure(lm, name, ids[:, : BEFORE + context + QUESTION], BEFORE, context)
+                spectra.save(out / "spectra.csv")
+            known = {
+                row.arm for row in rows
+                if (row.model, row.context, row.segment) == (name, context, number)
+            }  # fmt: skip
+            left = {label: arm for label, arm in arms.items() if label not in known}
+            for row in rows_of(lm, name, number, ids, context, left) if left else ():
+                rows.append(row)
+                save(out / "rows.csv", rows, Row._fields)
+            made = figures(rows)
+            save(out / "figures.csv", made, Figure._fields)
+            yield report(made, spectra)
