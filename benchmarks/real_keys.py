@@ -39,23 +39,43 @@ SCORED: Final = 192
 SOURCES: Final = (
     "statistics", "argparse", "difflib", "heapq", "doctest", "textwrap", "pickletools", "typing",
 )  # fmt: skip
+SHARES: Final = (0.5, 0.25, 0.125)  # of the tokens
 Arms = Mapping[str, Mapping[str, Any]]
+
+
+def _named(label: str, key: str, values: Sequence[Any], **given: Any) -> dict[str, dict[str, Any]]:
+    """Arms of one method, a value of its option each; label: with a place for the value."""
+    return {label.format(value): given | {key: value} for value in values}
+
+
 ARMS: Final[Arms] = {
     "every number": {"channels": "full"},
-    "int8": {"channels": "full", "cache_dtype": "int8"},
-    **{f"RotateK {b:g} bits": {"bits": b} for b in (4, 3, 2, 1.5, 1, 0.75, 0.5)},
-    "RotateK k = d/2": {"keep_channels": 0.5},
-    "RotateK k = d/4": {"keep_channels": 0.25},
-    "ThinK d/2": {"channels": "think", "keep_channels": 0.5},
-    "ThinK d/4": {"channels": "think", "keep_channels": 0.25},
-    "SparK d/2": {"channels": "spark", "keep_channels": 0.5},
-    "SparK d/4": {"channels": "spark", "keep_channels": 0.25},
-    **{f"KIVI {b} bits": {"channels": "kivi", "number_bits": b} for b in ("4", "3", "2")},
-    **{
-        f"TurboQuant {b} bits": {"channels": "turboquant", "number_bits": b}
-        for b in ("4", "3", "2")
-    },
-}
+    **_named("{}", "cache_dtype", ("int8", "fp8"), channels="full"),
+    **_named("RotateK {} bits", "bits", (4, 3, 2, 1.5, 1, 0.75, 0.5)),
+    **_named("RotateK {} of the channels", "keep_channels", (0.5, 0.25)),
+    **_named("ThinK {} of the channels", "keep_channels", (0.5, 0.25), channels="think"),
+    **_named("SparK {} of the channels", "keep_channels", (0.5, 0.25), channels="spark"),
+    **_named("KIVI {} bits", "number_bits", ("4", "3", "2"), channels="kivi"),
+    **_named("KIVI {} bits, groups of 64", "number_bits", ("4", "3", "2"), channels="kivi",
+             group="64"),
+    **_named("KIVI {} bits, groups of 128", "number_bits", ("4", "3", "2"), channels="kivi",
+             group="128"),
+    "KIVI 4 and 2 bits": {"channels": "kivi", "value_bits": "2"},
+    "KIVI 2 bits, 128 recent": {"channels": "kivi", "number_bits": "2", "residual": "128"},
+    **_named("TurboQuant {} bits", "number_bits", ("4", "3.5", "3", "2.5", "2", "1"),
+             channels="turboquant"),
+    "TurboQuant 4 and 2 bits": {"channels": "turboquant", "value_bits": "2"},
+    "TurboQuant 3 and 2 bits": {"channels": "turboquant", "number_bits": "3", "value_bits": "2"},
+    **_named("VidKV, groups of {}", "group", ("32", "128"), channels="vidkv"),
+    **_named("SnapKV {}", "keep_tokens", SHARES, tokens="snapkv", channels="full"),
+    **_named("SnapKV {}, KIVI 2 bits", "keep_tokens", SHARES, tokens="snapkv", channels="kivi",
+             number_bits="2"),
+    **_named("AdaKV {}", "keep_tokens", SHARES, tokens="adakv", channels="full"),
+    **_named("AdaKV {}, KIVI 2 bits", "keep_tokens", SHARES, tokens="adakv", channels="kivi",
+             number_bits="2"),
+    "AdaKV 0.5, RotateK 2 bits": {"tokens": "adakv", "keep_tokens": 0.5, "bits": 2},
+    "SnapKV 0.5, RotateK 2 bits": {"tokens": "snapkv", "keep_tokens": 0.5, "bits": 2},
+}  # fmt: skip
 
 
 class Row(NamedTuple):

@@ -70,7 +70,7 @@ class Dispatcher:
 
         Out-of-memory errors pass through: they are the caller's to handle, not a kernel's fault.
         """
-        if q.device.type != "cuda" or self._fault or q.shape[2] != 1:
+        if q.device.type != "cuda" or self._fault or q.shape[2] != 1 or _differ(visual):
             return attend_reference(q, visual, text, scale)
         self._check(q.device)
         forms = _forms(visual, text)
@@ -361,6 +361,11 @@ def sample_past(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visua
     made = Text(ring, ring.clone(), torch.zeros_like(text.lengths), past)
     append_plain(made, text.keys, text.values, text.lengths)
     return q, visual, made._replace(lengths=text.lengths)
+
+
+def _differ(visual: Visual | None) -> bool:
+    """Whether heads differ in how many tokens they hold, which no kernel reads."""
+    return visual is not None and visual.lengths is not None and visual.lengths.dim() > 1
 
 
 def _forms(visual: Visual | None, text: Text) -> list[str]:

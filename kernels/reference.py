@@ -22,7 +22,7 @@ class Visual(NamedTuple):
     keys: [B, Hkv, N, k]; or 1-D when heads differ in width: head (b, h) then holds a row-major
         [N, key_widths[b, h]] block at element key_offsets[b, h], both multiples of `MULTIPLE`.
     values: [B, Hkv, N, r]; or 1-D with value_widths and value_offsets.
-    lengths: [B] int32, valid visual tokens; None when all N are.
+    lengths: [B] int32, valid visual tokens, or [B, Hkv] where heads differ; None when all N are.
     basis: [B, Hkv, d, k]; the projected query is q @ basis (zero columns beyond a head's width).
     mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
     index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
@@ -214,11 +214,12 @@ def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _kept(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is not: those may hold anything.
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] or [B, Hkv, n] is not: those may hold
+    anything.
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
-    every = -live[:, None, :, None].int()
+    every = -live.view(len(live), -1, live.shape[-1], 1).int()
     return (values.view(torch.int32) & every).view(torch.float32)
 
 
@@ -328,7 +329,7 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return values
     slot = torch.arange(values.shape[2], device=values.device)
-    return _kept(values, slot < lengths[:, None])
+    return _kept(values, slot < lengths[..., None])
 
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
@@ -349,6 +350,6 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
         scores = scores + bias
     if visual.lengths is not None:
         slot = torch.arange(scores.shape[-1], device=scores.device)
-        dead = slot >= visual.lengths[:, None]  # [B, N]
-        scores = scores.masked_fill(dead[:, None, None, None], float("-inf"))
+        dead = slot >= visual.lengths.view(len(scores), -1, 1, 1, 1)  # [B, 1 or Hkv, 1, 1, N]
+        scores = scores.masked_fill(dead, float("-inf"))
     return scores, values

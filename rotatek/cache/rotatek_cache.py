@@ -29,6 +29,7 @@ from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
 from rotatek.errors import CacheNotStorable, ModeUnsupported, UserError
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
+from rotatek.methods.tokens.by_head import HeadPruner
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class RotateKCache(RewindableCache):
         count = len(decoder_layers(model))
         method = settings.channels
         filling = PrefillCompressor(
-            method, recorder, metrics or OutputMetrics(), method.bases(count)
+            method, recorder, metrics or OutputMetrics(), method.bases(count), settings.pruning
         )
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
@@ -194,13 +195,18 @@ class RotateKCache(RewindableCache):
 
         Raises:
             ModeUnsupported: where the pruner acts before the language model, which has not seen
-                that these tokens were pruned; give `visual`.
+                that these tokens were pruned (give `visual`), or keeps other tokens in every head.
         """
         pruner, visual = self.settings.pruning, inputs.get("visual")
         if visual is None:
             visual = is_one_of(inputs["input_ids"], self._visual)
             if pruner.stage == "encoder" and bool(visual.any()):
                 raise _embed_first(self.settings)
+        if isinstance(pruner, HeadPruner) and not pruner.even and bool(visual.any()):
+            raise ModeUnsupported(
+                f"{pruner.label} keeps other tokens in every head, to which later pictures cannot "
+                "be added. Show all pictures in the first question."
+            )
         pruner = pruner if bool(visual.any()) else KeepAll()
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
@@ -300,7 +306,9 @@ class RotateKCache(RewindableCache):
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
             bases = settings.channels.bases(len(places))
-            filling = PrefillCompressor(settings.channels, None, OutputMetrics(), bases)
+            filling = PrefillCompressor(
+                settings.channels, None, OutputMetrics(), bases, settings.pruning
+            )
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
@@ -318,7 +326,9 @@ class RotateKCache(RewindableCache):
         if model is None or not all(layer.is_filled for layer in self.layers):
             raise CacheNotStorable
         own = self.layers[0].filling
-        filling = PrefillCompressor(self.settings.channels, None, own.metrics, own.bases)
+        filling = PrefillCompressor(
+            self.settings.channels, None, own.metrics, own.bases, own.pruner
+        )
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes

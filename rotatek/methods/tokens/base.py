@@ -16,7 +16,7 @@ from rotatek.bridge.row_layout import Layout
 from rotatek.methods.options import Method, option
 from rotatek.methods.shares import tokens_kept
 
-Stage = Literal["nowhere", "decoder", "encoder"]
+Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class TokenPruner(Method):
 
     Class attributes, beside those of `Method`:
         stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
-            `layer`); or "encoder" (drops before it, by `reduce` on the vision tower's output).
+            `layer`); "encoder" (drops before it, by `reduce` on the vision tower's output); or
+            "cache" (drops nothing of what is computed, only of what each layer stores: see
+            `rotatek.methods.tokens.by_head`).
         asks: whether an encoder-stage pruner looks at the question, so that what it leaves of a
             picture serves this question only.
         control: whether it is no method but what methods are measured against.
