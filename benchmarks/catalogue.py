@@ -10,6 +10,7 @@ from benchmarks.harness import MERGED, SECTION, Benchmark
 # Options by name, as argparse takes them; the benchmarks' functions have the defaults.
 OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "arms": {"type": json.loads, "help": "JSON: {label: flat options}"},
+    "asked": {"nargs": "+", "choices": ("first", "later"), "help": "which questions"},
     "batch": {"type": int, "help": "questions at once: 16 on a GPU"},
     "clients": {"type": int},
     "contexts": {"nargs": "+", "type": int, "metavar": "TOKENS", "help": "compressed tokens"},
@@ -130,8 +131,13 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "real-keys": Benchmark(
         "real_keys:real_keys", "What do settings do to the Keys of a pretrained language model?",
         "a second a setting and segment, of two cores or a GPU",
-        ("contexts", "segments", "device", "dtype", "arms", "constants", "out"),
+        ("contexts", "asked", "segments", "device", "dtype", "arms", "constants", "out"),
         gpu=False, words=("model", "texts"),
+    ),
+    "stored-keys": Benchmark(
+        "stored_keys:stored_keys", "What does a stored context of a language model weigh?",
+        "two seconds a setting and segment, of two cores or a GPU",
+        ("contexts", "segments", "device", "dtype", "out"), gpu=False, words=("model", "texts"),
     ),
     "quantized-cache": Benchmark(
         "quantized_cache:quantized_cache", "How do transformers' own caches compare?",

@@ -13,6 +13,7 @@ meets a compressed cache.
 import csv
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +41,7 @@ SOURCES: Final = (
     "statistics", "argparse", "difflib", "heapq", "doctest", "textwrap", "pickletools", "typing",
 )  # fmt: skip
 SHARES: Final = (0.5, 0.25, 0.125)  # of the tokens
+FIRST, LATER = "first", "later"
 Arms = Mapping[str, Mapping[str, Any]]
 
 
@@ -56,9 +58,8 @@ ARMS: Final[Arms] = {
     **_named("ThinK {} of the channels", "keep_channels", (0.5, 0.25), channels="think"),
     **_named("SparK {} of the channels", "keep_channels", (0.5, 0.25), channels="spark"),
     **_named("KIVI {} bits", "number_bits", ("4", "3", "2"), channels="kivi"),
-    **_named("KIVI {} bits, groups of 64", "number_bits", ("4", "3", "2"), channels="kivi",
-             group="64"),
-    **_named("KIVI {} bits, groups of 128", "number_bits", ("4", "3", "2"), channels="kivi",
+    **_named("KIVI {} bits, groups of 64", "number_bits", ("4", "3"), channels="kivi", group="64"),
+    **_named("KIVI {} bits, groups of 128", "number_bits", ("3", "2"), channels="kivi",
              group="128"),
     "KIVI 4 and 2 bits": {"channels": "kivi", "value_bits": "2"},
     "KIVI 2 bits, 128 recent": {"channels": "kivi", "number_bits": "2", "residual": "128"},
@@ -81,12 +82,14 @@ ARMS: Final[Arms] = {
 class Row(NamedTuple):
     """One setting on one segment.
 
+    asked: "first" where the context was compressed behind the question, or "later".
     live: bytes of the compressed part over the plain cache's; nats: added a token; kl: in nats;
     top1: share of tokens whose most likely one is the same.
     """
 
     model: str
     context: int
+    asked: str
     segment: int
     arm: str
     live: float
@@ -158,21 +161,43 @@ def compressed_bytes(plain: Cache, question: int) -> int:
     return total
 
 
+class Prompt(NamedTuple):
+    """read: [1, BEFORE + context + QUESTION] ids that are compressed; tail: [1, T] those behind, of
+    which the last `SCORED` are scored."""
+
+    read: Tensor
+    tail: Tensor
+
+
+def prompt_of(ids: Tensor, context: int, other: Tensor | None = None) -> Prompt:
+    """A segment as it is read.
+
+    Args:
+        ids: [1, BEFORE + context + QUESTION + 1 + SCORED].
+        context: compressed tokens.
+        other: [1, QUESTION] tokens that stand behind the context at first; the segment's own by
+            default.
+    """
+    first = BEFORE + context
+    if other is None:
+        return Prompt(ids[:, : first + QUESTION], ids[:, first + QUESTION :])
+    return Prompt(torch.cat([ids[:, :first], other], 1), ids[:, first:])
+
+
 @torch.inference_mode()
 def rows_of(
-    model: PreTrainedModel, name: str, number: int, ids: Tensor, context: int, arms: Arms
+    model: PreTrainedModel, known: Sequence[Any], prompt: Prompt, context: int, arms: Arms
 ) -> Iterator[Row]:
-    """One segment under every arm; ids: [1, BEFORE + context + QUESTION + 1 + SCORED]."""
+    """One segment under every arm; known: the first fields of its rows."""
     prepare(model)
-    prompt = BEFORE + context + QUESTION
-    read, tail = ids[:, :prompt], ids[:, prompt:]
+    read, tail = prompt
     visual = torch.zeros_like(read, dtype=torch.bool)
     visual[:, BEFORE : BEFORE + context] = True
     plain = DynamicCache(config=model.config)
     model(input_ids=read, **with_cache(model, plain), use_cache=True, logits_to_keep=1)
     full = compressed_bytes(plain, QUESTION)
-    sure = scored(model, plain, tail)
-    cost = -float(sure.gather(-1, tail[:, 1:, None]).mean())
+    sure, said = scored(model, plain, tail), tail[:, -SCORED:, None]
+    cost = -float(sure.gather(-1, said).mean())
     settings = {label: Settings.of(**arm) for label, arm in arms.items()}
     for alike in by_pruning(settings.values()):
         plan = TokenPlan(
@@ -188,9 +213,9 @@ def rows_of(
             count = cache.bytes()
             got = scored(model, cache, tail)
             yield Row(
-                name, context, number, label,
+                *known, label,
                 live=round((count.total - count.parts["text"]) / full, 5),
-                nats=round(-float(got.gather(-1, tail[:, 1:, None]).mean()) - cost, 5),
+                nats=round(-float(got.gather(-1, said).mean()) - cost, 5),
                 kl=round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
                 top1=round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
             )  # fmt: skip
@@ -198,9 +223,9 @@ def rows_of(
 
 
 def scored(model: PreTrainedModel, cache: Cache, tail: Tensor) -> Tensor:
-    """Log-probabilities [1, T - 1, vocabulary] of tail[:, 1:], given a filled cache and tail."""
+    """Log-probabilities [1, SCORED, vocabulary] of a tail's last tokens, behind a filled cache."""
     out = model(input_ids=tail[:, :-1], **with_cache(model, cache), use_cache=True)
-    return out.logits.float().log_softmax(-1)
+    return out.logits[:, -SCORED:].float().log_softmax(-1)
 
 
 def kept(path: Path) -> list[Row]:
@@ -226,6 +251,7 @@ class Figure(NamedTuple):
 
     model: str
     context: int
+    asked: str
     arm: str
     segments: int
     live: float
@@ -238,8 +264,8 @@ class Figure(NamedTuple):
 def figures(rows: Sequence[Row]) -> list[Figure]:
     """Every model's, context's and setting's means, in the order in which they were measured."""
     found = []
-    for key in dict.fromkeys((row.model, row.context, row.arm) for row in rows):
-        own = [row for row in rows if (row.model, row.context, row.arm) == key]
+    for key in dict.fromkeys((row.model, row.context, row.asked, row.arm) for row in rows):
+        own = [row for row in rows if (row.model, row.context, row.asked, row.arm) == key]
         live, nats, kl, top1 = (
             np.array([getattr(row, name) for row in own]) for name in ("live", "nats", "kl", "top1")
         )
@@ -253,22 +279,23 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
     return found
 
 
-def report(made: Sequence[Figure], spectra: Spectra) -> dict[str, Any]:
+def report(made: Sequence[Figure], spectra: Spectra | None = None) -> dict[str, Any]:
     """Tables to print: one a model and context, and one of the Keys and Values by layer."""
     found: dict[str, Any] = {}
     for one in made:
-        table = found.setdefault(f"{one.model}, {one.context:,} tokens", {})
+        table = found.setdefault(f"{one.model}, {one.context:,} tokens, asked {one.asked}", {})
         table[one.arm] = {
             "live bytes": one.live, "nats added": one.nats, "KL": one.kl, "spread": one.spread,
             "same top token": one.top1,
         }  # fmt: skip
-    return found | spectra.tables()
+    return found | ({} if spectra is None else spectra.tables())
 
 
 def real_keys(
     model: str,
     texts: Sequence[Path] = (),
     contexts: Sequence[int] = (1024, 3072),
+    asked: Sequence[str] = (FIRST, LATER),
     segments: int = 4,
     device: str | None = None,
     dtype: str = "bfloat16",
@@ -285,6 +312,7 @@ def real_keys(
         model: a hub id, a folder, or a GGUF file.
         texts: files; by default sources of Python's standard library.
         contexts: compressed tokens of a segment.
+        asked: "first", "later", or both.
         segments: of each context at most.
         device: "cpu" or "cuda".
         dtype: of the weights and the cache, by torch's name.
@@ -298,19 +326,23 @@ def real_keys(
     lm, tokenizer = load(model, device, dtype)
     name = Path(model).name.removesuffix(".gguf")
     written = texts_of(texts)
+    starts = [
+        tokenizer(text, return_tensors="pt")["input_ids"][:, :QUESTION].to(lm.device)
+        for text in written
+    ]
     for context in contexts:
         length = BEFORE + context + QUESTION + 1 + SCORED
-        for number, ids in enumerate(segments_of(tokenizer, written, length, segments)):
-            ids = ids.to(lm.device)
-            if number == 0 and not spectra.has(name, context):
-                spectra.measure(lm, name, ids[:, : BEFORE + context + QUESTION], BEFORE, context)
-                spectra.save(out / "spectra.csv")
-            known = {
-                row.arm for row in rows
-                if (row.model, row.context, row.segment) == (name, context, number)
-            }  # fmt: skip
+        every = [ids.to(lm.device) for ids in segments_of(tokenizer, written, length, segments)]
+        if not spectra.has(name, context):
+            spectra.measure(lm, name, prompt_of(every[0], context).read, BEFORE, context)
+            spectra.save(out / "spectra.csv")
+        for number, when in product(range(len(every)), asked):
+            own = name, context, when, number
+            known = {row.arm for row in rows if row[:4] == own}
             left = {label: arm for label, arm in arms.items() if label not in known}
-            for row in rows_of(lm, name, number, ids, context, left) if left else ():
+            other = None if when == FIRST else starts[(number + 1) % len(starts)]
+            prompt = prompt_of(every[number], context, other)
+            for row in rows_of(lm, own, prompt, context, left) if left else ():
                 rows.append(row)
                 save(out / "rows.csv", rows, Row._fields)
             made = figures(rows)

@@ -61,8 +61,13 @@ def test_every_arm_is_scored_and_a_run_goes_on(
     assert main(words(text, folder)) == 0
     assert "| FastV, KIVI |" in capsys.readouterr().out
     rows = real_keys.kept(folder / "rows.csv")
-    assert [(row.segment, row.arm) for row in rows] == [(n, arm) for n in (0, 1) for arm in ARMS]
-    by_arm = {row.arm: row for row in rows if row.segment == 0}
+    assert [(row.segment, row.asked, row.arm) for row in rows] == [
+        (n, asked, arm) for n in (0, 1) for asked in ("first", "later") for arm in ARMS
+    ]
+    by_arm = {row.arm: row for row in rows[:3]}
+    later = {row.arm: row for row in rows[3:6]}
+    assert later["bits 1"].kl > 1e-4 and later["every number"].kl < 1e-6
+    assert later["bits 1"].live == pytest.approx(by_arm["bits 1"].live, rel=0.05)
     exact = by_arm["every number"]
     assert exact.kl < 1e-6 and exact.nats == 0 and exact.top1 == 1
     assert exact.live == pytest.approx(1, abs=1e-3)  # and lengths
@@ -87,13 +92,19 @@ def test_the_first_token_is_not_scored_and_only_the_context_is_compressed(text: 
     (ids,) = real_keys.segments_of(tokenizer, [text.read_text()], length, 1)
     with torch.inference_mode():
         plain = DynamicCache(config=model.config)
-        read = ids[:, : length - 1 - real_keys.SCORED]
+        read, tail = real_keys.prompt_of(ids, CONTEXT)
+        assert torch.equal(torch.cat([read, tail], 1), ids)
         model(input_ids=read, **with_cache(model, plain), use_cache=True)
         held = real_keys.compressed_bytes(plain, real_keys.QUESTION)
-        got = real_keys.scored(model, plain, ids[:, -1 - real_keys.SCORED :])
+        got = real_keys.scored(model, plain, tail)
         whole = model(input_ids=ids).logits.log_softmax(-1)[:, -1 - real_keys.SCORED : -1]
     assert got.shape[1] == real_keys.SCORED
     assert torch.allclose(got, whole, atol=1e-4)
+    other = ids[:, : real_keys.QUESTION] + 1
+    later = real_keys.prompt_of(ids, CONTEXT, other)
+    first = real_keys.BEFORE + CONTEXT
+    assert torch.equal(later.read, torch.cat([ids[:, :first], other], 1))
+    assert torch.equal(later.tail, ids[:, first:])
     full = 2 * 2 * 2 * 16 * 4  # Keys and Values of two layers and heads
     assert held == full * CONTEXT
 

@@ -155,7 +155,7 @@ class VidKV(ChannelMethod):
     name: ClassVar[str] = "vidkv"
     label: ClassVar[str] = "VidKV"
     summary: ClassVar[str] = "Keys in one or two bits by channel, Values in three levels."
-    colour: ClassVar[str] = "#8a6d00"
+    colour: ClassVar[str] = "#486c18"
     marker: ClassVar[str] = "pentagon"
     dash: ClassVar[str] = "longdashdot"
     drops_channels: ClassVar[bool] = False

@@ -52,7 +52,7 @@ class AdaKV(HeadPruner):
     label: ClassVar[str] = "AdaKV"
     summary: ClassVar[str] = "As SnapKV, with more tokens for heads whose attention is spread."
     even: ClassVar[bool] = False
-    colour: ClassVar[str] = "#5c6bc0"
+    colour: ClassVar[str] = "#c00060"
     marker: ClassVar[str] = "star"
     caution: ClassVar[str] = (
         "AdaKV chose which tokens stay by the first question; a later one may need others, which "

@@ -40,7 +40,7 @@ class SnapKV(HeadPruner):
     name: ClassVar[str] = "snapkv"
     label: ClassVar[str] = "SnapKV"
     summary: ClassVar[str] = "Each head stores only what the question's last words look at."
-    colour: ClassVar[str] = "#0e7fa8"
+    colour: ClassVar[str] = "#5490fc"
     marker: ClassVar[str] = "cross"
     caution: ClassVar[str] = (
         "SnapKV chose which tokens stay by the first question; a later one may need others, which "
