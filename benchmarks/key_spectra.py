@@ -6,11 +6,10 @@ mean's share of all energy, which a method that does not centre has to store; an
 median channel the loudest one is. A layer's figures are means over its heads.
 """
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from rotatek import load
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.evaluation.real_keys import Spectrum, read, write
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.settings import Settings
@@ -28,21 +28,6 @@ from rotatek.methods.tokens import KeepAll
 EMBEDDED: Final = ("pocket", "pocket-llava")
 PICTURE: Final = Path("assets/examples/receipt.png")
 QUESTION: Final = "What is the total?"
-
-
-class Spectrum(NamedTuple):
-    """One layer's Keys or Values; see the module."""
-
-    model: str
-    tokens: int
-    layer: int
-    part: str
-    rank: float
-    eighth: float
-    quarter: float
-    half: float
-    mean: float
-    loudest: float
 
 
 def spectrum(states: Tensor, lengths: Tensor) -> tuple[float, ...]:
@@ -88,19 +73,11 @@ class Spectra:
     @classmethod
     def load(cls, path: Path) -> "Spectra":
         """Those of a file; none where there is no file."""
-        if not path.exists():
-            return cls()
-        with path.open(newline="", encoding="utf-8") as file:
-            kinds = Spectrum.__annotations__
-            return cls([Spectrum(**{k: kinds[k](v) for k, v in line.items()})
-                        for line in csv.DictReader(file)])  # fmt: skip
+        return cls(read(path, Spectrum))
 
     def save(self, path: Path) -> None:
         """Write them as a tidy table."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Spectrum._fields)
-            writer.writerows(self.rows)
+        write(path, self.rows, Spectrum._fields)
 
     def has(self, model: str, tokens: int) -> bool:
         """Whether a model was measured on so many tokens."""

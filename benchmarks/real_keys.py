@@ -10,7 +10,6 @@ holds of the same tokens in the same type. The first token behind the prompt is 
 meets a compressed cache.
 """
 
-import csv
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -32,6 +31,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.prefill import by_pruning
+from rotatek.evaluation.real_keys import FIRST, LATER, Divergence, read, write
 from rotatek.methods.settings import Settings
 
 BEFORE: Final = 4  # tokens before the context
@@ -41,7 +41,6 @@ SOURCES: Final = (
     "statistics", "argparse", "difflib", "heapq", "doctest", "textwrap", "pickletools", "typing",
 )  # fmt: skip
 SHARES: Final = (0.5, 0.25, 0.125)  # of the tokens
-FIRST, LATER = "first", "later"
 Arms = Mapping[str, Mapping[str, Any]]
 
 
@@ -190,11 +189,11 @@ def rows_of(
 ) -> Iterator[Row]:
     """One segment under every arm; known: the first fields of its rows."""
     prepare(model)
-    read, tail = prompt
-    visual = torch.zeros_like(read, dtype=torch.bool)
+    seen, tail = prompt
+    visual = torch.zeros_like(seen, dtype=torch.bool)
     visual[:, BEFORE : BEFORE + context] = True
     plain = DynamicCache(config=model.config)
-    model(input_ids=read, **with_cache(model, plain), use_cache=True, logits_to_keep=1)
+    model(input_ids=seen, **with_cache(model, plain), use_cache=True, logits_to_keep=1)
     full = compressed_bytes(plain, QUESTION)
     sure, said = scored(model, plain, tail), tail[:, -SCORED:, None]
     cost = -float(sure.gather(-1, said).mean())
@@ -208,7 +207,7 @@ def rows_of(
             RotateKCache(model, {"visual": visual}, settings[label], plan=plan) for label in labels
         ]
         shared = SharedPrefill(plan, caches, timed=False)
-        model(input_ids=read, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
+        model(input_ids=seen, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
         for label, cache in zip(labels, caches, strict=True):
             count = cache.bytes()
             got = scored(model, cache, tail)
@@ -228,40 +227,7 @@ def scored(model: PreTrainedModel, cache: Cache, tail: Tensor) -> Tensor:
     return out.logits[:, -SCORED:].float().log_softmax(-1)
 
 
-def kept(path: Path) -> list[Row]:
-    """The rows of a file, as far as they are whole."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if all(line.get(f) for f in Row._fields)]
-    kinds = Row.__annotations__
-    return [Row(**{field: kinds[field](line[field]) for field in Row._fields}) for line in lines]
-
-
-def save(path: Path, rows: Sequence[tuple[Any, ...]], fields: Sequence[str]) -> None:
-    """Write a tidy table."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(fields)
-        writer.writerows(rows)
-
-
-class Figure(NamedTuple):
-    """One setting's means over segments; spread: the standard deviation of kl between them."""
-
-    model: str
-    context: int
-    asked: str
-    arm: str
-    segments: int
-    live: float
-    nats: float
-    kl: float
-    spread: float
-    top1: float
-
-
-def figures(rows: Sequence[Row]) -> list[Figure]:
+def figures(rows: Sequence[Row]) -> list[Divergence]:
     """Every model's, context's and setting's means, in the order in which they were measured."""
     found = []
     for key in dict.fromkeys((row.model, row.context, row.asked, row.arm) for row in rows):
@@ -271,7 +237,7 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
         )
         spread = kl.std(ddof=1) if len(own) > 1 else 0.0
         found.append(
-            Figure(
+            Divergence(
                 *key, len(own), round(float(live.mean()), 4), round(float(nats.mean()), 4),
                 round(float(kl.mean()), 5), round(float(spread), 5), round(float(top1.mean()), 4),
             )
@@ -279,7 +245,7 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
     return found
 
 
-def report(made: Sequence[Figure], spectra: Spectra | None = None) -> dict[str, Any]:
+def report(made: Sequence[Divergence], spectra: Spectra | None = None) -> dict[str, Any]:
     """Tables to print: one a model and context, and one of the Keys and Values by layer."""
     found: dict[str, Any] = {}
     for one in made:
@@ -322,7 +288,7 @@ def real_keys(
     """
     out.mkdir(parents=True, exist_ok=True)
     change(constants)
-    rows, spectra = kept(out / "rows.csv"), Spectra.load(out / "spectra.csv")
+    rows, spectra = read(out / "rows.csv", Row), Spectra.load(out / "spectra.csv")
     lm, tokenizer = load(model, device, dtype)
     name = Path(model).name.removesuffix(".gguf")
     written = texts_of(texts)
@@ -344,7 +310,7 @@ def real_keys(
             prompt = prompt_of(every[number], context, other)
             for row in rows_of(lm, own, prompt, context, left) if left else ():
                 rows.append(row)
-                save(out / "rows.csv", rows, Row._fields)
+                write(out / "rows.csv", rows, Row._fields)
             made = figures(rows)
-            save(out / "figures.csv", made, Figure._fields)
+            write(out / "figures.csv", made, Divergence._fields)
             yield report(made, spectra)

@@ -19,17 +19,14 @@ from transformers.cache_utils import DynamicCache
 from benchmarks.kvtc import Calibration, Kvtc, Rope, stored
 from benchmarks.real_keys import (
     BEFORE,
-    FIRST,
     QUESTION,
     SCORED,
-    Figure,
     Row,
     compressed_bytes,
     figures,
     load,
     prompt_of,
     report,
-    save,
     scored,
     segments_of,
     texts_of,
@@ -42,6 +39,7 @@ from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.evaluation.real_keys import FIRST, Divergence, write
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 
@@ -109,7 +107,7 @@ def stored_keys(
                 ))  # fmt: skip
                 cache.close()
             made = figures(rows)
-            save(out / f"stored-{name}.csv", made, Figure._fields)
+            write(out / f"stored-{name}.csv", made, Divergence._fields)
             yield report(made)
 
 

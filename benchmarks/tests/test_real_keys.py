@@ -13,6 +13,7 @@ from benchmarks import real_keys
 from benchmarks.__main__ import main
 from benchmarks.key_spectra import Spectra, spectrum
 from rotatek.bridge.cache_argument import with_cache
+from rotatek.evaluation.real_keys import read
 from tests.tiny import byte_tokenizer, scramble
 
 CONTEXT = 96
@@ -60,7 +61,7 @@ def test_every_arm_is_scored_and_a_run_goes_on(
 ) -> None:
     assert main(words(text, folder)) == 0
     assert "| FastV, KIVI |" in capsys.readouterr().out
-    rows = real_keys.kept(folder / "rows.csv")
+    rows = read(folder / "rows.csv", real_keys.Row)
     assert [(row.segment, row.asked, row.arm) for row in rows] == [
         (n, asked, arm) for n in (0, 1) for asked in ("first", "later") for arm in ARMS
     ]
@@ -80,10 +81,10 @@ def test_every_arm_is_scored_and_a_run_goes_on(
 
     monkeypatch.setattr(real_keys, "rows_of", never)
     assert main(words(text, folder)) == 0
-    assert real_keys.kept(folder / "rows.csv") == rows
+    assert read(folder / "rows.csv", real_keys.Row) == rows
     lines = (folder / "rows.csv").read_text().splitlines(keepends=True)
     (folder / "rows.csv").write_text("".join(lines[:-1]) + lines[-1][:-9])  # cut short
-    assert len(real_keys.kept(folder / "rows.csv")) >= len(rows) - 1
+    assert len(read(folder / "rows.csv", real_keys.Row)) >= len(rows) - 1
 
 
 def test_the_first_token_is_not_scored_and_only_the_context_is_compressed(text: Path) -> None:
@@ -92,9 +93,9 @@ def test_the_first_token_is_not_scored_and_only_the_context_is_compressed(text: 
     (ids,) = real_keys.segments_of(tokenizer, [text.read_text()], length, 1)
     with torch.inference_mode():
         plain = DynamicCache(config=model.config)
-        read, tail = real_keys.prompt_of(ids, CONTEXT)
-        assert torch.equal(torch.cat([read, tail], 1), ids)
-        model(input_ids=read, **with_cache(model, plain), use_cache=True)
+        seen, tail = real_keys.prompt_of(ids, CONTEXT)
+        assert torch.equal(torch.cat([seen, tail], 1), ids)
+        model(input_ids=seen, **with_cache(model, plain), use_cache=True)
         held = real_keys.compressed_bytes(plain, real_keys.QUESTION)
         got = real_keys.scored(model, plain, tail)
         whole = model(input_ids=ids).logits.log_softmax(-1)[:, -1 - real_keys.SCORED : -1]
