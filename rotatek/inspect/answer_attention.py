@@ -85,13 +85,16 @@ class AnswerAttentionRecorder:
     def finish(
         self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
     ) -> AnswerAttention | None:
-        """The looks of a column that has ended; None where it has seen no prompt.
+        """The looks of a column that has ended; None where it has seen no prompt, or where each
+        head stores tokens of its own choice: which ones they are, no cache keeps.
 
         Args:
             cache: the column's.
             visual: bool [L], which tokens of the first prompt are visual.
             kept: bool [visual tokens], those that its pruner kept, or None where all stayed.
         """
+        if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
+            return None
         whole = min((len(rows) for rows in self.rows.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:

@@ -11,14 +11,19 @@ from kernels.reference import Text
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished, Prefilled
 from rotatek.errors import ModeUnsupported
+from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, LayerStates
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import AdaKV, SnapKV
 from rotatek.methods.tokens.adakv import head_counts
 from rotatek.methods.tokens.by_head import HeadPruner, HeadStores, pooled, window_attention
 from rotatek.methods.tokens.snapkv import best, worth
-from tests.tiny import scramble
+from tests.fixtures import Picture
+from tests.tiny import scramble, tiny_qwen
 
 HEADS, GROUP, W, D, N, M = 2, 3, 4, 16, 40, 20
 LENGTHS, SPOKEN = (40, 25), (20, 12)
@@ -162,6 +167,7 @@ def test_every_method_stores_what_is_left(
     once = parts[0].parts["bases"] + parts[0].parts["masks"]  # which do not grow with tokens
     assert held[0] < 0.35 * held[1] + once
     assert storage_bytes(tensor for _, tensor in small.tensors()) == parts[0].total
+    assert (small.plan.visual, small.plan.visual_kept) == (85, round(0.25 * 85))
     count = round(0.25 * 85) * 2
     for layer in small.layers:
         lengths = layer.store.read().lengths
@@ -218,3 +224,29 @@ def test_beams_follow_and_later_pictures_are_refused(model: PreTrainedModel) -> 
     assert torch.allclose(both[0], alone[0], atol=1e-4) and torch.allclose(both[0], both[1])
     with pytest.raises(ModeUnsupported, match="in the first question"):
         cache.expect({"visual": torch.ones(2, 3, dtype=torch.bool)})
+
+
+def test_the_engine_answers_and_follows_up(picture: Picture) -> None:
+    """Rows of these pruners beside others in the running batch; no overlay of where they look."""
+    engine, talk = Engine(tiny_qwen()), Conversation()
+    columns = {"plain": BASELINE} | {
+        name: Settings.of(tokens=name, keep_tokens=0.4, channels="kivi")
+        for name in ("snapkv", "adakv")
+    }
+    request = make_request(picture(150, 120, seed=1), "Which?", 5)
+    events = list(engine.compare(request, columns, conversation=talk))
+    events += list(engine.follow(talk, "And which?", 5))
+    assert not [event for event in events if isinstance(event, Failed)]
+    done = [event for event in events if isinstance(event, Finished)]
+    assert [event.column for event in done].count("adakv") == 2
+    for event in done:
+        assert (event.attention is None) == (event.column != "plain")
+        assert sum(event.metrics["bytes"].values()) == event.metrics["kv_bytes"]
+    for event in events:
+        if isinstance(event, Prefilled) and event.column in ("snapkv", "adakv"):
+            assert event.visual_kept < event.visual_tokens
+    whole, small = (
+        next(e for e in done if e.column == name).metrics["kv_bytes"] for name in ("plain", "adakv")
+    )
+    assert small < 0.75 * whole  # of which text is half
+    talk.close()
