@@ -114,7 +114,7 @@ def adapting() -> list[ChannelMethod]:
     found = [one for one in ours.presets().values() if one.adapts]
     bits = [one.low for one in options_of(ours) if one.key == "bits"]
     found += [Settings.of(bits=least).channels for least in bits]
-    return list(dict.fromkeys(one.within(0.0) for one in found))
+    return list(dict.fromkeys(one.with_share(0.0) for one in found))
 
 
 def rows_of(scales: Sequence[Scale], classes: tuple[frozenset[str], ...]) -> Iterator[Row]:
@@ -131,7 +131,7 @@ def rows_of(scales: Sequence[Scale], classes: tuple[frozenset[str], ...]) -> Ite
     """
     droppers = [kind() for kind in pruners() if kind.of_paper]
     forms: list[ChannelMethod] = [Full(), *(kind().at(QUARTER) for kind in reducers())]
-    forms += [one.within(0.0) for one in rivals().values()] + adapting()
+    forms += [one.with_share(0.0) for one in rivals().values()] + adapting()
     seen: set[Settings] = set()
     most = scales[max(range(len(classes)), key=lambda place: len(classes[place]))]
     for times in TIMES:
